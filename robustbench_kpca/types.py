@@ -118,18 +118,6 @@ class Attack(Protocol):
 
 
 @runtime_checkable
-class Bounded(Protocol):
-    """What an attack adds whose cost is known before it runs; without it nothing is estimated."""
-
-    def most_passes(self, classes: int) -> tuple[int, int] | None:
-        """Return forward and backward passes per restart of a sample that is never misclassified.
-
-        It is the most that a sample can cost; None where that is not known.
-        """
-        ...
-
-
-@runtime_checkable
 class Foreseen(Protocol):
     """What an attack adds whose proposals are mostly rejected, so that its next ones can be shown in the same batch."""
 

@@ -4,7 +4,7 @@ Croce & Hein (2020), "Reliable evaluation of adversarial robustness with an ense
 attacks", arXiv:2003.01690, section 3 (algorithm) and 4 (DLR loss).
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -17,7 +17,6 @@ from robustbench_kpca.attacks.shared.ball import project, require_norm, require_
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
 from robustbench_kpca.attacks.shared.rows import choose
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
@@ -40,6 +39,10 @@ class APGD:
     the clean logits.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = (
+        "backwards + 1 + loss.endswith('_targeted')",
+        "(min(targets, classes - 1) if loss.endswith('_targeted') else 1) * (steps + 1)",
+    )
     steps: Annotated[int, Field(ge=1, strict=True)]
     loss: LossName
     targets: Annotated[int, Field(ge=1, strict=True)]
@@ -56,10 +59,6 @@ class APGD:
     def many_labels(self) -> bool:
         """Whether samples may have one label per pixel: only with an untargeted loss."""
         return not self._targeted
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("apgd", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0. `classes` is 0 until the first `step` queries the model for the targets.

@@ -5,7 +5,7 @@ sections 2 (projection) and 3 (steps, adaptive sparsity, radii).
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -18,7 +18,6 @@ from robustbench_kpca.attacks.shared.ball import require_norm, require_untargete
 from robustbench_kpca.attacks.shared.draws import noise
 from robustbench_kpca.attacks.shared.losses import LossName, objective
 from robustbench_kpca.attacks.shared.rows import choose
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
@@ -52,6 +51,10 @@ class APGDL1:
     loop's check, and, if targeted, 1 forward pass for the clean logits.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = (
+        "backwards + 1 + loss.endswith('_targeted')",
+        "(min(targets, classes - 1) if loss.endswith('_targeted') else 1) * (steps + 3)",
+    )
     steps: Annotated[int, Field(ge=5, strict=True)]
     loss: LossName
     targets: Annotated[int, Field(ge=1, strict=True)]
@@ -62,10 +65,6 @@ class APGDL1:
     @property
     def _targeted(self) -> bool:
         return self.loss.endswith("_targeted")
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("apgd_l1", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw the first point. `classes` is 0 until the first `step` queries the model for the targets.

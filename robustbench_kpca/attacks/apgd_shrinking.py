@@ -16,7 +16,6 @@ from robustbench_kpca.attacks.shared.ball import into_box, per_sample, require_n
 from robustbench_kpca.attacks.shared.dense_losses import DenseLossName, dense_objective
 from robustbench_kpca.attacks.shared.losses import mean
 from robustbench_kpca.attacks.shared.rows import choose
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
@@ -41,13 +40,10 @@ class ShrinkingAPGD:
     """
 
     many_labels: ClassVar[bool] = True
+    most_passes: ClassVar[tuple[str, str]] = ("steps + 4", "steps + 3")
     steps: Annotated[int, Field(ge=4, strict=True)]
     loss: DenseLossName
     rho: Annotated[float, Field(ge=0, le=1)]
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("apgd_shrinking", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw the first point.

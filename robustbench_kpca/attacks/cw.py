@@ -4,28 +4,22 @@ Carlini & Wagner (2017), "Towards Evaluating the Robustness of Neural Networks",
 binary search, early abort and restarts of Adam as in the authors' program.
 """
 
-from typing import Annotated
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks._adam import adam
-from robustbench_kpca.attacks._closest import record_closest
-from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
-from robustbench_kpca.attacks.shared.losses import margin
+from robustbench_kpca.attacks._carlini_wagner import CarliniWagner
 from robustbench_kpca.attacks.shared.rows import choose, none
-from robustbench_kpca.protocols.passes import most_passes
-from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
+from robustbench_kpca.types import Images, Keys, Mask, PerSample, State
 
 _EDGE = 0.01  # pixels closer than this to 0 or 1 get a wider tanh range
 _FOUND_NONE, _NEVER = 1e10, 1e9  # upper bounds of c before the first success, as in the authors' program
 
 
 @dataclass(frozen=True, config=FORBID)
-class CW:
+class CW(CarliniWagner):
     """Minimise ||x' - x||_2^2 + c max(z_y - max_{k != y} z_k + confidence, 0) over w, x' = (tanh(w) + 1) / 2.
 
     Each of `binary_steps` runs of Adam (at most `steps` iterations from x) has its own c: `initial_const` at first, ten
@@ -46,71 +40,41 @@ class CW:
     for the loop's check of the last proposal. The attack is deterministic: one restart is enough.
     """
 
-    steps: Annotated[int, Field(ge=1, strict=True)]
-    lr: Annotated[float, Field(gt=0)]
-    binary_steps: Annotated[int, Field(ge=1, strict=True)]
-    initial_const: Annotated[float, Field(gt=0)]
-    confidence: Annotated[float, Field(ge=0)]
+    most_passes: ClassVar[tuple[str, str]] = ("backwards + 1", "binary_steps * steps")
+    least_passes: ClassVar[tuple[str, str]] = ("backwards + 1", "binary_steps * min(steps, steps // 10 + 1)")
 
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("cw", vars(self), classes)
+    def half(self, x: Images) -> Images:
+        """Return 1/2, or more at pixels near 0 and 1."""
+        return torch.where((x - 0.5).abs() > 0.5 - _EDGE, 0.5 + _EDGE, 0.5).to(x.dtype)
 
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Begin the first run.
+    def into_tanh_space(self, x: Images) -> Images:
+        """Return artanh((x - 1/2) / half), by logarithms: torch.atanh rounds differently by position in the batch."""
+        half = self.half(x)
+        return 0.5 * ((half + (x - 0.5)).log() - (half - (x - 0.5)).log())
 
-        Raises:
-            BadInputError: the norm is not L2, or the threat model does not clip to [0, 1].
-
-        """
-        require_norm(threat, "cw", "l2")
-        require_box(threat, "cw")
-        number, no = torch.zeros_like(keys, dtype=torch.float64), torch.zeros_like(keys, dtype=torch.bool)
+    def counters(self, keys: Keys) -> State:
+        """Begin the first run."""
+        number = torch.zeros_like(keys, dtype=torch.float64)
         return {
-            "x": x,
-            "clean": x,
-            "y": y,
-            "half": _half_range(x),
-            "w": _to_tanh_space(x, _half_range(x)),
-            "mean": torch.zeros_like(x),
-            "square": torch.zeros_like(x),
-            "const": number + self.initial_const,
             "lower": number,
             "upper": number + _FOUND_NONE,
             "checked": number + torch.inf,  # objective at the last check of the run
-            "succeeded": no,  # whether this run has found a misclassified image
-            "iteration": torch.zeros_like(keys),
             "run": torch.zeros_like(keys),
-            "best": x,
-            "best_distance": number + torch.inf,
-            "finished": no,
         }
 
-    def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Take one iteration of Adam; at the end of a run, choose the next c."""
-        clean, y, half, tanh = state["clean"], state["y"], state["half"], state["w"].tanh()
-        shown = (half * tanh).add_(0.5).clamp_(0, 1)
-        margins, gradient = query.gradient(shown, lambda logits: threat.sign * margin(logits, y), outside=True)
-        far, gap = distance(shown, clean, "l2"), margins.double() + self.confidence
-        weight = torch.where(gap > 0, state["const"], 0).to(clean.dtype)
-        slope = (per_sample(weight, clean) * gradient).add_((shown - clean).mul_(2))
-        slope = slope.mul_(half).mul_(1 - tanh.square_())
-        move, mean, square = adam(slope, state["mean"], state["square"], state["iteration"], self.lr)
-        closer = (gap < 0) & (far < state["best_distance"])
+    def next_const(self, state: State, far: PerSample, gap: PerSample) -> State:
+        """End runs that are stuck or over; choose c by binary search."""
         objective = far**2 + state["const"] * gap.clamp_min(0)
         check = state["iteration"] % max(1, self.steps // 10) == 0
         stuck = check & ~(objective <= 0.9999 * state["checked"]) & (state["run"] + 1 < self.binary_steps)
         over = stuck | (state["iteration"] + 1 >= self.steps)
-        state = record_closest(state, closer, shown, far, threat) | {
-            "w": state["w"] - move,
-            "mean": mean,
-            "square": square,
-            "succeeded": state["succeeded"] | (gap < 0),
+        run = state["run"] + over
+        state = state | {
             "checked": torch.where(check, objective, state["checked"]),
             "iteration": state["iteration"] + 1,
+            "run": run,
+            "finished": run >= self.binary_steps,
         }
-        run = state["run"] + over
-        state = state | {"run": run, "finished": run >= self.binary_steps}
         return state if none(over) else self._next_run(state, over)
 
     def _next_run(self, state: State, over: Mask) -> State:
@@ -122,7 +86,7 @@ class CW:
         if self.binary_steps >= 10:
             chosen = torch.where(state["run"] == self.binary_steps - 1, upper, chosen)
         return state | {
-            "w": choose(over, _to_tanh_space(clean, state["half"]), state["w"]),
+            "w": choose(over, self.into_tanh_space(clean), state["w"]),
             "mean": choose(over, torch.zeros_like(clean), state["mean"]),
             "square": choose(over, torch.zeros_like(clean), state["square"]),
             "const": torch.where(over, chosen, const),
@@ -132,15 +96,6 @@ class CW:
             "succeeded": state["succeeded"] & ~over,
             "iteration": state["iteration"].masked_fill(over, 0),
         }
-
-
-def _half_range(x: Images) -> Images:
-    return torch.where((x - 0.5).abs() > 0.5 - _EDGE, 0.5 + _EDGE, 0.5).to(x.dtype)
-
-
-def _to_tanh_space(x: Images, half: Images) -> Images:
-    """Return artanh((x - 1/2) / half), by logarithms: torch.atanh rounds differently by position in the batch."""
-    return 0.5 * ((half + (x - 0.5)).log() - (half - (x - 0.5)).log())
 
 
 ATTACK = CW

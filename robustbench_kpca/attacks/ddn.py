@@ -5,18 +5,17 @@ Gradient-Based L2 Adversarial Attacks and Defenses", arXiv:1811.09600, algorithm
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks._closest import record_closest
+from robustbench_kpca.attacks._closest import begin_in_ball, furthest_corner, misclassified, record_closest
 from robustbench_kpca.attacks.shared.ball import distance, per_sample, require_box, require_norm
 from robustbench_kpca.attacks.shared.draws import gaussians
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
@@ -36,13 +35,10 @@ class DDN:
     misclassified costs `steps` backward and `steps` + 1 forward passes per restart.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
     gamma: Annotated[float, Field(gt=0, lt=1)]
     init_norm: Annotated[float, Field(gt=0)]
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("ddn", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean image.
@@ -53,19 +49,7 @@ class DDN:
         """
         require_norm(threat, "ddn", "l2")
         require_box(threat, "ddn")
-        number = torch.zeros_like(keys, dtype=torch.float64)
-        return {
-            "x": x,
-            "clean": x,
-            "y": y,
-            "key": keys,
-            "at": x,
-            "radius": number + self.init_norm,
-            "best": x,
-            "best_distance": number + torch.inf,
-            "step": torch.zeros_like(keys),
-            "finished": torch.zeros_like(keys, dtype=torch.bool),
-        }
+        return begin_in_ball(x, y, keys, self.init_norm) | {"key": keys}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Evaluate the iterate, then update the direction and the norm of the perturbation."""
@@ -78,11 +62,11 @@ class DDN:
 
         _, gradient = query.gradient(at, loss, outside=True)
         value, far = torch.stack(margins).mean(0), distance(at, clean, "l2")
-        broken = ~((value >= 0) & torch.isfinite(value))  # infinite logits are no answer
+        broken = misclassified(value)
         closer = broken & (far < state["best_distance"])
         radius = state["radius"]
         radius = torch.where(broken, radius * (1 - self.gamma), radius * (1 + self.gamma))
-        radius = torch.minimum(radius, distance(clean, (clean < 0.5).to(clean.dtype), "l2"))  # the furthest corner
+        radius = torch.minimum(radius, furthest_corner(clean, "l2"))
         return record_closest(state, closer, at, far, threat) | {
             "at": self._next_iterate(state, gradient, radius),
             "radius": radius,

@@ -5,7 +5,7 @@ with targets (FAB-T): Croce & Hein (2020), arXiv:2003.01690, section 5.
 """
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field, StrictBool
@@ -19,7 +19,6 @@ from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
 from robustbench_kpca.attacks.shared.ball import distance, length, per_sample, require_box, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.rows import choose
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
@@ -52,16 +51,16 @@ class FAB:
     of `x`.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = (
+        "(2 * min(targets, classes - 1) if targets else classes) * steps + 2",
+        "min(targets or classes, classes - 1) * steps",
+    )
     steps: Annotated[int, Field(ge=1, strict=True)]
     targets: Annotated[int, Field(ge=0, strict=True)]
     alpha_max: Annotated[float, Field(ge=0, le=1)]
     eta: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     beta: Annotated[float, Field(gt=0, le=1)]
     random_start: StrictBool
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("fab", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin the first run. `classes` is 0 until the first `step` queries the model."""

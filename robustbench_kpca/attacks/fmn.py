@@ -5,19 +5,18 @@ arXiv:2102.12827, algorithm 1.
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks._closest import record_closest
+from robustbench_kpca.attacks._closest import begin_in_ball, furthest_corner, misclassified, record_closest
 from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks._linearised import boundary_distance
 from robustbench_kpca.attacks.shared.ball import ascent_direction, distance, per_sample, require_box
 from robustbench_kpca.attacks.shared.losses import margin
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
@@ -46,13 +45,10 @@ class FMN:
     forward passes per restart. The attack is deterministic: one restart is enough.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
     step_size: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     gamma: Annotated[float, Field(gt=0, lt=1)]
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("fmn", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean image.
@@ -62,24 +58,13 @@ class FMN:
 
         """
         require_box(threat, "fmn")
-        number = torch.zeros_like(keys, dtype=torch.float64)
-        return {
-            "x": x,
-            "clean": x,
-            "y": y,
-            "at": x,
-            "radius": number + torch.inf,
-            "best": x,
-            "best_distance": number + torch.inf,
-            "step": torch.zeros_like(keys),
-            "finished": torch.zeros_like(keys, dtype=torch.bool),
-        }
+        return begin_in_ball(x, y, keys, math.inf)
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Evaluate the iterate, then change the radius and take a step inside it."""
         at, clean, y, step, norm = state["at"], state["clean"], state["y"], state["step"], threat.norm
         value, gradient = query.gradient(at, lambda logits: threat.sign * margin(logits, y), outside=True)
-        broken = ~((value >= 0) & torch.isfinite(value))  # infinite logits are no answer
+        broken = misclassified(value)
         far, found = distance(at, clean, norm), torch.isfinite(state["best_distance"])
         state = record_closest(state, broken & (far < state["best_distance"]), at, far, threat)
         turn = (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
@@ -88,8 +73,7 @@ class FMN:
         to_boundary = far + boundary_distance(value.double(), gradient.double(), norm)
         grown = torch.where(found, state["radius"] * (1 + gamma), to_boundary)
         shrunk = torch.minimum(state["radius"] * (1 - gamma), state["best_distance"])
-        corner = distance(clean, (clean < 0.5).to(clean.dtype), norm)
-        radius = torch.minimum(torch.where(broken, shrunk, grown), corner)
+        radius = torch.minimum(torch.where(broken, shrunk, grown), furthest_corner(clean, norm))
         moved = at - per_sample(length.to(at.dtype), at) * ascent_direction(gradient, "l2")
         return state | {
             "at": _into_ball(moved, clean, radius, norm).clamp(0, 1),

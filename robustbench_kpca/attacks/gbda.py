@@ -20,7 +20,6 @@ from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.attacks.shared.words import Distributions, distributions, fixed, gains
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import END_OF_LINE, Images, Keys, Labels, Query, State
@@ -46,16 +45,13 @@ class GBDA:
     """
 
     replaces_words: ClassVar[bool] = True
+    most_passes: ClassVar[tuple[str, str]] = ("steps * (1 + samples) + 1", "steps")
     steps: Count
     samples: Count
     candidates: Count
     learning_rate: Positive
     temperature: Positive
     initial: Annotated[float, Field(ge=0)]
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart."""
-        return most_passes("gbda", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean words, without candidates."""

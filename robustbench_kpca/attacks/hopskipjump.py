@@ -4,7 +4,7 @@ Chen, Jordan & Wainwright (2020), "HopSkipJumpAttack: A Query-Efficient Decision
 algorithm 2; constants as in the authors' program.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -21,7 +21,6 @@ from robustbench_kpca.attacks.shared.ball import (
 )
 from robustbench_kpca.attacks.shared.draws import gaussians, uniforms
 from robustbench_kpca.attacks.shared.rows import choose
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
@@ -50,14 +49,11 @@ class HopSkipJump:
     misclassified costs `queries` + 1 forward passes per restart.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = ("queries + 1", "0")
     queries: Annotated[int, Field(ge=1, strict=True)]
     probes: Annotated[int, Field(ge=1, strict=True)]
     max_probes: Annotated[int, Field(ge=1, strict=True)]
     gamma: Annotated[float, Field(gt=0)]
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("hopskipjump", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin in the phase that looks for a misclassified image.

@@ -18,7 +18,6 @@ from robustbench_kpca.attacks.shared.ball import require_norm, require_untargete
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.attacks.shared.words import Distributions, changed, distributions, fixed, gains
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import END_OF_LINE, Images, Keys, Labels, PerSample, Query, State
@@ -43,12 +42,9 @@ class HotFlip:
     """
 
     replaces_words: ClassVar[bool] = True
+    most_passes: ClassVar[tuple[str, str]] = ("steps * (1 + tries) + 1", "steps")
     steps: Count
     tries: Count
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart."""
-        return most_passes("hotflip", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin with the clean words; `tried` holds swaps by number, 0 for none (see `_ranked`)."""

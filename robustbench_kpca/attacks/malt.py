@@ -3,7 +3,7 @@
 Melamed, Yehudai & Shamir (2024), "MALT Powers Up Adversarial Attacks", arXiv:2407.02240.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -15,7 +15,6 @@ from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.losses import runners_up
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
@@ -37,6 +36,10 @@ class MALT:
     targets, `candidates` forward and backward passes.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = (
+        "backwards + 1 + loss.endswith('_targeted')",
+        "(min(targets, classes - 1) if loss.endswith('_targeted') else 1) * (steps + 1) + min(candidates, classes - 1)",
+    )
     steps: Annotated[int, Field(ge=1, strict=True)]
     loss: Literal["ce_targeted", "dlr_targeted"]
     targets: Annotated[int, Field(ge=1, strict=True)]
@@ -53,10 +56,6 @@ class MALT:
     def _runs(self) -> APGD:
         """The attack whose targets are chosen here."""
         return APGD(steps=self.steps, loss=self.loss, targets=self.targets, rho=self.rho)
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("malt", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0. `classes` is 0 until the first `step` chooses the targets.

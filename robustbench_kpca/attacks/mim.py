@@ -10,15 +10,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks.shared.ball import ascent_direction, per_sample, project, require_norm
-from robustbench_kpca.attacks.shared.losses import cross_entropy
-from robustbench_kpca.protocols.passes import most_passes
-from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
-from robustbench_kpca.types import Images, Keys, Labels, Query, State
+from robustbench_kpca.attacks.shared.ball import ascent_direction, per_sample
+from robustbench_kpca.attacks.shared.one_gradient import OneGradient
+from robustbench_kpca.protocols.threat import StepSize, Threat, parse_step
+from robustbench_kpca.types import Images, State
 
 
 @dataclass(frozen=True, config=FORBID)
-class MIM:
+class MIM(OneGradient):
     """x_{t+1} = Proj(x_t + step_size * direction(g_{t+1})), t = 0, ..., steps - 1, from the clean image.
 
     g_{t+1} = decay g_t + grad_x CE(f(x_t), y) / ||grad_x CE(f(x_t), y)||_1, and g_0 = 0. Direction: sign for
@@ -29,48 +28,20 @@ class MIM:
     """
 
     many_labels: ClassVar[bool] = True
+    most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
-    step_size: str | float
+    step_size: StepSize
     decay: Annotated[float, Field(ge=0)]
 
-    def __post_init__(self) -> None:
-        require_step(self.step_size)
+    def memory(self, x: Images, threat: Threat) -> State:  # noqa: ARG002
+        """Begin without momentum."""
+        return {"momentum": torch.zeros_like(x)}
 
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("mim", vars(self), classes)
-
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Begin at the clean image, without momentum.
-
-        Raises:
-            BadInputError: the norm is L1, in which one step moves one number, and clipping undoes it.
-
-        """
-        require_norm(threat, "mim", "linf", "l2")
-        return {
-            "x": x,
-            "clean": x,
-            "y": y,
-            "momentum": torch.zeros_like(x),
-            "step": torch.zeros_like(keys),
-            "finished": torch.zeros_like(keys, dtype=torch.bool),
-        }
-
-    def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Take one projected step along the momentum."""
-        x, y = state["x"], state["y"]
-        _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
+    def propose(self, x: Images, gradient: Images, state: State, threat: Threat) -> Images:
+        """Take one step along the momentum."""
         length = gradient.abs().flatten(1).sum(1).clamp_min(torch.finfo(gradient.dtype).tiny)
-        momentum = self.decay * state["momentum"] + gradient / per_sample(length, gradient)
-        move = parse_step(self.step_size, threat.eps) * ascent_direction(momentum, threat.norm)
-        step = state["step"] + 1
-        return state | {
-            "x": project(x + move, state["clean"], threat),
-            "momentum": momentum,
-            "step": step,
-            "finished": step >= self.steps,
-        }
+        state["momentum"] = self.decay * state["momentum"] + gradient / per_sample(length, gradient)
+        return x + parse_step(self.step_size, threat.eps) * ascent_direction(state["momentum"], threat.norm)
 
 
 ATTACK = MIM

@@ -11,7 +11,6 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks.shared.ball import uniform_in_ball
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
@@ -24,10 +23,7 @@ class Noise:
     """
 
     many_labels: ClassVar[bool] = True
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("noise", vars(self), classes)
+    most_passes: ClassVar[tuple[str, str]] = ("1", "0")
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
         """Draw x'."""

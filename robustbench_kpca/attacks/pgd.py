@@ -6,20 +6,18 @@ arXiv:1706.06083, section 2.1.
 
 from typing import Annotated, ClassVar
 
-import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks.shared.ball import ascent_direction, project, require_norm, uniform_in_ball
-from robustbench_kpca.attacks.shared.losses import cross_entropy
-from robustbench_kpca.protocols.passes import most_passes
-from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
-from robustbench_kpca.types import Images, Keys, Labels, Query, State
+from robustbench_kpca.attacks.shared.ball import ascent_direction
+from robustbench_kpca.attacks.shared.one_gradient import OneGradient
+from robustbench_kpca.protocols.threat import StepSize, Threat, parse_step
+from robustbench_kpca.types import Images, State
 
 
 @dataclass(frozen=True, config=FORBID)
-class PGD:
+class PGD(OneGradient):
     """x_{t+1} = Proj(x_t + step_size * direction(grad_x CE(f(x_t), y))), t = 0, ..., steps - 1.
 
     Direction: sign for L-infinity, the normalised gradient for L2. `x_0` is the clean image or, with `random_start`,
@@ -29,42 +27,14 @@ class PGD:
     """
 
     many_labels: ClassVar[bool] = True
+    most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
-    step_size: str | float
+    step_size: StepSize
     random_start: StrictBool
 
-    def __post_init__(self) -> None:
-        require_step(self.step_size)
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("pgd", vars(self), classes)
-
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Draw x_0.
-
-        Raises:
-            BadInputError: the norm is L1, in which one step moves one number, and clipping undoes it.
-
-        """
-        require_norm(threat, "pgd", "linf", "l2")
-        x0 = uniform_in_ball(x, threat, keys) if self.random_start else x
-        return {
-            "x": x0,
-            "clean": x,
-            "y": y,
-            "step": torch.zeros_like(keys),
-            "finished": torch.zeros_like(keys, dtype=torch.bool),
-        }
-
-    def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Take one projected step."""
-        x, y = state["x"], state["y"]
-        _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
-        length = parse_step(self.step_size, threat.eps)
-        moved = project(x + length * ascent_direction(gradient, threat.norm), state["clean"], threat)
-        step = state["step"] + 1
-        return state | {"x": moved, "step": step, "finished": step >= self.steps}
+    def propose(self, x: Images, gradient: Images, state: State, threat: Threat) -> Images:  # noqa: ARG002
+        """Take one step of steepest ascent."""
+        return x + parse_step(self.step_size, threat.eps) * ascent_direction(gradient, threat.norm)
 
 
 ATTACK = PGD

@@ -14,7 +14,6 @@ from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.words import fixed, require_vocabulary
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
@@ -29,11 +28,8 @@ class RandomSwap:
     """
 
     replaces_words: ClassVar[bool] = True
+    most_passes: ClassVar[tuple[str, str]] = ("queries + 1", "0")
     queries: Count
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart."""
-        return most_passes("random_swap", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
         """Begin with the clean words."""

@@ -6,26 +6,19 @@ Segmentation Robustness", arXiv:2207.12391, algorithm 1.
 
 from typing import Annotated, ClassVar
 
-import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks.shared.ball import (
-    ascent_direction,
-    project,
-    require_norm,
-    require_untargeted,
-    uniform_in_ball,
-)
+from robustbench_kpca.attacks.shared.ball import ascent_direction
 from robustbench_kpca.attacks.shared.dense_losses import balanced
-from robustbench_kpca.protocols.passes import most_passes
-from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
-from robustbench_kpca.types import Images, Keys, Labels, Query, State
+from robustbench_kpca.attacks.shared.one_gradient import OneGradient
+from robustbench_kpca.protocols.threat import StepSize, Threat, parse_step
+from robustbench_kpca.types import Images, Logits, PerSample, State
 
 
 @dataclass(frozen=True, config=FORBID)
-class SegPGD:
+class SegPGD(OneGradient):
     """x_{t+1} = Proj(x_t + step_size * direction(grad_x L_t(x_t))), t = 1, ..., T, where T = `steps`.
 
         L_t = (1 - lambda_t) / n sum_{i right} CE_i + lambda_t / n sum_{i wrong} CE_i,   lambda_t = (t - 1) / (2 T),
@@ -37,42 +30,19 @@ class SegPGD:
 
     many_labels: ClassVar[bool] = True
     one_label: ClassVar[bool] = False
+    targets: ClassVar[bool] = False
+    most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
-    step_size: str | float
+    step_size: StepSize
     random_start: StrictBool
 
-    def __post_init__(self) -> None:
-        require_step(self.step_size)
+    def loss(self, logits: Logits, state: State, threat: Threat) -> PerSample:  # noqa: ARG002
+        """Return L_t; `step` is t - 1."""
+        return balanced(logits, state["y"], state["step"] / (2 * self.steps))
 
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("segpgd", vars(self), classes)
-
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Draw x_1.
-
-        Raises:
-            BadInputError: a target, or the norm is L1, in which one step moves one number, and clipping undoes it.
-
-        """
-        require_untargeted(threat, "segpgd")
-        require_norm(threat, "segpgd", "linf", "l2")
-        return {
-            "x": uniform_in_ball(x, threat, keys) if self.random_start else x,
-            "clean": x,
-            "y": y,
-            "step": torch.zeros_like(keys),  # t - 1
-            "finished": torch.zeros_like(keys, dtype=torch.bool),
-        }
-
-    def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Take one projected step."""
-        x, y, step = state["x"], state["y"], state["step"]
-        share = step / (2 * self.steps)
-        _, gradient = query.gradient(x, lambda logits: balanced(logits, y, share))
-        length = parse_step(self.step_size, threat.eps)
-        moved = project(x + length * ascent_direction(gradient, threat.norm), state["clean"], threat)
-        return state | {"x": moved, "step": step + 1, "finished": step + 1 >= self.steps}
+    def propose(self, x: Images, gradient: Images, state: State, threat: Threat) -> Images:  # noqa: ARG002
+        """Take one step of steepest ascent."""
+        return x + parse_step(self.step_size, threat.eps) * ascent_direction(gradient, threat.norm)
 
 
 ATTACK = SegPGD

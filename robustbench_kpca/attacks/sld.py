@@ -4,22 +4,20 @@ Tramèr & Boneh (2019), "Adversarial Training and Robustness for Multiple Pertur
 (SLIDE); CleverHans calls it SparseL1Descent.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks.shared.ball import into_box, project, require_norm, rescale, uniform_in_ball
-from robustbench_kpca.attacks.shared.losses import cross_entropy
-from robustbench_kpca.protocols.passes import most_passes
-from robustbench_kpca.protocols.threat import Threat, parse_step, require_step
-from robustbench_kpca.types import Images, Keys, Labels, Query, State
+from robustbench_kpca.attacks.shared.ball import into_box, project, rescale
+from robustbench_kpca.attacks.shared.one_gradient import OneGradient
+from robustbench_kpca.protocols.threat import Norm, StepSize, Threat, parse_step
+from robustbench_kpca.types import Images, State
 
 
 @dataclass(frozen=True, config=FORBID)
-class SLD:
+class SLD(OneGradient):
     """x_{t+1} = Proj(x_t + step_size * e / ||e||_1), e_i = sign(g_i) where |g_i| >= P_sparsity(|g|), else 0.
 
     g = grad_x CE(f(x_t), y), and P_sparsity is its percentile: the floor(sparsity / 100 * d)-th smallest of d values,
@@ -35,55 +33,27 @@ class SLD:
     A sample that is never misclassified costs `steps` backward and `steps` + 1 forward passes per restart.
     """
 
+    norms: ClassVar[tuple[Norm, ...]] = ("l1",)
+    most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
-    step_size: str | float
+    step_size: StepSize
     sparsity: Annotated[float, Field(ge=0, lt=100)]
     skip_clipped: StrictBool
     random_start: StrictBool
     projection: Literal["euclidean", "rescale"]
 
-    def __post_init__(self) -> None:
-        require_step(self.step_size)
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("sld", vars(self), classes)
-
-    def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
-        """Draw x_0.
-
-        Raises:
-            BadInputError: the norm is not L1.
-
-        """
-        require_norm(threat, "sld", "l1")
-        return {
-            "x": uniform_in_ball(x, threat, keys) if self.random_start else x,
-            "clean": x,
-            "y": y,
-            "step": torch.zeros_like(keys),
-            "finished": torch.zeros_like(keys, dtype=torch.bool),
-        }
-
-    def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Take one projected step."""
-        x, y = state["x"], state["y"]
-        _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
+    def propose(self, x: Images, gradient: Images, state: State, threat: Threat) -> Images:  # noqa: ARG002
+        """Share one step among the largest entries of the gradient."""
         if self.skip_clipped and threat.clip:  # without a box nothing is in the way
             blocked = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
             gradient = gradient.masked_fill(blocked, 0)
-        move = parse_step(self.step_size, threat.eps) * self._direction(gradient)
-        step = state["step"] + 1
-        return state | {
-            "x": self._into_ball(x + move, state["clean"], threat),
-            "step": step,
-            "finished": step >= self.steps,
-        }
+        return x + parse_step(self.step_size, threat.eps) * self._direction(gradient)
 
-    def _into_ball(self, x: Images, clean: Images, threat: Threat) -> Images:
-        return (
-            project(x, clean, threat) if self.projection == "euclidean" else rescale(into_box(x, threat), clean, threat)
-        )
+    def into_ball(self, x: Images, clean: Images, threat: Threat) -> Images:
+        """Project as `projection` says."""
+        if self.projection == "euclidean":
+            return project(x, clean, threat)
+        return rescale(into_box(x, threat), clean, threat)
 
     def _direction(self, gradient: Images) -> Images:
         flat = gradient.flatten(1)

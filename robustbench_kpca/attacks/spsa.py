@@ -4,7 +4,7 @@ Uesato, O'Donoghue, van den Oord & Kohli (2018), "Adversarial Risk and the Dange
 arXiv:1802.05666, algorithm 1; the estimator is Spall's (1992).
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
@@ -12,7 +12,6 @@ from pydantic.dataclasses import dataclass
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._spsa import begin, descend, estimate
 from robustbench_kpca.attacks.shared.ball import uniform_in_ball
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
@@ -30,15 +29,12 @@ class SPSA:
     is evaluated at once: if it is misclassified, the next `samples` passes are saved.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = ("steps * (samples + 1) + 1", "0")
     steps: Annotated[int, Field(ge=1, strict=True)]
     samples: Annotated[int, Field(ge=2, multiple_of=2, strict=True)]
     delta: Annotated[float, Field(gt=0)]
     lr: Annotated[float, Field(gt=0)]
     random_start: StrictBool
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("spsa", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0."""

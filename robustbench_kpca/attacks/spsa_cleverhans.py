@@ -4,7 +4,7 @@ Papernot et al. (2018), "Technical Report on the CleverHans v2.1.0 Adversarial E
 cleverhans/torch/attacks/spsa.py. For literal protocols only: `spsa` is the attack of Uesato et al. (2018).
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -13,7 +13,6 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._spsa import begin, descend, estimate
 from robustbench_kpca.attacks.shared.ball import require_norm, uniform_in_ball
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
@@ -30,14 +29,11 @@ class SPSAOfCleverHans:
     A sample costs `steps` * (`samples` + 1) + 1 forward passes per restart.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = ("steps * (samples + 1) + 1", "0")
     steps: Annotated[int, Field(ge=1, strict=True)]
     samples: Annotated[int, Field(ge=2, multiple_of=2, strict=True)]
     delta: Annotated[float, Field(gt=0)]
     lr: Annotated[float, Field(gt=0)]
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("spsa_cleverhans", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Draw x_0, uniform in the ball.

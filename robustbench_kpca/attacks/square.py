@@ -6,7 +6,7 @@ arXiv:2003.01690, for L1 Croce & Hein (2021), arXiv:2103.01208.
 """
 
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from robustbench_kpca.attacks.shared.ball import project, require_box
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.attacks.shared.rows import choose, none
-from robustbench_kpca.protocols.passes import most_passes
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
@@ -51,12 +50,9 @@ class Square:
     in AutoAttack. Unlike AutoAttack, every sample has its own windows and signs.
     """
 
+    most_passes: ClassVar[tuple[str, str]] = ("queries + 1", "0")
     queries: Annotated[int, Field(ge=1, strict=True)]
     p_init: Annotated[float, Field(gt=0, le=1)]
-
-    def most_passes(self, classes: int) -> tuple[int, int]:
-        """Return forward and backward passes per restart of a sample that is never misclassified."""
-        return most_passes("square", vars(self), classes)
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Propose the initial pattern."""

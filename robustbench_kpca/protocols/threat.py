@@ -3,7 +3,9 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from robustbench_kpca._core.errors import BadInputError
 
@@ -41,10 +43,14 @@ def parse_step(text: str | float, eps: float) -> float:
     return parse_fraction(match[1] if match[2] is None else f"{match[1]}/{match[2]}") * eps
 
 
-def require_step(text: str | float) -> None:
-    """Refuse a step size that is 0 or cannot be parsed."""
+def _positive(text: str | float) -> str | float:
     if parse_step(text, eps=1.0) <= 0:
         raise BadInputError(f"step_size = {text}", expected="more than 0")
+    return text
+
+
+StepSize = Annotated[str | float, AfterValidator(_positive)]
+"""Absolute (`"2/255"`) or relative to eps (`"0.25 eps"`), and not 0; see `parse_step`."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ every attack. Attacks of other libraries have no bounds.
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.protocols.passes import is_bounded, least_passes, most_passes
+from robustbench_kpca.attacks.shared.passes import evaluated, stated
 from robustbench_kpca.protocols.scenario import MANY, Attack, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
@@ -21,12 +21,12 @@ Numbers = NDArray[np.float64]
 
 def possible_passes(record: Record, scenario: Scenario) -> str | None:
     """Check that every sample cost a number of passes that the protocol can cost."""
-    if not isinstance(scenario, Attack) or not all(is_bounded(stage.attack) for stage in scenario.stage):
+    if not isinstance(scenario, Attack) or not all(stated(stage.attack) for stage in scenario.stage):
         return None
     outcomes = record.outcomes
     try:
         least, most = _costs(scenario, outcomes)
-    except (KeyError, TypeError, AttributeError):
+    except (NameError, TypeError, AttributeError):
         return "an attack of its protocol lacks an option, or has one of the wrong type"
     sample, rows = outcomes.coded("sample").compact()
     owner = sample.codes
@@ -52,8 +52,10 @@ def _costs(scenario: Attack, outcomes: Outcomes) -> tuple[Numbers, Numbers]:
     seen = max([2, *(1 + int(outcomes[name].max()) for name in _CLASSES if name in outcomes.columns)])
     least, most = np.zeros(2), np.zeros(2)
     for stage in scenario.stage:
-        least += stage.restarts * np.array(least_passes(stage.attack, stage.options, seen), float)
-        most += stage.restarts * np.array(most_passes(stage.attack, stage.options, MANY), float)
+        formulas = stated(stage.attack)
+        assert formulas is not None
+        most += stage.restarts * np.array(evaluated(formulas[0], stage.options, MANY), float)
+        least += stage.restarts * np.array(evaluated(formulas[1], stage.options, seen), float)
     graded = "broken_by" not in outcomes.columns  # then the worst image of every stage is confirmed
     most[0] += len(scenario.stage) if graded else scenario.policy == "strongest"
     searches = 1 + len(scenario.below)

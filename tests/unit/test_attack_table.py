@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.protocols.threat import Threat
 
@@ -105,12 +106,12 @@ def test_passes(name, options, restarts, norm, eps, forwards, backwards):
     stage = {"attack": name, "restarts": restarts} | options
     shape = (1, 3, 3) if name == "hopskipjump" else (2, 6, 6)
     assert attack_checks.stands(stage, norm, eps, shape=shape) == (forwards, backwards)
-    assert tuple(restarts * passes for passes in ATTACKS.get(name)(**options).most_passes(3)) == (forwards, backwards)
+    assert tuple(restarts * passes for passes in passes_of(ATTACKS.get(name)(**options), 3)) == (forwards, backwards)
 
 
 def test_carlini_and_wagner_cost_no_more_than_all_their_iterations():
     forwards, backwards = attack_checks.stands({"attack": "cw", "restarts": 1} | CW, "l2", 0.5, shape=(2, 6, 6))
-    most = ATTACKS.get("cw")(**CW).most_passes(3)
+    most = passes_of(ATTACKS.get("cw")(**CW), 3)
     assert (forwards <= most[0], backwards <= most[1]) == (True, True)
     assert most == (3 * 12 + 1, 3 * 12)
 

@@ -8,7 +8,7 @@ from attack_checks import rand
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.attack_loop.cost import most_passes, passes_of
 from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
@@ -158,7 +158,8 @@ def test_exact_pass_counts(split):
         assert {(row["forwards"], row["backwards"]) for row in found} == {(12, 10)}
     most = most_passes(load_scenario("segpgd20-linf-4_255", {"steps": 10})[1], 3, graded=True)
     assert (most.forwards, most.backwards) == (1 + 12, 10), "the clean image is not counted as a pass of the attack"
-    assert ATTACKS.get("segpgd")(steps=10, step_size="0.25 eps", random_start=False).most_passes(2) == (11, 10)
+    segpgd = ATTACKS.get("segpgd")(steps=10, step_size="0.25 eps", random_start=False)
+    assert passes_of(segpgd, 2) == (11, 10)
     short = PGD | {"steps": 3, "restarts": 2, "random_start": True}
     found = wholes(measure(model, data, PGD, short, eps=eps)[0])
     assert {(row["forwards"], row["backwards"]) for row in found} == {(21, 16)}

@@ -40,7 +40,7 @@ class OneByOne:
     """An attack that does not say what comes next."""
 
     def __init__(self, attack):
-        self.start, self.step, self.most_passes = attack.start, attack.step, attack.most_passes
+        self.start, self.step = attack.start, attack.step
 
 
 class KilledError(Exception):

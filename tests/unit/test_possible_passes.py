@@ -8,7 +8,7 @@ from torch import nn
 
 from robustbench_kpca import evaluate
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.protocols.passes import is_bounded
+from robustbench_kpca.attacks.shared.passes import evaluated, stated
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.tasks.possible_passes import possible_passes
 
@@ -70,8 +70,21 @@ def test_what_the_loop_counts_is_possible(protocol, overrides, model, data, tmp_
 
 
 def test_every_attack_of_the_folder_has_a_formula():
-    assert [name for name in ATTACKS.names() if not is_bounded(name)] == []
+    assert [name for name in ATTACKS.names() if stated(name) is None] == []
 
 
-def test_attacks_of_other_libraries_have_no_bounds():
-    assert not is_bounded("torchattacks:PGD")
+@pytest.mark.parametrize("name", ATTACKS.names())
+def test_the_file_is_read_as_its_class_says(name):
+    attack = ATTACKS.get(name)
+    assert stated(name) == (attack.most_passes, getattr(attack, "least_passes", attack.most_passes))
+
+
+def test_only_the_options_and_the_classes_are_known_to_a_formula():
+    assert evaluated(("backwards + 1", "min(steps, classes)"), {"steps": 5}, 3) == (4, 3)
+    with pytest.raises(NameError, match="open"):
+        evaluated(("open(0)", "1"), {}, 3)
+
+
+@pytest.mark.parametrize("name", ["torchattacks:PGD", "my_attack.py:Mine", "shared", "_adam", "none"])
+def test_what_is_no_attack_of_the_folder_has_no_bounds(name):
+    assert stated(name) is None

@@ -71,10 +71,10 @@ def test_rescaling_keeps_the_direction_and_the_projection_does_not(linear):
     x, threat = torch.full((1, 1, 1, 2), 0.3).double(), Threat("l1", 0.3)
     moved = x + torch.tensor([0.4, 0.2]).double()
     for rule, expected in (("rescale", [0.2, 0.1]), ("euclidean", [0.25, 0.05])):
-        found = SLD(**OPTIONS | {"projection": rule})._into_ball(moved, x, threat) - x
+        found = SLD(**OPTIONS | {"projection": rule}).into_ball(moved, x, threat) - x
         assert torch.allclose(found.flatten(), torch.tensor(expected).double())
     edge = torch.tensor([[[[0.9, 0.3]]]]).double()
-    found = SLD(**OPTIONS | {"projection": "rescale"})._into_ball(edge + (moved - x), edge, threat) - edge
+    found = SLD(**OPTIONS | {"projection": "rescale"}).into_ball(edge + (moved - x), edge, threat) - edge
     assert torch.allclose(found.flatten(), torch.tensor([0.1, 0.2]).double()), "clipped first, so nothing is too long"
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca._engine.attack_loop.engine import build_attack
+from robustbench_kpca.attacks.shared.passes import evaluated
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.types import Attack as Algorithm
-from robustbench_kpca.types import Bounded
 
 ROWS = 32
 REPEATS = 3
@@ -41,7 +41,8 @@ class Speed:
 
 def passes_of(attack: Algorithm, classes: int) -> tuple[int, int] | None:
     """Return the most forward and backward passes of a restart of an attack; None where it does not say."""
-    return attack.most_passes(classes) if isinstance(attack, Bounded) else None
+    formula = getattr(attack, "most_passes", None)
+    return None if formula is None else evaluated(formula, vars(attack), classes)
 
 
 def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Passes | None:

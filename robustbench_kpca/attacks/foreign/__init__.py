@@ -52,10 +52,6 @@ class Foreign:
     recipe: Recipe
     options: dict[str, Any]
 
-    def most_passes(self, classes: int) -> tuple[int, int] | None:  # noqa: ARG002
-        """Return None: what another library spends is not known beforehand."""
-        return None
-
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean image.
 
