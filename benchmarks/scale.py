@@ -123,13 +123,13 @@ def start_ray(stack: ExitStack) -> None:
     stack.callback(ray.shutdown)
 
 
-def cpu_seconds(backend: Any) -> float:
-    """Return the CPU seconds of this process and of those of the backend that are alive."""
-    from robustbench_kpca.evaluation.processes import Processes
+def cpu_seconds(executor: Any) -> float:
+    """Return the CPU seconds of this process and of those of an executor that are alive."""
+    from robustbench_kpca.evaluation.processes import Process, Processes
 
     ticks = 0
-    for worker in backend.workers if isinstance(backend, Processes) else ():
-        assert worker.process is not None
+    for worker in executor.workers.values() if isinstance(executor, Processes) else ():
+        assert isinstance(worker, Process)
         ticks += sum(map(int, Path(f"/proc/{worker.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
@@ -159,11 +159,11 @@ def observed(model: str, runs: Sequence[tuple[int, int]], batch: int) -> Iterato
     from robustbench_kpca.evaluation.requests import ModelRequest
 
     named = ModelRequest(model).named()
-    with Processes(1) as backend:
+    with Processes(1) as executor:
         for warm, (steps, samples) in enumerate((runs[0], *runs)):
-            before = cpu_seconds(backend)
-            record, _ = evaluated(named, samples, steps, batch, backend)
-            spent = cpu_seconds(backend) - before
+            before = cpu_seconds(executor)
+            record, _ = evaluated(named, samples, steps, batch, executor)
+            spent = cpu_seconds(executor) - before
             shards = -(-samples // shard_size(samples, batch, None))
             shown = record.passes.forwards + samples + shards * batch  # the clean pass, and the first batch once more
             if warm:
@@ -171,30 +171,33 @@ def observed(model: str, runs: Sequence[tuple[int, int]], batch: int) -> Iterato
 
 
 def processes(model: str, samples: int, repeats: int, batch_size: int, steps: int, *, ray: bool) -> None:
-    """Print what one plain loop, its shards in one process and in two take."""
+    """Print what one plain loop, its shards in one process and in two take, one thread each."""
+    import torch
+
     from robustbench_kpca.evaluation.processes import Processes
     from robustbench_kpca.evaluation.ray_cluster import RayCluster
     from robustbench_kpca.evaluation.requests import ModelRequest
 
+    torch.set_num_threads(1)
     named = ModelRequest(model).named()
 
-    def once(backend: Any, steps: int) -> tuple[float, float]:
-        spent = cpu_seconds(backend)
-        return evaluated(named, samples, steps, batch_size, backend)[1], cpu_seconds(backend) - spent
+    def once(executor: Any, steps: int) -> tuple[float, float]:
+        spent = cpu_seconds(executor)
+        return evaluated(named, samples, steps, batch_size, executor)[1], cpu_seconds(executor) - spent
 
     with ExitStack() as stack:
-        backends: dict[str, Any] = {"one plain loop": None}
+        executors: dict[str, Any] = {"one plain loop": None}
         for count, name in ((1, "one process"), (2, "two processes")):
-            backends[f"shards in {name}"] = stack.enter_context(Processes(count))
+            executors[f"shards in {name}"] = stack.enter_context(Processes(count))
         if ray:
             start_ray(stack)
             for count, name in ((1, "one process"), (2, "two processes")):
-                backends[f"shards in {name} of Ray"] = stack.enter_context(RayCluster(count, "", on_gpu=False))
-        first = {name: once(backend, 1)[0] for name, backend in backends.items()}
-        times: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
+                executors[f"shards in {name} of Ray"] = stack.enter_context(RayCluster(count, "", on_gpu=False))
+        first = {name: once(executor, 1)[0] for name, executor in executors.items()}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in executors}
         for _ in range(repeats):
-            for name, backend in backends.items():
-                times[name].append(once(backend, steps))
+            for name, executor in executors.items():
+                times[name].append(once(executor, steps))
     rows = []
     plain = statistics.median(wall for wall, _ in times["one plain loop"])
     for name, own in times.items():

@@ -26,7 +26,7 @@ class FakeRay:
     def __init__(self, resources=None, lost=(), room=True):
         self.resources, self.lost, self.room = {"CPU": 2} if resources is None else resources, set(lost), room
         self.calls, self.connected, self.asked = Counter(), False, {}
-        self.alive = 0
+        self.alive = set()
 
     def is_initialized(self):
         return self.connected
@@ -47,8 +47,10 @@ class FakeRay:
         return lambda cls: SimpleNamespace(remote=lambda: self._actor(cls()))
 
     def _actor(self, made):
-        self.alive += 1
-        return SimpleNamespace(**{name: Method(self, made, name) for name in ("ready", "make", "told", "stop")})
+        self.alive.add(made)
+        return SimpleNamespace(
+            made=made, **{name: Method(self, made, name) for name in ("ready", "make", "told", "stop")}
+        )
 
     def put(self, value):
         return Reference(value)
@@ -64,7 +66,7 @@ class FakeRay:
         return (list(references), []) if self.room else ([], list(references))
 
     def kill(self, handle):
-        self.alive -= 1
+        self.alive.discard(handle.made)
 
 
 class Reference:
@@ -87,6 +89,6 @@ class Method:
     def remote(self, *given):
         self.ray.calls[self.name] += 1
         if self.name == "make" and self.ray.calls["make"] in self.ray.lost:
-            self.ray.alive -= 1
+            self.ray.alive.discard(self.made)
             return Reference(RayError("The actor died.\nWorker exit type: NODE_DIED Worker exit detail: ..."))
         return Reference(getattr(self.made, self.name)(*given))

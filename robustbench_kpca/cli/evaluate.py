@@ -115,10 +115,10 @@ def evaluate(
     if independent and not budgets:
         raise BadInputError("--independent without --curve", fix="add --curve 1/255,2/255")
     require_names(models=models, protocols=protocols, overrides=overrides, data=[data, against])
-    from robustbench_kpca.evaluation.backend import WaitingError
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.evaluation.share import WaitingError
     from robustbench_kpca.report.loggers import open_loggers
 
     jobs = [

@@ -14,14 +14,14 @@ from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
-from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.command import Command, call
-from robustbench_kpca.evaluation.engines import engine_for
+from robustbench_kpca.evaluation.engines import Engine, engine_for
 from robustbench_kpca.evaluation.evaluation import Evaluation, require_gradients
 from robustbench_kpca.evaluation.make_records import Result, make_records
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Asked, AuditModel, Evaluate, Plan
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel, how_shown
+from robustbench_kpca.evaluation.shard_run import IncompleteError
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.audit import Audit
@@ -57,7 +57,7 @@ class Reporter(Protocol):
 def execute(
     plan: Plan,
     reporter: Reporter,
-    engine_for: Callable[[RunOptions], AbstractContextManager[Backend | None]] = engine_for,
+    engine_for: Callable[[RunOptions], AbstractContextManager[Engine]] = engine_for,
 ) -> list[Record]:
     """Execute a plan; return the records in the order of `Plan.order`.
 

@@ -1,6 +1,7 @@
 """Make the records of one step of a plan: check the models, hold the locks, let the outcomes be made, and finish."""
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
@@ -12,12 +13,15 @@ from robustbench_kpca._engine.inference.precision import remark
 from robustbench_kpca._engine.inference.runner import frozen
 from robustbench_kpca.audit.preflight import as_flags, preflight
 from robustbench_kpca.evaluation.adversarial_images import Keeper
-from robustbench_kpca.evaluation.backend import Backend, IncompleteError
+from robustbench_kpca.evaluation.engines import Engine
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import make_part
 from robustbench_kpca.evaluation.shard_folder import told_alone
+from robustbench_kpca.evaluation.shard_run import IncompleteError, ShardRun
+from robustbench_kpca.evaluation.sharded import outcomes_by
 from robustbench_kpca.evaluation.shards import Made
+from robustbench_kpca.evaluation.share import Share
 from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.outcomes import Outcomes
@@ -33,7 +37,7 @@ Result = Record | EvaluationError
 def make_records(
     group: Sequence[Evaluation],
     options: RunOptions,
-    engine: Backend | None = None,
+    engine: Engine = None,
     *,
     smaller: Record | None = None,
     progress: Progress | None = None,
@@ -43,7 +47,7 @@ def make_records(
     Args:
         group: the evaluations, begun.
         options: of the run.
-        engine: makes the outcomes elsewhere, of one model; None: this process makes them.
+        engine: who makes the outcomes; of one model, unless it is this process.
         smaller: the record at the next smaller budget, whose outcomes are gone on from.
         progress: told how far the work is.
 
@@ -56,14 +60,13 @@ def make_records(
     try_cells(data, scenario, options.seed, frost_of(scenario, options.frost_folder))
     notes = [_preflight(evaluation, options, alone=len(group) == 1) for evaluation in group]
     known = None if smaller is None or options.keep_adversarial else smaller.outcomes
-    if engine is not None:
+    if isinstance(engine, Share):
         try:
-            engine.make_own(group[0], options, known, progress)
+            engine.make(group[0], options, known, progress)
         except IncompleteError as error:
             return [error]
     with ExitStack() as stack:
-        wait = engine is not None and engine.shares
-        locks = [stack.enter_context(evaluation.held(wait=wait)) for evaluation in group]
+        locks = [stack.enter_context(evaluation.held(wait=isinstance(engine, Share))) for evaluation in group]
         open_ones = [one for one in zip(group, notes, strict=True) if one[0].look(options) is None]
         left = [evaluation for evaluation, _ in open_ones]
         keeper = _keeper(left, options)
@@ -85,7 +88,7 @@ def make_records(
 
 
 def _elsewhere(
-    engine: Backend,
+    engine: Executor | Share,
     evaluation: Evaluation,
     options: RunOptions,
     lock: Lock | None,
@@ -93,7 +96,10 @@ def _elsewhere(
     progress: Progress | None,
 ) -> tuple[Outcomes, Made] | EvaluationError:
     try:
-        return engine.outcomes(evaluation, options, lock=lock, smaller=smaller, progress=progress)
+        if isinstance(engine, Share):
+            assert options.out is not None, "RunOptions"
+            return ShardRun.of(evaluation, options.out, progress, lock).outcomes(evaluation)
+        return outcomes_by(engine, evaluation, options, lock=lock, smaller=smaller, progress=progress)
     except IncompleteError as error:
         return error
 

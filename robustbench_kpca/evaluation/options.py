@@ -6,6 +6,7 @@ The fields of `RunOptions` are the keywords of `evaluate`, the options of `rbk e
 import dataclasses
 import math
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -61,7 +62,8 @@ class RunOptions:
             results. None: the executor's default.
         executor: one of `EXECUTORS`; `ray:ADDRESS` is an existing cluster. `processes` has one process a core of this
             machine by default, or a CUDA device where one is asked for, and `ray` one a core or GPU of the cluster.
-            None: `processes` where several are asked for, else `serial`.
+            Or an executor of `concurrent.futures`, such as that of a Dask client, which is left as it is; its workers
+            must have this package. None: `processes` where several are asked for, else `serial`.
         part: such as "3/16": this process makes each sixteenth shard of every record, from the third on. Start one for
             each part, with the same folder; the one that finds all shards makes the record.
         stall_minutes: with several processes, one that finishes no batch for so many minutes is killed, and its shard
@@ -121,7 +123,7 @@ class RunOptions:
         ),
     ] = None
     executor: Annotated[
-        str | None,
+        str | Executor | None,
         Option(
             "Who evaluates: serial (this process), processes (of this machine), ray (a cluster of Ray that is started "
             "for the run) or ray:ADDRESS (an existing one, such as ray:auto; docs/cluster.md). By default processes "
@@ -165,7 +167,7 @@ class RunOptions:
         if self.compile is not None and self.compile not in COMPILED:
             raise BadInputError(f"compile = '{self.compile}'", expected=" or ".join(COMPILED))
         kind, address = self.engine
-        if kind not in EXECUTORS or (address and kind != "ray"):
+        if kind not in {*EXECUTORS, "given"} or (address and kind != "ray"):
             raise BadInputError(f"executor '{self.executor}'", expected="serial, processes, ray or ray:ADDRESS")
         if kind == "serial" and (self.processes or 1) > 1:
             raise BadInputError(
@@ -184,9 +186,9 @@ class RunOptions:
             )
 
     def _require_part(self) -> None:
-        number, _, of = (self.part or "1/1").partition("/")
         most = OPTIONS["processes"].most or 1
-        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of) <= most):
+        number, of = self.share
+        if not 1 <= number <= of <= most:
             raise BadInputError(f"part '{self.part}'", expected="a number of a number, such as 3/16")
         if self.part is not None and (self.executor or self.processes or self.fresh or self.out is None):
             raise BadInputError(
@@ -195,17 +197,25 @@ class RunOptions:
             )
 
     @property
+    def share(self) -> tuple[int, int]:
+        """The number of the part, and of how many; (0, 0) if it is not written so."""
+        number, _, of = (self.part or "1/1").partition("/")
+        return (int(number), int(of)) if number.isdecimal() and of.isdecimal() else (0, 0)
+
+    @property
     def engine(self) -> tuple[str, str]:
         """The executor that is meant, and the address of its cluster, if one is given."""
         if self.executor is None:
             return "processes" if (self.processes or 1) > 1 else "serial", ""
+        if isinstance(self.executor, Executor):
+            return "given", ""
         kind, _, address = self.executor.partition(":")
         return kind, address
 
 
 _HINTS = {name: get_args(hint) for name, hint in get_type_hints(RunOptions, include_extras=True).items()}
-TYPES = {name: hint[0] for name, hint in _HINTS.items()}
-"""Of each field."""
+TYPES = {name: hint[0] for name, hint in _HINTS.items()} | {"executor": str | None}
+"""Of each field on the command line."""
 OPTIONS = {
     name: replace(option, flags=option.flags or (f"--{name.replace('_', '-')}",))
     for name, (_, option) in _HINTS.items()

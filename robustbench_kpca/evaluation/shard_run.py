@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._core.files import sha256, write_atomic
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca.evaluation.backend import IncompleteError
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.schedule import Schedule
 from robustbench_kpca.evaluation.shard_folder import (
@@ -34,6 +34,18 @@ TICK = 2.0
 """Most seconds of silence that one look adds. If this process itself was stopped for an hour, no worker was silent."""
 
 
+class IncompleteError(EvaluationError):
+    """Some shards failed at every attempt; there is no record, and the finished shards are kept."""
+
+    @classmethod
+    def of(cls, errors: Sequence["IncompleteError"]) -> "IncompleteError":
+        """Return one error for those of several records: the first, and how many there are."""
+        first, others = next((one for one in errors if type(one) is cls), errors[0]), len(errors) - 1
+        if not others:
+            return first
+        return type(first)(f"{first}; {others} more {'records are' if others > 1 else 'record is'} incomplete")
+
+
 @dataclass
 class Turn:
     """One worker's work on one shard.
@@ -42,7 +54,7 @@ class Turn:
         rows: of the shard.
         host: of the worker.
         pid: of the worker.
-        done: rows that are done.
+        batches, done: batches and rows that are done.
         silent: seconds since the worker last finished a batch.
 
     """
@@ -51,6 +63,7 @@ class Turn:
     host: str
     pid: int
     clock: Callable[[], float] = time.monotonic
+    batches: int = 0
     done: int = 0
     silent: float = 0.0
     since: str = field(default_factory=now)
@@ -59,16 +72,18 @@ class Turn:
         self.started = self.looked = self.told = self.clock()
         self.first: int | None = None
 
-    def heard(self, done: int) -> None:
-        """Take note of finished batches. The rate begins at the first news: a resumed shard begins with rows done."""
-        if self.first is None:
-            self.first, self.started = done, self.clock()
-        self.done, self.silent, self.told = done, 0.0, self.clock()
+    def look(self, batches: int, done: int) -> float:
+        """Take note of what is done; return the seconds of silence: those between two looks count as at most `TICK`.
 
-    def look(self) -> float:
-        """Return the seconds of silence: the sum of those between two looks, each at most `TICK`."""
+        The rate begins at the first news: a resumed shard begins with rows done.
+        """
         before, self.looked = self.looked, self.clock()
-        self.silent += min(max(self.looked - before, 0.0), TICK)
+        if batches == self.batches:
+            self.silent += min(max(self.looked - before, 0.0), TICK)
+            return self.silent
+        if self.first is None:
+            self.first, self.started = done, self.looked
+        self.batches, self.done, self.silent, self.told = batches, done, 0.0, self.looked
         return self.silent
 
     def running(self) -> Running:

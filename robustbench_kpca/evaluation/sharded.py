@@ -1,247 +1,150 @@
-"""What all engines with several workers share: it gives out shards, and gives those of a lost worker again."""
+"""Let an executor make the shards of a record: what fails is tried again, and what is silent for long is ended."""
 
+import os
 import pickle
-import signal
 import tempfile
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, ClassVar, Generic, TypeVar
 
-import torch
-
-from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca.evaluation.backend import Task, Work
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.pool import Call, LostError
 from robustbench_kpca.evaluation.shard_run import ShardRun, Turn
 from robustbench_kpca.evaluation.shards import Made, Shard, Smaller
+from robustbench_kpca.evaluation.worker import MADE, REFUSED, Answer, Task, Work, make
 from robustbench_kpca.records.outcomes import Outcomes
 
-THREADS = 1
-_LOOK = 0.5  # seconds between two looks at workers that say nothing
+_LOOK = 0.5  # seconds between two looks at calls that say nothing
 
 
-@dataclass(eq=False)
-class Worker:
-    """A process that makes shards.
+def outcomes_by(
+    executor: Executor,
+    evaluation: Evaluation,
+    options: RunOptions,
+    *,
+    lock: Lock | None = None,
+    smaller: Outcomes | None = None,
+    progress: Progress | None = None,
+) -> tuple[Outcomes, Made]:
+    """Return the outcomes of all samples of a record, and the sums over its shards.
 
-    Attributes:
-        host: its machine.
-        pid: number of the process there.
-        ready: whether it has loaded the package.
-        shard: what it works on.
-        turn: how far it is with that.
+    They are those of a plain run in this process with one thread, byte for byte.
 
-    """
+    Args:
+        executor: calls `worker.make` wherever it does: in processes, on other machines.
+        evaluation: of the record.
+        options: of the run.
+        lock: of the record, which the caller holds until it has written the record; None if there is no folder.
+        smaller: the outcomes of the same samples at the next smaller budget, where known.
+        progress: told how far all workers are together.
 
-    host: str = ""
-    pid: int = 0
-    ready: bool = False
-    shard: Shard | None = None
-    turn: Turn | None = None
-
-
-W = TypeVar("W", bound=Worker)
-
-
-class Sharded(ABC, Generic[W]):
-    """A `Backend` whose workers have one thread each. An engine says how they start, are given a task, answer and end.
-
-    It is used in `with`. Inside, this process has one thread, too, since another number of threads changes the last
-    bits of logits. SIGTERM does what Ctrl-C does: the workers write their journals and end.
-
-    Attributes:
-        count: the most workers at once.
-        workers: those that were started and have not been lost.
+    Raises:
+        BadInputError: the model or the data cannot be sent to another process; the folder cannot be written.
+        EvaluationError: some samples failed; what is finished is kept.
 
     """
-
-    several_machines: ClassVar[bool] = False
-    """Whether workers may run on other machines. They then refuse to work in another environment than the record's."""
-    shares: bool = False
-    most_lost: int = 3
-    """So many workers in a row that are lost before they are ready end the run."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.workers: list[W] = []
-        self.lost = 0
-
-    @abstractmethod
-    def start(self) -> W:
-        """Start a worker."""
-
-    @abstractmethod
-    def order(self, worker: W, work: bytes, task: Task) -> None:
-        """Give a task to an idle worker.
-
-        Raises:
-            OSError: the worker is gone.
-
-        """
-
-    @abstractmethod
-    def news(self, seconds: float) -> Iterable[tuple[W, str, Any]]:
-        """Wait so long at most, and return what workers said.
-
-        That is ("ready", (machine, process number)), ("progress", rows done), an answer of `Hand`, or ("lost", how).
-        """
-
-    @abstractmethod
-    def kill(self, worker: W) -> None:
-        """End a worker that hangs, at once."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End all workers: the idle ones at once, the others after they have written their journals."""
-
-    def __enter__(self) -> "Sharded[W]":
-        self.threads = torch.get_num_threads()
-        torch.set_num_threads(THREADS)
-        in_main = threading.current_thread() is threading.main_thread()
-        self.listens = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # else somebody else does
-        if self.listens:
-            signal.signal(signal.SIGTERM, _interrupt)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.stop()
-        finally:
-            self.workers = []
-            torch.set_num_threads(self.threads)
-            if self.listens:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def make_own(
-        self, evaluation: Evaluation, options: RunOptions, smaller: Outcomes | None, progress: Progress | None
-    ) -> None:
-        """Nothing: this run alone makes the record."""
-
-    def outcomes(
-        self,
-        evaluation: Evaluation,
-        options: RunOptions,
-        *,
-        lock: Lock | None = None,
-        smaller: Outcomes | None = None,
-        progress: Progress | None = None,
-    ) -> tuple[Outcomes, Made]:
-        """Return the outcomes of all samples of a record, and the sums over its shards; see `Backend`."""
-        if options.out is not None:
-            return self._outcomes(evaluation, options, options.out, lock, smaller, progress)
-        with tempfile.TemporaryDirectory() as out:
-            return self._outcomes(evaluation, options, Path(out), None, smaller, progress)
-
-    def _outcomes(
-        self,
-        evaluation: Evaluation,
-        options: RunOptions,
-        out: Path,
-        lock: Lock | None,
-        smaller: Outcomes | None,
-        progress: Progress | None,
-    ) -> tuple[Outcomes, Made]:
+    with _folder(options) as out:
         run = ShardRun.of(evaluation, out, progress, lock)
-        work = Work(
-            evaluation.request or evaluation.subject.runner.model, evaluation.data, evaluation.scenario, options,
-            evaluation.spec, str(run.folder.resolve()), evaluation.algorithms,
-            evaluation.surroundings if self.several_machines else None,
-        )  # fmt: skip
         if run.schedule.open:
-            self._carry_out(run, _pickled(work), Smaller(smaller, evaluation.data.ids), 60 * options.stall_minutes)
+            work = Work(
+                evaluation.request or evaluation.subject.runner.model, evaluation.data, evaluation.scenario,
+                replace(options, executor=None), evaluation.spec, str(run.folder.resolve()), evaluation.algorithms,
+                None if getattr(executor, "same_machine", False) else evaluation.surroundings,
+            )  # fmt: skip
+            known = Smaller(smaller, evaluation.data.ids)
+            carry_out(run, executor, _pickled(work), known, most=options.processes, patience=60 * options.stall_minutes)
         return run.outcomes(evaluation)
 
-    def _carry_out(self, run: ShardRun, work: bytes, smaller: Smaller, patience: float) -> None:
-        """Give out the open shards until none is left; workers that are silent for `patience` seconds are ended."""
-        while run.schedule.open:
-            for worker in self._idle:
-                if (shard := run.next()) is None:
-                    break
-                worker.shard, worker.turn = shard, Turn(run.rows_of(shard), worker.host, worker.pid)
-                with suppress(OSError):  # it is gone: the news will say how
-                    self.order(worker, work, Task(shard, smaller.of(shard)))
-            while len(self.workers) < min(self.count, run.schedule.open):
-                self.workers.append(self.start())
-            run.report(self.turns)
-            for worker, kind, content in self.news(self._patience(run)):
-                self._hear(worker, kind, content, run)
-            if patience:
-                self._end_silent(patience, run)
-        run.report(self.turns, last=True)
 
-    @property
-    def _idle(self) -> list[W]:
-        return [worker for worker in self.workers if worker.ready and worker.shard is None]
+@contextmanager
+def _folder(options: RunOptions) -> Iterator[Path]:
+    if options.out is not None:
+        yield options.out
+    else:
+        with tempfile.TemporaryDirectory() as out:
+            yield Path(out)
 
-    def _patience(self, run: ShardRun) -> float:
-        """Return the seconds to wait for news: less where a worker could soon take up a shard that failed before."""
-        pause = run.schedule.pause() if self._idle else None
-        return _LOOK if pause is None else min(pause, _LOOK)
 
-    def _hear(self, worker: W, kind: str, content: Any, run: ShardRun) -> None:
-        """Take note of what a worker said."""
-        if kind == "ready":
-            (worker.host, worker.pid), worker.ready, self.lost = content, True, 0
-        elif kind == "progress":
-            if worker.turn is not None:
-                worker.turn.heard(content)
-        elif kind == "refused":
-            raise content
-        elif kind == "lost":
-            self.workers.remove(worker)
-            self.lose(worker, content, run)
-        else:
-            assert worker.shard is not None
-            if kind == "made":
-                run.finished(worker.shard, *content)
-            else:
-                run.failed(worker.shard, content)
-            worker.shard = worker.turn = None
-            if kind == "crashed":
-                self.discharge(worker)
+def carry_out(
+    run: ShardRun, executor: Executor, work: bytes, smaller: Smaller, *, most: int | None, patience: float
+) -> None:
+    """Give out the open shards until none is left.
 
-    def discharge(self, worker: W) -> None:
-        """End a worker after an error that nobody foresaw, such as one of CUDA: all its later work might fail, too."""
-        self.kill(worker)
-        self.workers.remove(worker)
+    Args:
+        run: the shards.
+        executor: makes them.
+        work: a pickled `Work`.
+        smaller: the outcomes at the next smaller budget.
+        most: calls at once; None: as many as the executor says to have workers, or cores of this machine.
+        patience: a call of our own executors that finishes no batch for so many seconds is ended; 0: none is.
 
-    def _end_silent(self, patience: float, run: ShardRun) -> None:
-        """End workers that have finished no batch for so many seconds; their shards have failed."""
-        for worker in [one for one in self.workers if one.turn is not None and one.turn.look() > patience]:
-            self.kill(worker)
-            self.workers.remove(worker)
-            minutes = patience / 60
-            self.lose(
-                worker,
-                f"finished no batch for {minutes:.3g} minutes and was ended (--stall-minutes {2 * minutes:.3g}: later)",
-                run,
-            )
+    """
+    most = getattr(executor, "count", None) or most or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
+    calls: dict[Future[Answer], Shard] = {}
+    turns: dict[Shard, Turn] = {}
+    while run.schedule.open:
+        while len(calls) < most and (shard := run.next()) is not None:
+            calls[executor.submit(make, work, Task(shard, smaller.of(shard)))] = shard
+        _wait(calls, run.schedule.pause() if len(calls) < most else None)
+        for future in [one for one in calls if one.done()]:
+            shard = calls.pop(future)
+            turns.pop(shard, None)
+            _take(run, shard, future)
+        for future, shard in calls.items():
+            _follow(turns, run, shard, future, patience)
+        run.report(turns)
+    run.report(turns, last=True)
 
-    def lose(self, worker: W, how: str, run: ShardRun) -> None:
-        """Take note of a worker that is gone; its shard is given again."""
-        if worker.shard is not None:
-            run.failed(worker.shard, f"its process {how}")
-        self.lost += not worker.ready
-        if self.lost >= self.most_lost:
-            raise EvaluationError(
-                f"{self.lost} processes in a row could not start (the last one {how})",
-                fix='choose fewer processes; in a script of your own, call evaluate below `if __name__ == "__main__":`',
-            )
 
-    @property
-    def turns(self) -> dict[Shard, Turn]:
-        """What is being made, and how far that is."""
-        return {one.shard: one.turn for one in self.workers if one.shard is not None and one.turn is not None}
+def _wait(calls: dict[Future[Answer], Shard], pause: float | None) -> None:
+    """Wait for a call to end, but not longer than until a shard that failed before may be tried again."""
+    seconds = _LOOK if pause is None else min(pause, _LOOK)
+    if calls:
+        wait(calls, seconds, FIRST_COMPLETED)
+    else:
+        time.sleep(seconds)
+
+
+def _take(run: ShardRun, shard: Shard, future: Future[Answer]) -> None:
+    """Take note of what became of a call.
+
+    Raises:
+        BenchmarkError: the work cannot be done by this executor.
+
+    """
+    error = future.exception()
+    if isinstance(error, BenchmarkError) and not isinstance(error, LostError):
+        raise error
+    if error is not None:
+        run.failed(shard, f"its process {error}" if isinstance(error, LostError) else reason_of(error))
+        return
+    kind, content = future.result()
+    if kind == REFUSED:
+        raise content
+    if kind == MADE:
+        run.finished(shard, *content)
+    else:
+        run.failed(shard, content)
+
+
+def _follow(turns: dict[Shard, Turn], run: ShardRun, shard: Shard, future: Future[Answer], patience: float) -> None:
+    """Look how far a call is, and end one that is silent for too long; of others' executors nothing is known."""
+    if not isinstance(future, Call) or future.worker is None:
+        return
+    if shard not in turns:
+        turns[shard] = Turn(run.rows_of(shard), future.worker.host, future.worker.pid)
+    if turns[shard].look(future.batches, future.rows) > patience > 0:
+        future.end(
+            f"finished no batch for {patience / 60:.3g} minutes and was ended "
+            f"(--stall-minutes {patience / 30:.3g}: later)"
+        )
 
 
 def _pickled(work: Work) -> bytes:
@@ -254,7 +157,3 @@ def _pickled(work: Work) -> bytes:
             f"model '{work.spec.model.name}' or its data cannot be sent to another process ({reason_of(error)})",
             fix="leave processes out, or name the model as FILE.py:FACTORY",
         ) from None
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    raise KeyboardInterrupt

@@ -6,7 +6,7 @@ specification is never taken, and a damaged one is made again. This file imports
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._core.files import sha256
-from robustbench_kpca.evaluation.merge import join
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table
 
@@ -25,6 +24,8 @@ LARGEST = 16
 """Batches of a shard, unless more are needed for `LEAST_BATCHES`; with more samples there are more shards."""
 LEAST_BATCHES = 8
 """Batches of a shard without an attack: one more batch tells whether the model has changed."""
+Cell = tuple[str, int]
+"""Name of a corruption, and severity."""
 _TOGETHER = 16 * 2**20  # bytes of text that are parsed at once
 
 
@@ -137,7 +138,7 @@ def _first_line(shard: Shard, rest: bytes) -> bytes:
     return f"{shard.digest} {sha256(rest)}".encode()
 
 
-def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[tuple[str, int]]) -> Outcomes:
+def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[Cell]) -> Outcomes:
     """Return the outcomes of all shards in the order of one plain run: cell by cell, and there sample by sample.
 
     Args:
@@ -150,7 +151,29 @@ def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[t
         EvaluationError: a shard is missing or damaged.
 
     """
-    return join(_texts(folder, shards), table, cells, str(folder))
+    return _join(_texts(folder, shards), table, cells, str(folder))
+
+
+def _join(texts: Iterable[bytes], table: Table, cells: Sequence[Cell], where: str) -> Outcomes:
+    """Return one table of all rows, which does not depend on the portions.
+
+    Args:
+        texts: CSV with header, each with the rows of some samples.
+        table: the columns.
+        cells: in order; within a cell the rows keep the order in which they arrive.
+        where: the texts are from, in errors.
+
+    Raises:
+        BadInputError: a text is not of this table.
+
+    """
+    outcomes = Outcomes.joined([Outcomes.from_text(text, table, where) for text in texts])
+    if len(cells) == 1 or "corruption" not in table.columns:
+        return outcomes
+    places = {cell: place for place, cell in enumerate(cells)}
+    names, severity = outcomes.coded("corruption"), outcomes["severity"]
+    place = np.array([places[name, level] for name, level in zip(names.text(), severity.tolist(), strict=True)])
+    return outcomes.where(np.argsort(place, kind="stable"))
 
 
 def _texts(folder: Path, shards: Sequence[Shard]) -> Iterator[bytes]:

@@ -4,38 +4,39 @@ For schedulers that only start processes, such as a job array. Each makes every 
 makes the record. Any number of them, in any order, at any time, makes the same outcomes.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-
-import torch
+from dataclasses import dataclass, replace
 
 from robustbench_kpca._core.files import write_atomic
-from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.journal import Journal
-from robustbench_kpca.evaluation.backend import WaitingError
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import make_shard
-from robustbench_kpca.evaluation.shard_run import ShardRun
-from robustbench_kpca.evaluation.sharded import THREADS
-from robustbench_kpca.evaluation.shards import Made, Shard, Smaller, read_made
+from robustbench_kpca.evaluation.shard_run import IncompleteError, ShardRun
+from robustbench_kpca.evaluation.shards import Shard, Smaller, read_made
 from robustbench_kpca.records.outcomes import Outcomes
 
 
+class WaitingError(IncompleteError):
+    """This process has made its part of a record, and others have not made theirs yet."""
+
+
+@dataclass(frozen=True)
 class Share:
-    """A `Backend`: this process, which makes each `of`-th shard, from number `number` on, with one thread."""
+    """This process, which makes each `of`-th shard, from number `number` on."""
 
-    shares: bool = True
+    number: int
+    of: int
 
-    def __init__(self, number: int, of: int) -> None:
-        self.number, self.of = number, of
-
-    def make_own(
+    def make(
         self, evaluation: Evaluation, options: RunOptions, smaller: Outcomes | None, progress: Progress | None
     ) -> None:
-        """Make those of its shards that are not there; see `Backend`."""
+        """Make those of its shards that are not there.
+
+        Raises:
+            WaitingError: other parts are missing.
+
+        """
         assert options.out is not None, "RunOptions"
         run = ShardRun.of(evaluation, options.out)
         known = Smaller(smaller, evaluation.data.ids)
@@ -66,28 +67,3 @@ class Share:
         )  # fmt: skip
         write_atomic(run.folder / shard.name, content)
         journal.remove()
-
-    def outcomes(
-        self,
-        evaluation: Evaluation,
-        options: RunOptions,
-        *,
-        lock: Lock | None = None,
-        smaller: Outcomes | None = None,  # noqa: ARG002
-        progress: Progress | None = None,
-    ) -> tuple[Outcomes, Made]:
-        """Merge all shards, which are there; see `Backend`."""
-        assert options.out is not None, "RunOptions"
-        return ShardRun.of(evaluation, options.out, progress, lock).outcomes(evaluation)
-
-
-@contextmanager
-def share_of(part: str) -> Iterator[Share]:
-    """Make the part `K/N`; meanwhile this process has one thread, since another number changes the last bits."""
-    number, _, of = part.partition("/")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
-        yield Share(int(number), int(of))
-    finally:
-        torch.set_num_threads(threads)

@@ -1,11 +1,17 @@
-"""What a worker of any engine does: load the model once, make one shard after the other, stop cleanly if told to."""
+"""What a worker does: load the model once, make one shard after the other, stop cleanly if told to.
+
+`make` is the function that executors call.
+"""
 
 import pickle
+import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, reason_of
@@ -16,24 +22,66 @@ from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
-from robustbench_kpca.evaluation.backend import Task, Work
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.code import algorithms, code_from_outside
 from robustbench_kpca.evaluation.evaluation import runner_for
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.evaluation.shards import Made
+from robustbench_kpca.evaluation.shards import Shard
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
+from robustbench_kpca.protocols.scenario import Scenario
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Environment, Spec
 from robustbench_kpca.tasks import task_named
 
 GRACE = 25.0
 """Seconds in which a worker that is told to stop must have written its journal."""
+THREADS = 1
+"""Of every worker, since another number changes the last bits of logits."""
+MADE, FAILED, CRASHED, REFUSED, LOST = "made", "failed", "crashed", "refused", "lost"
 Answer = tuple[str, Any]
 """What became of a task.
 
-("made", (`Made`, content of the shard's file)); ("failed", why) after a foreseen error; ("crashed", why) after another
-one; ("refused", error) where the work as a whole cannot be done here.
+(`MADE`, (`Made`, content of the shard's file)); (`FAILED`, why) after a foreseen error; (`CRASHED`, why) after another
+one; (`REFUSED`, error) where the work as a whole cannot be done here.
 """
 _SAME = ("python", "processor", "device", "threads", "deterministic", "packages", "revision", "compiled", "float32")
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that another process needs to make the outcomes of any of a record's samples; it is pickled once.
+
+    Attributes:
+        model: how the model is loaded; the model itself if it was given in Python.
+        data: the samples, sorted, with the model's numbers as labels.
+        scenario: the protocol.
+        options: of the run.
+        spec: the record's; the other process must find the same weights and the same answers to the first batch.
+        folder: where the journals of its shards are, for a worker that sees it.
+        algorithms: versions of our algorithms; the other process must have the same.
+        surroundings: the environment that the record states, where workers may run on other machines; they refuse to
+            work in another one. None: all of them are on this machine.
+
+    """
+
+    model: ModelRequest | nn.Module
+    data: Dataset
+    scenario: Scenario
+    options: RunOptions
+    spec: Spec
+    folder: str
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    surroundings: Environment | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """One shard to be made; `smaller`: the outcomes of its samples at the next smaller budget, where known."""
+
+    shard: Shard
+    smaller: Outcomes | None = None
 
 
 class Stopped(SystemExit):
@@ -85,37 +133,44 @@ class WorkerModel:
                 fix="evaluate it in one process",
             )
 
-    def make(self, task: Task, progress: Progress | None = None) -> tuple[Made, bytes]:
-        """Evaluate the samples of a shard; return what is known of it, and the content of its file."""
+    def make(self, task: Task, progress: Progress | None = None) -> Answer:
+        """Make a shard."""
         work, shard = self.work, task.shard
         if self.answered is not None:  # its shard's file is written by now
             self.answered.remove()
         folder, journal, self.answered = Path(work.folder), None, None
         if folder.is_dir():  # a worker on another machine may not see it: then it can lose one shard
             journal = StoppableJournal(folder / shard.journal, shard.digest)
-        made = make_shard(
-            replace(self.subject, journal=journal), work.data, work.scenario, work.options, shard,
-            smaller=task.smaller, progress=progress,
-        )  # fmt: skip
+        try:
+            made = make_shard(
+                replace(self.subject, journal=journal), work.data, work.scenario, work.options, shard,
+                smaller=task.smaller, progress=progress,
+            )  # fmt: skip
+        except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
+            return FAILED if isinstance(error, BenchmarkError) else CRASHED, reason_of(error)
         self.answered = journal
-        return made
+        return MADE, made
 
 
-class Hand:
+class _Hand:
     """What a worker process holds between shards: the work that it was given last, and the last model.
 
     The model is kept, since the next work is often the same model under another protocol.
     """
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.content = b""
         self.models: dict[str, nn.Module] = {}
-        self.ready: WorkerModel | None = None
         self.stack = ExitStack()
+        self.ready: WorkerModel | BenchmarkError | None = None
 
-    def take_up(self, content: bytes) -> Answer | None:
-        """Load what a pickled `Work` needs; return an answer only if it is refused."""
+    def take_up(self, content: bytes) -> WorkerModel | BenchmarkError:
+        """Load what a pickled `Work` needs; return an error if that cannot be."""
+        if self.ready is not None and content == self.content:
+            return self.ready
         self.stack.pop_all().close()
-        self.ready = None
+        self.content = content
         try:
             work: Work = pickle.loads(content)  # noqa: S301 (from the first process of this run)
             key = sha256(pickle.dumps(work.model))
@@ -126,22 +181,24 @@ class Hand:
             self.stack.enter_context(accelerated([model], work.options.compile, tf32=work.options.tf32))
             self.ready = WorkerModel(work, model)
         except BenchmarkError as error:
-            return "refused", error
+            self.ready = error
         except Exception as error:  # noqa: BLE001 (unpickling the user's model can raise anything)
-            return "refused", EvaluationError(
+            self.ready = EvaluationError(
                 f"a process cannot load what it should evaluate ({reason_of(error)})",
                 fix="name the model as FILE.py:FACTORY, or evaluate it in one process",
             )
-        return None
+        return self.ready
 
-    def make(self, task: Task, progress: Progress | None = None) -> Answer | None:
-        """Make a shard of the work that was loaded last; None where that was refused."""
-        if self.ready is None:
-            return None
-        try:
-            return "made", self.ready.make(task, progress)
-        except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
-            return "failed" if isinstance(error, BenchmarkError) else "crashed", reason_of(error)
+
+_HAND = _Hand()
+
+
+def make(work: bytes, task: Task, progress: Progress | None = None) -> Answer:
+    """Make a shard of a pickled `Work` in this process, which keeps the model for the next one."""
+    with _HAND.lock:
+        torch.set_num_threads(THREADS)
+        ready = _HAND.take_up(work)
+        return (REFUSED, ready) if isinstance(ready, BenchmarkError) else ready.make(task, progress)
 
 
 def _require_alike(work: Work, where: Any) -> None:

@@ -17,11 +17,10 @@ from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.evaluation.backend import Work
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel
-from robustbench_kpca.evaluation.worker import WorkerModel
+from robustbench_kpca.evaluation.worker import Work, WorkerModel
 from robustbench_kpca.metrics import METRICS, PERCENT, Mean
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records, load_record

@@ -1,21 +1,27 @@
 """A record that is incomplete stops no other one, and one that another run has finished meanwhile is not made again."""
 
+import pickle
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext
 
 import pytest
 
 from robustbench_kpca._core.lock import holder_of
 from robustbench_kpca.evaluation import part
-from robustbench_kpca.evaluation.backend import Backend, IncompleteError
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.execute import Reporter, execute
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.part import make_part
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.shard_folder import lock_of
+from robustbench_kpca.evaluation.shard_run import IncompleteError
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.0, 0.0))
 
 
 class Reports(Reporter):
@@ -34,25 +40,20 @@ class Reports(Reporter):
         self.records.append((record.spec.model.name, record.spec.protocol.name))
 
 
-class Here(Backend):
-    """A `Backend` that makes outcomes in this process, but those that `fails` says."""
+class Here(Executor):
+    """An executor that calls in this process, but fails at the work that `fails` says."""
 
-    def __init__(self, fails=lambda evaluation: False):
+    def __init__(self, fails=lambda work: False):
         self.fails, self.made = fails, []
 
-    shares = False
-
-    def make_own(self, evaluation, options, smaller, progress):
-        pass
-
-    def outcomes(self, evaluation, options, *, lock=None, smaller=None, progress=None):
-        assert lock is not None
-        spec = evaluation.spec
-        if self.fails(evaluation):
-            raise IncompleteError(f"{spec.model.name} {spec.protocol.name}: 1 of 2 shards failed")
-        self.made.append(spec.stem())
-        [made] = make_part([evaluation.subject], evaluation.data, evaluation.scenario, options, smaller=smaller)
-        return made
+    def submit(self, make, content, task):
+        work, call = pickle.loads(content), Future()
+        if self.fails(work):
+            call.set_exception(ValueError("why"))
+        else:
+            self.made.append(work.spec.stem())
+            call.set_result(make(content, task))
+        return call
 
 
 def carry_out(plan, reports, engine=None):
@@ -66,11 +67,11 @@ def plan(out, protocol, models=("symvit_digits",), overrides=None, **how):
 
 
 def test_after_an_incomplete_budget_those_that_do_not_start_from_it_are_attacked(tmp_path):
-    fails = Here(lambda evaluation: evaluation.scenario.eps == pytest.approx(2 / 255))
+    fails = Here(lambda work: work.scenario.eps == pytest.approx(2 / 255))
     for independent, made in ((True, 2), (False, 1)):
         reports, out = Reports(), tmp_path / str(independent)
         curve = {"curve": ("1/255", "2/255", "3/255"), "independent": independent}
-        with pytest.raises(IncompleteError, match=r"1 of 2 shards failed$"):
+        with pytest.raises(IncompleteError, match=r"1 of 1 shards failed at every attempt"):
             carry_out(plan(out, "pgd20-linf-4_255", overrides={"steps": 1}, **curve), reports, fails)
         assert len(reports.records) == made
         assert len(list(out.glob("*.record.json"))) == made
@@ -90,8 +91,8 @@ def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path)
 
 def test_an_incomplete_model_stops_no_other_one(tmp_path):
     models = ("symvit_digits", "vit_digits", "symvit_digits_adv")
-    fails, reports = Here(lambda evaluation: evaluation.spec.model.name != "vit_digits"), Reports()
-    with pytest.raises(IncompleteError, match=r"symvit_digits clean: .* failed; 1 more record is incomplete"):
+    fails, reports = Here(lambda work: work.spec.model.name != "vit_digits"), Reports()
+    with pytest.raises(IncompleteError, match=r"symvit_digits clean: .* 1 more record is incomplete"):
         carry_out(plan(tmp_path, "clean", models), reports, fails)
     assert reports.records == [("vit_digits", "clean")]
     assert [text.split()[0] for text in reports.said] == ["symvit_digits", "symvit_digits_adv"]

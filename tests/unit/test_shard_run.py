@@ -3,17 +3,23 @@
 import gc
 import signal
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 from unfinished_states import STATE, Clock
 
-from robustbench_kpca.evaluation import processes, shard_run
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca.evaluation import processes, shard_run, sharded
+from robustbench_kpca.evaluation.pool import LostError, Pool, Worker
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shard_run import ShardRun
-from robustbench_kpca.evaluation.sharded import Sharded, Worker
+from robustbench_kpca.evaluation.sharded import carry_out
 from robustbench_kpca.evaluation.shards import Made, Smaller, plan_shards
+from robustbench_kpca.evaluation.worker import Task
 from robustbench_kpca.records.differences import only
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table
@@ -110,45 +116,46 @@ def test_the_order_in_which_shards_are_finished_changes_no_record(tmp_path):
     assert sums[0].remarks == ("remark 0", "common", "remark 1", "remark 2")
 
 
-class Engine(Sharded):
-    """Its workers do what a script says: shard -> kinds of answers, attempt by attempt; "made" where it says nothing.
+class Scripted(Pool):
+    """Its workers do what a script says: shard -> kinds of answers, attempt by attempt; else "made"."""
 
-    A worker whose answer was "crashed" crashes from then on, as after an error of CUDA.
-    """
-
-    def __init__(self, count, script=None):
+    def __init__(self, count, script=None, starts=()):
         super().__init__(count)
-        self.script, self.begun, self.ended, self.waits = script or {}, 0, [], []
-        self.spoilt = set()
+        self.script, self.starts, self.begun, self.killed = script or {}, list(starts), [], []
 
-    def start(self):
-        self.begun += 1
-        return Worker(pid=self.begun)
+    def start(self, rank):
+        self.begun.append(rank)
+        return Stand(self, self.starts.pop(0) if self.starts else "well")
 
-    def order(self, worker, work, task):
-        pass
 
-    def news(self, seconds):
-        self.waits.append(seconds)
-        found = []
-        for worker in list(self.workers):
-            if not worker.ready:
-                found.append((worker, "ready", ("here", worker.pid)))
-            elif worker.shard is not None:
-                found.append((worker, *self._answer(worker)))
-        return found
+class Stand(Worker):
+    """A worker whose answer was "crashed" crashes from then on, as after an error of CUDA."""
 
-    def _answer(self, worker):
-        planned = self.script.get(worker.shard.first, [])
-        kind = "crashed" if worker in self.spoilt else planned.pop(0) if planned else "made"
-        if kind == "crashed":
-            self.spoilt.add(worker)
+    def __init__(self, pool, begins):
+        self.pool, self.begins, self.spoilt = pool, begins, False
+
+    def ready(self):
+        if self.begins == "lost":
+            raise LostError("ended with code 1")
+        if self.begins == "error":
+            raise OSError("no more processes")
+        self.host, self.pid = "here", len(self.pool.begun)
+
+    def make(self, call):
+        planned = self.pool.script.get(call.what[2].shard.first, [])
+        kind = "crashed" if self.spoilt else planned.pop(0) if planned else "made"
+        if kind == "lost":
+            raise LostError("was killed by SIGKILL")
+        self.spoilt = kind == "crashed"
         return kind, (Made(1, 1.0, 4), CONTENT) if kind == "made" else "why"
 
-    def kill(self, worker):
-        self.ended.append(worker.pid)
-
     def stop(self):
+        pass
+
+    def kill(self):
+        self.pool.killed.append(self.pid)
+
+    def close(self):
         pass
 
 
@@ -157,47 +164,85 @@ def at_once(monkeypatch):
     monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.0, 0.0))
 
 
-def carry_out(engine, count, folder):
+def carry(executor, count, folder):
     run = ShardRun(folder, planned(count), STATE, 1, None, None)
-    engine._carry_out(run, b"work", Smaller(None, ()), 0)
+    with executor:
+        carry_out(run, executor, b"work", Smaller(None, ()), most=2, patience=0)
     return run
 
 
-def test_a_process_that_an_unforeseen_error_has_spoilt_spoils_no_other_shard(tmp_path, at_once):
-    engine = Engine(2, {0: ["crashed"]})
-    run = carry_out(engine, 8, tmp_path)
+@pytest.mark.parametrize("kind", ["crashed", "lost"])
+def test_a_process_that_is_lost_or_spoilt_spoils_no_other_shard(kind, tmp_path, at_once):
+    pool = Scripted(2, {0: [kind]})
+    run = carry(pool, 8, tmp_path)
     run.require_complete()
-    assert engine.ended == [1], "it was ended, and another one started"
-    assert engine.begun == 3
+    assert len(pool.killed) == 1, "it was ended, and another one started in its place, which says which GPU it uses"
+    assert len(pool.begun) <= 3
+    assert set(pool.begun) <= {0, 1}
     assert run.schedule.failures == {run.shards[0]: 1}
 
 
 def test_after_a_foreseen_error_the_process_goes_on(tmp_path, at_once):
-    engine = Engine(2, {0: ["failed", "failed"]})
-    carry_out(engine, 8, tmp_path).require_complete()
-    assert (engine.ended, engine.begun) == ([], 2)
+    pool = Scripted(2, {0: ["failed", "failed"]})
+    carry(pool, 8, tmp_path).require_complete()
+    assert pool.killed == []
+    assert len(pool.begun) <= 2
 
 
-class Busy(Engine):
-    """The worker that failed a shard gets another one, which takes long."""
+@pytest.mark.parametrize("starts", [["lost"] * 3, ["error"]])
+def test_processes_that_cannot_start_end_the_run(starts, tmp_path, at_once):
+    with pytest.raises(EvaluationError, match=r"3 processes in a row could .*code 1|no process can be started"):
+        carry(Scripted(1, starts=starts), 8, tmp_path)
+    carry(Scripted(1, starts=["lost", "lost", "well"]), 8, tmp_path).require_complete()
 
-    def news(self, seconds):
-        self.waits.append(seconds)
-        [worker] = self.workers or [None]
-        if not worker.ready:
-            return [(worker, "ready", ("here", 1))]
-        if len(self.waits) > 20:
-            return [(worker, *self._answer(worker))]
-        return [(worker, "failed", "why")] if worker.shard.first == 0 and len(self.waits) == 2 else []
+
+def test_an_idle_worker_is_used_before_another_one_is_started(tmp_path, at_once):
+    pool = Scripted(4)
+    with pool:
+        for _ in range(5):
+            pool.submit(None, b"", Task(planned(1)[0])).result()
+            while not pool.idle:
+                time.sleep(0.001)
+        assert len(pool.begun) == 1
+
+
+def test_executors_of_the_standard_library_will_do(tmp_path, at_once, monkeypatch):
+    """What is known of ours only, such as who works, is left out; one shard fails once."""
+    monkeypatch.setattr(sharded, "make", Fails({1}))
+    carry(ThreadPoolExecutor(2), 5, tmp_path).require_complete()
+
+
+class Fails:
+    """A `worker.make` that fails at the first attempt at some shards."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def __call__(self, work, task):
+        if task.shard.first in self.at:
+            self.at.remove(task.shard.first)
+            raise OSError
+        return "made", (Made(1, 1.0, 4), CONTENT)
 
 
 def test_a_shard_that_waits_for_another_attempt_does_not_keep_this_process_busy(tmp_path, monkeypatch):
     """It is due, but no worker is idle: there is nothing to do but to wait for news."""
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (1e-9, 1e-9))
-    engine = Busy(1)
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.Schedule.next", _new_ones_first)
-    carry_out(engine, 3, tmp_path).require_complete()
-    assert engine.waits[4:20] == [0.5] * 16
+    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (1e-9,))
+    waits = []
+    monkeypatch.setattr(sharded, "wait", lambda calls, seconds, _: waits.append(seconds) or time.sleep(0.01))
+    monkeypatch.setattr(sharded, "make", lambda work, task: slow(task, waits))
+    run = ShardRun(tmp_path, planned(3), STATE, 1, None, None)
+    run.schedule.next = partial(_new_ones_first, run.schedule)
+    with ThreadPoolExecutor(1) as executor:
+        carry_out(run, executor, b"work", Smaller(None, ()), most=1, patience=0)
+    assert set(waits) == {0.5}
+
+
+def slow(task, waits):
+    if task.shard.first == 0 and len(waits) < 3:
+        return "failed", "why"
+    time.sleep(0.05)
+    return "made", (Made(1, 1.0, 4), CONTENT)
 
 
 def _new_ones_first(self):
@@ -207,11 +252,8 @@ def _new_ones_first(self):
     return shard
 
 
-def test_the_state_names_who_works_and_what_failed(tmp_path, at_once):
-    engine = Engine(1, {1: ["failed"] * 3})
-    seen = []
-    engine.order = lambda worker, work, task: seen.append(read_state(tmp_path / "state.json"))
-    carry_out(engine, 3, tmp_path)
+def test_the_state_names_what_failed(tmp_path, at_once):
+    carry(Scripted(1, {1: ["failed"] * 3}), 3, tmp_path)
     last = read_state(tmp_path / "state.json")
     assert list(last.failed.values()) == ["why"]
     assert (last.done, last.measured, last.running) == (2, 2, {})
@@ -233,37 +275,19 @@ def test_the_part_of_a_smaller_budget_is_found_in_place():
 
 
 class Process:
-    """Stands in for a process; notes what it was started with, and which signals were held back then."""
+    """Stands in for a process; notes which signals were held back when it was started."""
 
     def __init__(self, target, args, name):
-        self.args, self.name = args, name
+        pass
 
     def start(self):
         self.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-@pytest.fixture
-def stand_in(monkeypatch):
-    context = processes.multiprocessing.get_context("spawn")
-    monkeypatch.setattr(type(context), "Process", Process)
-    monkeypatch.setattr(processes, "START", "spawn")
-    return Processes(2)
-
-
 @pytest.mark.untyped  # its process is a stand-in
-def test_a_new_process_uses_the_gpu_of_the_lost_one(stand_in):
-    """Process k uses device k modulo their number, so the numbers of those at work must be 0 to N - 1."""
-    for _ in range(2):
-        stand_in.workers.append(stand_in.start())
-    lost = stand_in.workers.pop(1)
-    stand_in.workers.append(stand_in.start())
-    assert [worker.process.args[1] for worker in stand_in.workers] == [0, lost.rank] == [0, 1]
-    del stand_in.workers[0]
-    assert stand_in.start().process.args[1] == 0
-
-
-@pytest.mark.untyped  # its process is a stand-in
-def test_ctrl_c_does_not_reach_a_process_that_starts(stand_in):
+def test_ctrl_c_does_not_reach_a_process_that_starts(monkeypatch):
     """It would end with a traceback of its own: until it has loaded the package it cannot ignore the signal."""
-    assert signal.SIGINT in stand_in.start().process.blocked
+    monkeypatch.setattr(type(processes.multiprocessing.get_context("spawn")), "Process", Process)
+    monkeypatch.setattr(processes, "START", "spawn")
+    assert signal.SIGINT in Processes(2).start(0).process.blocked
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

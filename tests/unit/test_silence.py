@@ -1,6 +1,8 @@
 """How long a worker is silent, how fast it is, and files that carry their digest."""
 
 import random
+from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from unfinished_states import STATE, Clock
@@ -8,13 +10,12 @@ from unfinished_states import STATE, Clock
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import sealed, unsealed
 from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca.evaluation import sharded
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.shard_folder import (
-    Running,
-)
+from robustbench_kpca.evaluation.pool import Call, Pool
+from robustbench_kpca.evaluation.shard_folder import Running
 from robustbench_kpca.evaluation.shard_run import TICK, ShardRun, Turn
-from robustbench_kpca.evaluation.sharded import Sharded, Worker
-from robustbench_kpca.evaluation.shards import Made, plan_shards
+from robustbench_kpca.evaluation.shards import Made, Smaller, plan_shards
 
 
 @pytest.fixture
@@ -26,23 +27,22 @@ def test_silence_is_counted_from_look_to_look(clock):
     turn = Turn(10, "node", 7, clock)
     for second in range(1, 8):
         clock.now += 1
-        assert turn.look() == second
-    turn.heard(1)
-    assert turn.look() == 0
+        assert turn.look(0, 0) == second
+    assert turn.look(1, 1) == 0
     clock.now += 3600  # this process was stopped itself
-    assert turn.look() == TICK
+    assert turn.look(1, 1) == TICK
     clock.now -= 7200  # not that a monotonic clock does this
-    assert turn.look() == TICK
+    assert turn.look(1, 1) == TICK
 
 
 def test_the_rate_leaves_out_what_a_resumed_shard_finds_done(clock):
     turn = Turn(10, "node", 7, clock)
     assert turn.running().per_second is None
     clock.now += 5
-    turn.heard(4)
+    turn.look(1, 4)
     assert turn.running().per_second is None
     clock.now += 2
-    turn.heard(8)
+    turn.look(2, 8)
     assert turn.running() == Running("node", 7, turn.since, 8, 10, 2.0)
 
 
@@ -55,36 +55,39 @@ def test_the_time_left_follows_from_finished_shards(tmp_path):
     assert run._left(20, 0) == (STATE.samples - 20) * 30 / 20
 
 
-class Engine(Sharded):
-    """Has workers that say nothing."""
+class Silent(Pool):
+    """Its calls run, and say nothing."""
 
-    ended = ()
-
-    def start(self):
+    def start(self, rank):
         raise AssertionError
 
-    order = news = stop = start
+    def submit(self, *what):
+        call = Call(*what)
+        call.worker = Mock(host="node", pid=7)
+        return call
 
-    def kill(self, worker):
-        self.ended = (*self.ended, worker.pid)
 
-
-def test_workers_that_are_silent_are_ended_and_their_shards_have_failed(tmp_path, clock):
+def test_calls_that_are_silent_are_ended_and_their_shards_have_failed(tmp_path, clock, monkeypatch):
+    """One of three workers says something every second."""
+    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", ())
     shards = plan_shards([str(number) for number in range(3)], "key", 1)
     run = ShardRun(tmp_path, shards, STATE, 1, None, None)
-    engine = Engine(3)
-    for number in range(3):
-        shard = run.schedule.next()
-        engine.workers.append(Worker("node", number, True, shard, Turn(1, "node", number, clock)))
-    engine.workers.append(Worker("node", 3, True))  # idle
-    for second in range(70):
+    monkeypatch.setattr(sharded, "Turn", partial(Turn, clock=clock))
+    calls = []
+
+    def wait(futures, *_):
+        calls[:] = calls or futures
         clock.now += 1
-        engine.workers[0].turn.heard(second)
-        engine._end_silent(60, run)
-    assert engine.ended == (1, 2)
-    assert [worker.pid for worker in engine.workers] == [0, 3]
-    assert run.schedule.failures == {shards[1]: 1, shards[2]: 1}
-    assert run.schedule.open == 3, "they are tried again"
+        calls[0].batches += 1
+        if calls[0].batches == 70:
+            calls[0].set_result(("made", (Made(1, 1.0, 4), b"any bytes")))
+
+    monkeypatch.setattr(sharded, "wait", wait)
+    sharded.carry_out(run, Silent(3), b"work", Smaller(None, ()), most=None, patience=60)
+    assert [call.worker.kill.called for call in calls] == [False, True, True]
+    assert run.schedule.given_up == dict.fromkeys(
+        shards[1:], "its process finished no batch for 1 minutes and was ended (--stall-minutes 2: later)"
+    )
 
 
 @pytest.mark.parametrize("minutes", [-1, float("nan"), float("inf")])
