@@ -5,13 +5,22 @@ random keys within four to six iterations. So a gain of RPC attention means some
 of identity attention in the same layer.
 """
 
-from robustbench_kpca.attention.symmetric import Heads, KeyMask, SymmetricAttention
+from robustbench_kpca.attention.shared.heads import Heads, KeyMask
+from robustbench_kpca.attention.symmetric import SymmetricAttention
 
 
 class IdentityAttention(SymmetricAttention):
     """out = proj(V). The parameters are those of symmetric attention, so that weights fit both; keys are not used."""
 
-    def attend(self, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:  # noqa: ARG002
+    def attend(
+        self,
+        q: Heads,  # noqa: ARG002
+        k: Heads,  # noqa: ARG002
+        v: Heads,
+        *,
+        causal: bool = False,  # noqa: ARG002
+        mask: KeyMask | None = None,  # noqa: ARG002
+    ) -> Heads:
         """Return the values."""
         return v
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.primal import Penalised, PrimalScores, Spectrum, ksvd_objective
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options
+from robustbench_kpca.attention.shared.heads import Tokens, merge_heads, refuse_options
 
 FORMS = ("sum", "concatenate")
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.attention.symmetric import (
+from robustbench_kpca.attention.shared.heads import (
     Heads,
     Tokens,
     merge_heads,

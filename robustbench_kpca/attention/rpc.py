@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.attention.symmetric import Heads, KeyMask, SymmetricAttention
+from robustbench_kpca.attention.shared.heads import Heads, KeyMask
+from robustbench_kpca.attention.symmetric import SymmetricAttention
 
 Threshold = Literal["lam*mu", "lam/mu"]
 MuWidth = Literal["embed", "head"]
@@ -295,10 +296,9 @@ class RPCAttention(SymmetricAttention):
         self.pursuit = pursuit
         self.observer: Observer | None = None
 
-    def attend(self, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:
+    def attend(self, q: Heads, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:  # noqa: ARG002
         """Run the pursuit on one layer's keys and values."""
-        dropout = self.attn_drop if self.training else 0.0
-        return self.pursuit(k, v, causal=causal, mask=mask, dropout=dropout, observer=self.observer)
+        return self.pursuit(k, v, causal=causal, mask=mask, dropout=self.dropout, observer=self.observer)
 
 
 ATTENTION = RPCAttention

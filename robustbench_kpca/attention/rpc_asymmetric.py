@@ -6,11 +6,9 @@ first layer and softmax attention in the others: see the family `rpc_vit_sym` in
 
 from typing import Any
 
-from torch import Tensor
-
 from robustbench_kpca.attention.rpc import Observer, Pursuit
+from robustbench_kpca.attention.shared.heads import Heads, KeyMask
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, require_key_mask
 
 
 class AsymmetricRPCAttention(SoftmaxAttention):
@@ -26,14 +24,9 @@ class AsymmetricRPCAttention(SoftmaxAttention):
         self.pursuit = pursuit
         self.observer: Observer | None = None
 
-    def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; later tokens (`is_causal`) or padding (a `KeyMask`) are hidden, other masks refused."""
-        require_key_mask(self, attn_mask, causal=is_causal)
-        q, k, v = self.queries_keys_values(x)
-        dropout = self.attn_drop.p if self.training else 0.0
-        mixed = self.pursuit(k, v, q, causal=is_causal, mask=attn_mask, dropout=dropout, observer=self.observer)
-        out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
-        return out
+    def attend(self, q: Heads, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:
+        """Run the pursuit on one layer's keys and values, and mix by its queries."""
+        return self.pursuit(k, v, q, causal=causal, mask=mask, dropout=self.dropout, observer=self.observer)
 
 
 ATTENTION = AsymmetricRPCAttention

@@ -6,12 +6,12 @@ Teo & Nguyen (2024), arXiv:2406.13762, Remark 3, equation 12 and appendix E.1.
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.attention.shared.heads import Heads, refuse_options
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, refuse_options
 
 FORMS = ("matrix", "alpha")
 
@@ -26,8 +26,6 @@ class ScaledAttention(SoftmaxAttention):
     are used: V'_t = V_t - sum_{j <= t} S_tj V_j. Fewer tokens than its size then use its upper left part.
     """
 
-    takes_key_mask = False
-
     def __init__(self, dim: int, num_heads: int, *, tokens: int, form: str = "alpha", **options: Any) -> None:
         refuse_options(self, qk_norm=options.get("qk_norm"))
         super().__init__(dim, num_heads, **options)
@@ -36,22 +34,16 @@ class ScaledAttention(SoftmaxAttention):
         self.form = form
         self.s = nn.Parameter(torch.zeros(num_heads, tokens, tokens) if form == "matrix" else torch.zeros(()))
 
-    def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
-        """Map tokens to tokens; later tokens may be hidden (`is_causal`), other masks are refused."""
-        if attn_mask is not None:
-            raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask, or is_causal=True")
-        tokens = x.shape[1]
-        if self.form == "matrix" and not (tokens <= len(self.s[0]) if is_causal else tokens == len(self.s[0])):
+    def attend(self, q: Heads, k: Heads, v: Heads, *, causal: bool = False) -> Heads:  # type: ignore[override]
+        """Mix V - S V by softmax attention."""
+        tokens = k.shape[2]
+        if self.form == "matrix" and not (tokens <= len(self.s[0]) if causal else tokens == len(self.s[0])):
             raise BadInputError(f"{tokens} tokens", expected=f"{len(self.s[0])}, the size of the learned matrix S")
-        q, k, v = self.queries_keys_values(x)
         if self.form == "alpha":
-            scaled = self.s * F.scaled_dot_product_attention(k, k, v, is_causal=is_causal)
+            scaled = self.s * F.scaled_dot_product_attention(k, k, v, is_causal=causal)
         else:
-            scaled = (self.s[:, :tokens, :tokens].tril() if is_causal else self.s) @ v
-        dropout = self.attn_drop.p if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v - scaled, dropout_p=dropout, is_causal=is_causal)
-        out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
-        return out
+            scaled = (self.s[:, :tokens, :tokens].tril() if causal else self.s) @ v
+        return F.scaled_dot_product_attention(q, k, v - scaled, dropout_p=self.dropout, is_causal=causal)
 
 
 ATTENTION = ScaledAttention

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robustbench_kpca.attention.symmetric import Tokens
+from robustbench_kpca.attention.shared.heads import Tokens
 
 
 class DecoderBlock(nn.Module):

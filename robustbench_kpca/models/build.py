@@ -1,5 +1,6 @@
 """Build any architecture by name, with its options checked."""
 
+from dataclasses import replace
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
@@ -30,7 +31,8 @@ def create_model(name: str, **options: Any) -> Any:
             segmenter `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`,
             `threshold`, `mu_width`, `dual_sign` and `fused` (a kernel for GPUs, on trial) of RPC, in language models
             also `mu_span`; `form` of scaled attention; `rank` and `rank_multi` of Primal attention; all three of
-            KEP-SVGP.
+            KEP-SVGP. Of any architecture, `attention` puts another one in place of its own, in all blocks unless
+            `layers` says which: a name, or an address such as `my.py:MyAttention`. Further options are its own.
 
     Raises:
         UnknownNameError: no such model.
@@ -39,12 +41,17 @@ def create_model(name: str, **options: Any) -> Any:
     """
     shape = shape_of(name, options)
     family, backbone = parts_of(name)
+    asked = {"attention": options["attention"]} if "attention" in options else {}
+    if asked:
+        aside = {*shape, "attention", "layers", "decoder_layers"}
+        others = {key: value for key, value in options.items() if key not in aside}
+        family = replace(family, special=asked["attention"], layers="all", options=others)
     special = dict(family.options)
     placed = {"layers": family.layers} if family.special else {}
     if family.special and "decoder" in shape:
         placed["decoder_layers"] = family.layers if shape["decoder"] == "mask" else "none"
     switches = {"fused": False} if "iterations" in special else {}
-    known = [*shape, *special, *placed, *switches]
+    known = [*shape, *asked, *special, *placed, *switches]
     for option in options:
         if option not in known:
             raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, known))
@@ -64,7 +71,7 @@ def create_model(name: str, **options: Any) -> Any:
         ) from None
     if family.special:
         _place_special(model, family.special, placed, special)
-    model.config = {"name": name, **_stated(shape), **special, **placed}
+    model.config = {"name": name, **_stated(shape), **asked, **special, **placed}
     if backbone.images:
         model.pretrained_cfg = _view(shape, backbone.crop)
         normalise_inside(model, *normalisation_of(name, options))

@@ -15,14 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.attention.symmetric import (
-    Heads,
-    SymmetricAttention,
-    Tokens,
-    merge_heads,
-    require_heads,
-    split_heads,
-)
+from robustbench_kpca.attention.shared.heads import Heads, Tokens, merge_heads, require_heads, split_heads
+from robustbench_kpca.attention.symmetric import SymmetricAttention
 from robustbench_kpca.models.transformer import DropPath, LayerNorm, initialise
 from robustbench_kpca.models.xcit import ClassBlock, FourierPositions, LocalPatchInteraction, halving_convolution
 

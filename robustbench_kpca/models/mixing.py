@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
-from robustbench_kpca.attention.symmetric import Heads, KeyMask
+from robustbench_kpca.attention.shared.heads import Heads, KeyMask
 from robustbench_kpca.types import Images, Labels
 
 T = TypeVar("T")

@@ -41,9 +41,16 @@ def _of_model(model: str, options: Mapping[str, Any]) -> str:
         return f"{source} would load and run {name}"
     if source and path is not None:
         return f"{source} would use the files or addresses that {path} = {options[path]!r} names"
+    attention = str(options.get("attention", ""))
+    if not source and ":" not in model and ":" in attention:
+        return f"{_place(attention)} would be run for its attention"
     if source or ":" not in model:
         return ""
-    place, _, function = model.rpartition(":")
+    function = model.rpartition(":")[2]
     given = ", ".join(f"{key}={value!r}" for key, value in options.items())
-    what = f"the file {from_here(Path(place).absolute())}" if place.endswith(".py") else f"the module {place}"
-    return f"{what} would be run, and {function}({given}) called"
+    return f"{_place(model)} would be run, and {function}({given}) called"
+
+
+def _place(address: str) -> str:
+    place = address.rpartition(":")[0]
+    return f"the file {from_here(Path(place).absolute())}" if place.endswith(".py") else f"the module {place}"

@@ -3,22 +3,24 @@
 import inspect
 from typing import Any
 
+import torch
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.attention.symmetric import SymmetricAttention
+from robustbench_kpca.attention.shared.heads import MultiHeadAttention
 
 
-def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any) -> nn.Module:
-    """Replace the attention of chosen layers of a ViT (timm's or the project's) or a FAN; return the model.
+def place(model: nn.Module, attention: str | type[nn.Module], layers: Any = "all", **options: Any) -> nn.Module:
+    """Replace the attention of chosen layers of a transformer (timm's ViT or any of the project's); return the model.
 
     Parameters that fit are kept. Where the new attention has no Q, the rows of K and V are kept from Q, K and V.
 
     Args:
-        model: with `blocks[i].attn`. Where it has `causal = True`, attentions with such an option get it.
-        attention: a name of `robustbench_kpca.attention`.
+        model: with `blocks[i].attn`, or an `encoder` that has them. Where it has `causal = True`, attentions with such
+            an option get it.
+        attention: a name of `robustbench_kpca.attention`, the address of a class such as `my.py:MyAttention`, or the
+            class itself.
         layers: `"first"`, `"quarter"` (the first quarter, at least one), `"last"`, `"all"`, or block indices.
         **options: of the attention; the number of tokens is the model's.
 
@@ -26,16 +28,18 @@ def place(model: nn.Module, attention: str, layers: Any = "all", **options: Any)
         BadInputError: no such layers, an option the attention does not have, or a model without such blocks.
 
     """
-    blocks: Any = getattr(model, "blocks", None)
+    inner: Any = getattr(model, "encoder", model)
+    blocks: Any = getattr(inner, "blocks", None)
     if blocks is None or not all(hasattr(getattr(block, "attn", None), "proj") for block in blocks):
         raise BadInputError(f"a {type(model).__name__}", expected="a model with blocks[i].attn, such as timm's ViT")
-    known = inspect.signature(ATTENTIONS.get(attention)).parameters
+    kind = ATTENTIONS.get(attention) if isinstance(attention, str) else attention
+    known = inspect.signature(kind).parameters
     if "causal" in known and getattr(model, "causal", False):
         options = options | {"causal": True}
     elif "tokens" in known:
-        options = options | {"tokens": _tokens(model)}
+        options = options | {"tokens": _tokens(inner)}
     for index in _block_indices(layers, len(blocks)):
-        blocks[index].attn = _with_weights_of(blocks[index].attn, attention, options)
+        blocks[index].attn = _with_weights_of(blocks[index].attn, kind, options)
     return model
 
 
@@ -58,33 +62,39 @@ def _block_indices(layers: Any, depth: int) -> list[int]:
     return indices
 
 
-def _with_weights_of(old: Any, attention: str, options: dict[str, Any]) -> nn.Module:
+def _with_weights_of(old: Any, kind: Any, options: dict[str, Any]) -> nn.Module:
     """Build another attention of the same shape, mode and precision, with the parameters of the old one that fit.
 
     So variants of a model have the same initial weights. Where the old one has Q, K and V and the new one K and V, the
     rows of K and V are kept.
     """
-    kind = ATTENTIONS.get(attention)
-    projection = getattr(old, "projection", "qkv")
-    biased = getattr(old, projection).bias is not None
+    projection, state = getattr(old, "projection", "qkv"), _with_one_projection(old.state_dict())
     if projection != "qkv":
         options = options | {"projection": projection}
     if old.proj.bias is None:
         options = options | {"proj_bias": False}
-    if getattr(old, "rotary", False) and issubclass(kind, (SoftmaxAttention, SymmetricAttention)):
+    if getattr(old, "rotary", False) and issubclass(kind, MultiHeadAttention):
         options = options | {"rotary": True}  # the others have no scores that it could be part of
     options = {name: rate for name in ("attn_drop", "proj_drop") if (rate := _dropout(old, name))} | options
     try:
-        new: nn.Module = kind(old.proj.in_features, old.num_heads, qkv_bias=biased, **options)
+        new: nn.Module = kind(old.proj.in_features, old.num_heads, qkv_bias=f"{projection}.bias" in state, **options)
     except TypeError as error:
-        raise BadInputError(f"attention '{attention}' cannot be built with {options} ({reason_of(error)})") from None
-    own, state = new.state_dict(), old.state_dict()
+        raise BadInputError(f"attention {kind.__name__} cannot be built with {options} ({reason_of(error)})") from None
+    own = new.state_dict()
     for name, value in state.items():
         if name in own and own[name].ndim and len(own[name]) * 3 == len(value) * 2:
             state[name] = value[len(value) // 3 :]
     fitting = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
     new.load_state_dict(fitting, strict=False)  # other parameters keep their initial values
     return new.to(old.proj.weight).train(old.training)
+
+
+def _with_one_projection(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an attention with `q` and `kv`, as FAN has it, as those of one with `qkv`."""
+    if "kv.weight" not in state or "q.weight" not in state:
+        return state
+    joined = {f"qkv.{name}": torch.cat([state[f"q.{name}"], state[f"kv.{name}"]]) for name in ("weight", "bias")}
+    return joined | {name: value for name, value in state.items() if not name.startswith(("q.", "kv."))}
 
 
 def _dropout(attention: Any, name: str) -> float:

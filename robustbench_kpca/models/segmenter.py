@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.attention.symmetric import Tokens
+from robustbench_kpca.attention.shared.heads import Tokens
 from robustbench_kpca.models.transformer import Block, ViT, initialise, resample_positions
 
 PixelLogits = Float[Tensor, "batch classes height width"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, UnfitError
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.attention.symmetric import Tokens
+from robustbench_kpca.attention.shared.heads import Tokens
 from robustbench_kpca.models._adaptive import require_numbers
 from robustbench_kpca.models.shapes import SequenceShape
 from robustbench_kpca.models.transformer import Block, truncated_normal_

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.attention.shared.heads import Tokens
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.attention.symmetric import Tokens
 
 LayerNorm = partial(nn.LayerNorm, eps=1e-6)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.attention.symmetric import Tokens, merge_heads, split_heads
+from robustbench_kpca.attention.shared.heads import Tokens, merge_heads, split_heads
 from robustbench_kpca.models.transformer import LayerNorm, Mlp
 
 _WAVES = 32  # sines and cosines an axis

@@ -127,7 +127,7 @@ def test_the_trace_is_that_of_the_layers_own_keys(digits):
     hook.remove()
     layer = model.blocks[0].attn
     with torch.no_grad():
-        k, v = layer.keys_and_values(inputs[0])
+        _, k, v = layer.queries_keys_values(inputs[0])
         assert trace_pursuit(layer.pursuit, k, v)[1:] == found
 
 

@@ -38,6 +38,7 @@ def test_names_that_run_no_code_from_outside(name):
     ("name", "options", "checkpoint", "text"),
     [
         ("mine.py:make", {"depth": 2}, None, "the file mine.py would be run, and make(depth=2) called"),
+        ("vit_digits", {"attention": "mine.py:Mine"}, None, "the file mine.py would be run for its attention"),
         ("os:system", {"command": "ls"}, None, "the module os would be run, and system(command='ls') called"),
         ("hf-hub:a/b", {}, None, "the module hf-hub would be run"),
         ("hf:a/b", {}, None, "hf would load and run a/b"),

@@ -6,6 +6,7 @@ import torch
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.shared.heads import MultiHeadAttention
 from robustbench_kpca.models import create_model, place
 
 
@@ -40,9 +41,9 @@ def test_what_is_placed_has_the_mode_and_precision_of_the_old(model, training):
 def test_dropout_is_that_of_the_old_unless_another_is_asked_for(model):
     model.blocks[0].attn.attn_drop.p = 0.1
     place(model, "symmetric", "all")
-    assert [block.attn.attn_drop for block in model.blocks] == [0.1, 0, 0]
+    assert [block.attn.attn_drop.p for block in model.blocks] == [0.1, 0, 0]
     place(model, "rpc", "first", attn_drop=0.5)
-    assert [block.attn.attn_drop for block in model.blocks] == [0.5, 0, 0]
+    assert [block.attn.attn_drop.p for block in model.blocks] == [0.5, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["softmax", "symmetric", "rpc", "rpc_asymmetric", "scaled", "identity"])
@@ -64,3 +65,58 @@ def test_bad_places(model):
         place(model, "rpc", [3])
     with pytest.raises(BadInputError, match="built"):
         place(model, "rpc", iteration=3)
+
+
+class Plain(MultiHeadAttention):
+    """Softmax attention from its formula; it knows neither later tokens nor padding."""
+
+    def attend(self, q, k, v):
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+class PlainSymmetric(Plain):
+    """The same where keys are queries."""
+
+    symmetric = True
+
+    def attend(self, q, k, v):
+        assert torch.equal(q, k)
+        return super().attend(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("vit_digits", Plain), ("fan_digits", Plain), ("softmax_seq_waves", Plain), ("vit_shapes", Plain),
+        ("softmax_lm_tiny", Plain), ("symvit_digits", PlainSymmetric), ("symfan_digits", PlainSymmetric),
+        ("symvit_shapes", PlainSymmetric), ("symmetric_lm_tiny", PlainSymmetric),
+    ],
+)  # fmt: skip
+def test_a_class_of_three_lines_takes_its_place_in_every_backbone(fork, name, kind, monkeypatch):
+    """It computes what the attention in its place did, with the same parameters, so the logits are the same."""
+    monkeypatch.setitem(ATTENTIONS.added, "plain", kind)
+    model = create_model(name)
+    x = torch.rand(2, 3, *[64 if name.endswith("shapes") else 32] * 2)
+    if name.endswith("lm_tiny"):
+        x = torch.randint(1, 50, (2, 1, 1, 9)).float()
+    elif name.endswith("waves"):
+        x = torch.rand(2, model.shape.channels, 1, model.shape.length)
+    with torch.no_grad():
+        before = model(x)
+        built = create_model(attention="plain", **model.config)
+        built.load_state_dict(place(model, kind, "all").state_dict())
+        assert torch.allclose(model(x), before, atol=1e-5)
+        assert torch.allclose(built(x), before, atol=1e-5)
+    assert built.config["attention"] == "plain"
+    assert {type(block.attn) for block in getattr(built, "encoder", built).blocks} == {kind}
+
+
+def test_an_attention_is_asked_for_by_name_in_some_layers_with_its_options(fork):
+    model = create_model("vit_digits", attention="rpc", layers="first", iterations=2)
+    assert [type(block.attn).__name__ for block in model.blocks] == ["RPCAttention", *["SoftmaxAttention"] * 3]
+    assert model.blocks[0].attn.pursuit.iterations == 2
+    assert create_model(**model.config).config == model.config
+    with pytest.raises(BadInputError, match="no attention named 'rpcc'"):
+        create_model("vit_digits", attention="rpcc")
+    with pytest.raises(BadInputError, match="RPCAttention cannot be built"):
+        create_model("vit_digits", attention="rpc", rankk=3)

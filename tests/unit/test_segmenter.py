@@ -217,10 +217,10 @@ def test_rates_of_dropping_are_the_authors(fork):
     paths = [block.drop_path1.rate for block in model.encoder.blocks]
     assert paths == pytest.approx([0.1 * index / 11 for index in range(12)])
     for block in model.decoder.blocks:
-        assert block.attn.attn_drop == 0.1
+        assert block.attn.attn_drop.p == 0.1
         assert block.attn.proj_drop.p == block.mlp.drop.p == 0.1
         assert block.drop_path1.rate == 0
-    assert all(block.attn.attn_drop == block.attn.proj_drop.p == 0 for block in model.encoder.blocks)
+    assert all(block.attn.attn_drop.p == block.attn.proj_drop.p == 0 for block in model.encoder.blocks)
 
 
 def test_normalisations_go_by_the_authors_names(fork):

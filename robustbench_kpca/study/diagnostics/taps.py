@@ -18,8 +18,9 @@ from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_
 from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
 from robustbench_kpca.attention.primal import PrimalAttention
 from robustbench_kpca.attention.scaled import ScaledAttention
+from robustbench_kpca.attention.shared.heads import split_heads
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.attention.symmetric import SymmetricAttention, split_heads
+from robustbench_kpca.attention.symmetric import SymmetricAttention
 from robustbench_kpca.models.fan import TokenMix
 
 TEXT_LAYERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra", "ViT", "DeiT", "Luke")

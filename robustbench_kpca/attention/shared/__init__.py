@@ -1,0 +1,1 @@
+"""Code shared by attention variants: the heads, and rotary positions."""

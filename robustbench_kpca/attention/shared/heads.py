@@ -1,0 +1,148 @@
+"""The frame of attention with several heads: projections, norms, masks and dropout. A variant writes `attend`."""
+
+import inspect
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.attention.shared.rotary import require_pairs, rotated
+
+Heads = Float[Tensor, "batch heads tokens head_dim"]
+Tokens = Float[Tensor, "batch tokens dim"]
+
+
+def split_heads(projected: Tokens, parts: int, heads: int) -> tuple[Heads, ...]:
+    """Cut (batch, tokens, parts * C) into `parts` tensors of (batch, heads, tokens, C / heads)."""
+    batch, tokens, _ = projected.shape
+    return projected.view(batch, tokens, parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def merge_heads(heads: Heads) -> Tokens:
+    """Put the heads side by side again: (batch, tokens, C)."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+def require_heads(dim: int, num_heads: int) -> None:
+    """Refuse a width that is not a multiple of the number of heads."""
+    if dim % num_heads:
+        raise BadInputError(f"width {dim} with {num_heads} heads", expected="a multiple of the number of heads")
+
+
+KeyMask = Bool[Tensor, "batch 1 1 tokens"]
+"""True for the keys that are seen; the others are padding."""
+
+
+def require_key_mask(attention: nn.Module, mask: Tensor | None, *, causal: bool) -> None:
+    """Refuse a mask other than a `KeyMask`, and one together with the causal mask, for which there is `is_causal`."""
+    if mask is not None and (causal or mask.dtype != torch.bool or mask.ndim != 4 or mask.shape[1:3] != (1, 1)):
+        raise BadInputError(
+            f"a mask for {type(attention).__name__}", expected="no mask, is_causal=True, or bool (batch, 1, 1, tokens)"
+        )
+
+
+def refuse_options(layer: nn.Module, **asked: Any) -> None:
+    """Refuse options of timm that the layer does not have."""
+    if any(asked.values()):
+        met = " and ".join(name for name, value in asked.items() if value)
+        raise BadInputError(f"{met} with {type(layer).__name__}", expected=f"none of {', '.join(asked)}")
+
+
+class MultiHeadAttention(nn.Module, ABC):
+    """out = proj(attend(Q, K, V)), with (Q, K, V) = qkv(x), one linear layer of width 3C.
+
+    Where the class says `symmetric`, keys are also the queries: the layer has width 2C, and `attend` gets K twice. With
+    `qk_norm`, every query and key is first normalised by its own `norm_layer`. With `rotary`, they are turned by their
+    place. The layer's name is `projection`: `qkv` as in timm and the authors' checkpoints, `kv` in those of FAN. The
+    other parameters are what timm >= 1.0.23 passes to an `attn_layer`.
+
+    An `attend` without `causal` is called once for every token and those before it where later ones are hidden: right,
+    but as many times slower. One without `mask` sees padding as words.
+    """
+
+    symmetric: ClassVar[bool] = False
+    takes_causal: ClassVar[bool] = True
+    takes_key_mask: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Note what the variant's `attend` takes."""
+        super().__init_subclass__(**options)
+        known = inspect.signature(cls.attend).parameters
+        cls.takes_causal, cls.takes_key_mask = "causal" in known, "mask" in known
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        qkv_bias: bool = False,
+        qk_norm: bool = False,
+        scale_norm: bool = False,
+        proj_bias: bool = True,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+        norm_layer: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        projection: str = "qkv",
+        rotary: bool = False,
+    ) -> None:
+        super().__init__()
+        require_heads(dim, num_heads)
+        if rotary:
+            require_pairs(dim // num_heads)
+        refuse_options(self, **({"qk_norm": qk_norm} if self.symmetric else {}), scale_norm=scale_norm)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.num_heads, self.projection, self.rotary = num_heads, projection, rotary
+        self.add_module(projection, nn.Linear(dim, (2 if self.symmetric else 3) * dim, bias=qkv_bias, **place))
+        self.q_norm, self.k_norm = (
+            norm_layer(dim // num_heads, **place) if qk_norm else nn.Identity() for _ in range(2)
+        )
+        self.attn_drop = nn.Dropout(attn_drop)
+        self.proj = nn.Linear(dim, dim, bias=proj_bias, **place)
+        self.proj_drop = nn.Dropout(proj_drop)
+
+    @property
+    def dropout(self) -> float:
+        """The rate of dropout of attention weights; 0 outside training."""
+        return self.attn_drop.p if self.training else 0.0
+
+    @abstractmethod
+    def attend(self, q: Heads, k: Heads, v: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:
+        """Mix the values of one layer, head by head.
+
+        Args:
+            q: queries, (batch, heads, tokens, head width).
+            k: keys; where the class says `symmetric`, these are the queries.
+            v: values.
+            causal: whether a token attends to itself and earlier ones only.
+            mask: the keys that are no padding; None: all.
+
+        """
+
+    def queries_keys_values(self, x: Tokens) -> tuple[Heads, Heads, Heads]:
+        """Project tokens to (Q, K, V), normalised and turned as the layer's options say."""
+        *q, k, v = split_heads(getattr(self, self.projection)(x), 2 if self.symmetric else 3, self.num_heads)
+        k = self.turned(self.k_norm(k))
+        return self.turned(self.q_norm(q[0])) if q else k, k, v
+
+    def turned(self, x: Heads) -> Heads:
+        """Return queries or keys as the variant sees them: turned by their place, if the layer does so."""
+        return rotated(x) if self.rotary else x
+
+    def forward(self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tokens:
+        """Map tokens to tokens; later tokens (`is_causal`) or padding (a `KeyMask`) are hidden, other masks refused."""
+        if attn_mask is not None and not self.takes_key_mask:
+            raise BadInputError(f"a mask for {type(self).__name__}", expected="no mask, or is_causal=True")
+        require_key_mask(self, attn_mask, causal=is_causal)
+        q, k, v = self.queries_keys_values(x)
+        if is_causal and not self.takes_causal:
+            ends = range(1, x.shape[1] + 1)
+            mixed = torch.cat([self.attend(q[:, :, :n], k[:, :, :n], v[:, :, :n])[:, :, -1:] for n in ends], 2)
+        else:
+            how: dict[str, Any] = {"causal": is_causal} if self.takes_causal else {}
+            mixed = self.attend(q, k, v, **(how | {"mask": attn_mask} if self.takes_key_mask else how))
+        out: Tensor = self.proj_drop(self.proj(merge_heads(mixed)))
+        return out
