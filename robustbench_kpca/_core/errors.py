@@ -151,3 +151,7 @@ class EvaluationError(BenchmarkError):
     """An evaluation that started but could not finish; its samples count neither as robust nor as broken."""
 
     exit_code = 3
+
+
+class LostError(EvaluationError):
+    """The process that made a call is gone; the text goes on after "its process"."""

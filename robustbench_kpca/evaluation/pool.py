@@ -12,12 +12,8 @@ from concurrent.futures import Executor, Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, LostError, reason_of
 from robustbench_kpca.evaluation.worker import CRASHED, GRACE, LOST, REFUSED, Answer
-
-
-class LostError(EvaluationError):
-    """The process that made a call is gone; the text goes on after "its process"."""
 
 
 class Worker(ABC):

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from robustbench_kpca._core.early_exit import no_early_exit
-from robustbench_kpca.evaluation.pool import Call, LostError, Pool, Worker
+from robustbench_kpca._core.errors import LostError
+from robustbench_kpca.evaluation.pool import Call, Pool, Worker
 from robustbench_kpca.evaluation.worker import GRACE, Answer, StoppableJournal
 
 START = "spawn"

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
-from robustbench_kpca.evaluation.pool import Call, LostError, Pool, Worker
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, LostError, reason_of
+from robustbench_kpca.evaluation.pool import Call, Pool, Worker
 from robustbench_kpca.evaluation.worker import Answer, StoppableJournal
 
 PATIENCE = 600.0

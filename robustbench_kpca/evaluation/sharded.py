@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, LostError, reason_of
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.pool import Call, LostError
+from robustbench_kpca.evaluation.pool import Call
 from robustbench_kpca.evaluation.shard_run import ShardRun, Turn
 from robustbench_kpca.evaluation.shards import Made, Shard, Smaller
 from robustbench_kpca.evaluation.worker import MADE, REFUSED, Answer, Task, Work, make

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from unfinished_states import STATE, Clock
 
-from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._core.errors import EvaluationError, LostError
 from robustbench_kpca.evaluation import processes, shard_run, sharded
-from robustbench_kpca.evaluation.pool import LostError, Pool, Worker
+from robustbench_kpca.evaluation.pool import Pool, Worker
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shard_run import ShardRun
