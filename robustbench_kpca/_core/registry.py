@@ -1,4 +1,7 @@
-"""Registries: every public module in a folder is a member, and members are listed without importing them."""
+"""Registries: every public module in a folder is a member, and members are listed without importing them.
+
+Wherever a name of a member is taken, an address of code from outside is taken too (`address`).
+"""
 
 import difflib
 import importlib
@@ -10,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from robustbench_kpca._core import address, plugins
 from robustbench_kpca._core.code_digest import of_object, of_own
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError, shortened
 
@@ -89,6 +93,7 @@ class Family:
         member: name of the constant.
         folders: whether sub-folders are the members.
         separator: replaces the underscores of module names in member names.
+        needs: names of what a member must have, such as its methods.
         added: members from outside the package, by name; see `add`.
 
     """
@@ -98,14 +103,22 @@ class Family:
     member: str
     folders: bool = False
     separator: str = "_"
+    needs: tuple[str, ...] = ()
     added: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        plugins.TABLES.append(self.added)
+
     def __contains__(self, name: str) -> bool:
-        modules = _modules(self.package, folders=self.folders)
-        return name in self.added or any(name == one.replace("_", self.separator) for one in modules)
+        if any(name == one.replace("_", self.separator) for one in _modules(self.package, folders=self.folders)):
+            return True
+        if name not in self.added:
+            plugins.load()
+        return name in self.added
 
     def names(self) -> list[str]:
         """Return the names of all members, sorted, without importing them."""
+        plugins.load()
         modules = _modules(self.package, folders=self.folders)
         return sorted([name.replace("_", self.separator) for name in modules] + list(self.added))
 
@@ -113,12 +126,13 @@ class Family:
         """Add a member that is not a file of the folder, until the program ends.
 
         Raises:
-            BadInputError: another member has this name.
+            BadInputError: another member has this name, or it is of another kind.
 
         """
-        if self.added.get(name) is not member and name in self.names():
+        if self.added.get(name) is not member and name in self:
             raise BadInputError(f"there is already a {self.kind} named '{name}'", fix="choose another name")
-        self.added[name] = member
+        self.added[name] = self._fitting(name, member)
+        plugins.note(self.kind, name)
 
     def require(self, name: str) -> None:
         """Refuse a name of no member, without importing anything.
@@ -127,38 +141,62 @@ class Family:
             UnknownNameError: there is no such member; the message suggests the closest names.
 
         """
-        if name not in self:
-            raise unknown_name(self.kind, name, self.names())
+        if address.is_address(name):
+            address.require(name, self.kind)
+        elif name not in self:
+            hint = f"{name}:OBJECT" if name.endswith(".py") else ""
+            raise unknown_name(self.kind, name, self.names(), hint)
 
     def get(self, name: str) -> Any:
-        """Return the member called `name`.
+        """Return the member called `name`; the code of an address is run.
 
         Raises:
             UnknownNameError: see `require`.
+            BadInputError: an object of another kind is at this address, or it cannot be loaded.
 
         """
+        if address.is_address(name):
+            return self._fitting(name, address.load(name, self.kind).member)
         self.require(name)
         if name in self.added:
             return self.added[name]
         return getattr(importlib.import_module(self._module(name)), self.member)
 
+    def is_outside(self, name: str) -> bool:
+        """Whether a member is code from outside the package: an address, or an added member."""
+        return address.is_address(name) or name in self.added
+
     def code(self, name: str) -> str:
         """Return the digest of a member's code: of its file, and of what that imports from its room or its folder.
 
-        It is "" for an added member whose code cannot be read.
+        It is "" for code from outside that cannot be read.
         """
+        if address.is_address(name):
+            return address.load(name, self.kind).code
         if name in self.added:
             return of_object(self.added[name])
         return of_own(self._module(name), self.package.split(".")[1])
 
     def summary(self, name: str) -> str:
-        """Return the first line of the module's docstring without importing it; for an added member, of its own."""
-        if name in self.added:
-            return (self.added[name].__doc__ or "").partition("\n")[0]
+        """Return the first line of the module's docstring without importing it; for code from outside, of its own."""
+        if self.is_outside(name):
+            said = (self.get(name).__doc__ or "").partition("\n")[0]
+            return " ".join(filter(None, [said, plugins.origin(self.kind, name)]))
         spec = importlib.util.find_spec(self._module(name))
         assert spec is not None
         assert spec.origin is not None
         return Path(spec.origin).read_text("utf-8").removeprefix('"""').partition("\n")[0].rstrip('"')
+
+    def _fitting(self, name: str, member: Any) -> Any:
+        """Return a member, unless it lacks what a member needs."""
+        missing = [need for need in self.needs if not hasattr(member, need)]
+        if missing:
+            what = "class" if isinstance(member, type) else f"{type(member).__name__}"
+            raise BadInputError(
+                f"{self.kind} '{name}' is a {what} without {', '.join(missing)}",
+                expected=f"an object with {', '.join(self.needs)}",
+            )
+        return member
 
     def _module(self, name: str) -> str:
         return f"{self.package}.{name.replace(self.separator, '_')}"

@@ -2,4 +2,4 @@
 
 from robustbench_kpca._core.registry import Family
 
-ATTACKS = Family("attack", __name__, "ATTACK")
+ATTACKS = Family("attack", __name__, "ATTACK", needs=("start", "step"))

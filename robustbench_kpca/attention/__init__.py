@@ -5,4 +5,4 @@ Scaled, primal and kep_svgp attention are built for one number of tokens. The ot
 
 from robustbench_kpca._core.registry import Family
 
-ATTENTIONS = Family("attention", __name__, "ATTENTION")
+ATTENTIONS = Family("attention", __name__, "ATTENTION", needs=("forward",))

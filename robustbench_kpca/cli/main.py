@@ -65,11 +65,21 @@ def _say_version(asked: bool) -> bool:
 
 @app.callback()
 def _common(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (its callback prints)
         bool, typer.Option("--version", help="Print the version.", callback=_say_version, is_eager=True)
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Module or FILE.py that adds attacks, corruptions, metrics, …; its code is run. Also: RBK_PLUGINS.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    pass
+    from robustbench_kpca._core import plugins
+
+    for name in plugin or ():
+        plugins.use(name)
 
 
 def _add(group: typer.Typer, name: str, command: Callable[..., Any], prefix: str = "") -> None:

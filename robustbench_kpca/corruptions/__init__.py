@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from robustbench_kpca._core import address
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca._core.registry import Family, unknown_name
@@ -26,7 +27,7 @@ from robustbench_kpca.corruptions.tokens import TOKEN_CORRUPTIONS
 from robustbench_kpca.corruptions.words import WORD_CORRUPTIONS
 from robustbench_kpca.protocols.grid import check_severity
 
-CORRUPTIONS = Family("corruption", __name__, "CORRUPTION")
+CORRUPTIONS = Family("corruption", __name__, "CORRUPTION", needs=("parameters", "fast"))
 ALL = (CORRUPTIONS, SIGNAL_CORRUPTIONS, TOKEN_CORRUPTIONS, WORD_CORRUPTIONS)
 """Of images, of signals, of tokens and of words; no two have a name in common."""
 PROFILES = ("imagenet_c", "imagecorruptions", "cifar_c")
@@ -74,6 +75,8 @@ def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomStat
     if cell.mode == "fast":
         made: NDArray[Any] = corruption.fast(image, parameter, generator(key))
         return made
+    if not hasattr(corruption, "exact"):
+        raise BadInputError(f"corruption '{cell.corruption}' has no mode 'exact'", fix="set mode = 'fast'")
     legacy = RandomState([key & 0xFFFFFFFF, key >> 32]) if stream is None else stream
     exact: NDArray[Any] = corruption.exact(image, parameter, legacy)
     return exact
@@ -85,16 +88,25 @@ def corruption_for(name: str) -> Any:
 
 
 def family_of(name: str) -> Family:
-    """Return the family of corruptions that has this name.
+    """Return the family of corruptions that has this name; for an address, that of images, or of words by its methods.
 
     Raises:
         UnknownNameError: there is none; the message suggests the closest name.
 
     """
+    if address.is_address(name):
+        of_words = hasattr(address.load(name, CORRUPTIONS.kind).member, "replaced")
+        return WORD_CORRUPTIONS if of_words else CORRUPTIONS
     family = next((family for family in ALL if name in family), None)
     if family is None:
         raise unknown_name("corruption", name, [known for family in ALL for known in family.names()])
     return family
+
+
+def require_corruption(name: str) -> None:
+    """Refuse the name of no corruption; the code of an address is not run."""
+    if not name.startswith(PREFIX):
+        (CORRUPTIONS if address.is_address(name) else family_of(name)).require(name)
 
 
 def require_profile(name: str, profile: str) -> None:

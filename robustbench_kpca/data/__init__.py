@@ -2,4 +2,4 @@
 
 from robustbench_kpca._core.registry import Family
 
-DATASETS = Family("data set", f"{__name__}.sets", "load", separator="-")
+DATASETS = Family("data set", f"{__name__}.sets", "load", separator="-", needs=("__call__",))

@@ -3,12 +3,12 @@
 import inspect
 from pathlib import Path
 
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes
 from robustbench_kpca.data.io.folder import Folder
-from robustbench_kpca.data.names import is_published, require_data
+from robustbench_kpca.data.names import is_outside, is_published, require_data
 from robustbench_kpca.data.relabelled import Resized
 from robustbench_kpca.data.request import DEIT, BadImages, Request, View
 from robustbench_kpca.data.samples import Samples
@@ -26,7 +26,8 @@ def load_data(
     Args:
         source: a name of `rbk list data`, with `:FOLDER` if its files are in a folder of your choice
             (`imagenet-a:/data/imagenet-a`, `masks:town`); or the path of a folder of images (one sub-folder per class,
-            or a `labels.csv`). Without `:FOLDER`, a set that is not bundled is searched in the folder RBK_DATA.
+            or a `labels.csv`); or the address `FILE.py:LOAD` of a function of a `Request`. Without `:FOLDER`, a set
+            that is not bundled is searched in the folder RBK_DATA.
         split: split of the set; default: the evaluation split, `test` or `val`. Of a folder of images, `imagenet-a`,
             `imagenet-r`, `imagenet-o` and `imagenet-100` are its images of the classes of those collections.
         limit: number of images to keep, evenly spread over the set and its labels; default: all.
@@ -47,7 +48,9 @@ def load_data(
     """
     require_data(source)
     data: Dataset
-    if is_published(source):
+    if is_outside(source):
+        data = _from_outside(source, Request("", split, DEIT if view is None else view, bad_images))
+    elif is_published(source):
         name, _, folder = source.partition(":")
         request = Request(folder, split, DEIT if view is None else view.of_published, bad_images)
         data = DATASETS.get(name)(request)
@@ -77,14 +80,27 @@ def _part(data: Folder, split: str | None) -> Samples:
     return part
 
 
+def _from_outside(source: str, request: Request) -> Dataset:
+    """Return what the function at an address loads."""
+    try:
+        data = DATASETS.get(source)(request)
+    except BenchmarkError:
+        raise
+    except Exception as error:  # noqa: BLE001 (foreign code)
+        raise BadInputError(f"data set '{source}' cannot be loaded ({reason_of(error)})") from None
+    if not isinstance(data, Dataset):
+        raise BadInputError(f"data set '{source}' returned {type(data).__name__}", expected="a Dataset")
+    return data
+
+
 def kind_of(source: str) -> type[Dataset]:
     """Return the class of the result of `load_data`, without reading any data.
 
     It is the annotated return type of the set's `load`, or `Dataset` without annotation. A source that is not the name
     of a data set is treated as a folder of images.
     """
-    name = source.partition(":")[0]
-    if name not in DATASETS.names():
+    name = source if is_outside(source) else source.partition(":")[0]
+    if name not in DATASETS and not is_outside(source):
         return Samples
     kind: type[Dataset] = inspect.get_annotations(DATASETS.get(name), eval_str=True).get("return", Dataset)
     return kind

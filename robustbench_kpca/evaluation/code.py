@@ -4,22 +4,26 @@ The first is part of a record's specification. The second stands beside it: a re
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from torch import nn
 
+from robustbench_kpca._core.address import is_address, is_importable
 from robustbench_kpca._core.code_digest import is_foreign, of_object, of_own
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import Family
 from robustbench_kpca._engine.inference.environment import version
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import LIBRARIES
-from robustbench_kpca.corruptions import PREFIX, family_of
+from robustbench_kpca.attacks.shared.names import library_of
+from robustbench_kpca.corruptions import ALL, PREFIX, family_of
 from robustbench_kpca.models.factory import code_of_factory
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.tasks import TASKS, task_named
 
 MODEL = "model"
 _LIBRARY = "robustbench_kpca.corruptions._library"
+_FAMILIES = {family.kind: family for family in (ATTACKS, *ALL, TASKS)}
 _SHARED = ("_core/randomness.py",)
 
 
@@ -28,7 +32,9 @@ def code_from_outside(model: nn.Module, task: str, scenario: Scenario) -> dict[s
 
     It is "" where the code cannot be read, and a model of such code is not named: its weights and answers identify it.
     """
-    found = {f"{family.kind} {name}": family.code(name) for family, name in _members(scenario) if name in family.added}
+    found = {
+        f"{family.kind} {name}": family.code(name) for family, name in members(scenario) if family.is_outside(name)
+    }
     if task in TASKS.added:
         compute = task_named(task).compute
         found[f"task {task}"] = "".join(of_object(part) for part in (compute, compute.success))
@@ -45,28 +51,74 @@ def code_of_model(model: nn.Module) -> str:
 
 def algorithms(scenario: Scenario) -> dict[str, str]:
     """Return the version of each algorithm of the package that a protocol uses: a digest of its code."""
-    found = {
-        f"{family.kind} {name}": family.code(name) for family, name in _members(scenario) if name not in family.added
-    }
+    own = [(family, name) for family, name in members(scenario) if not family.is_outside(name)]
+    found = {f"{family.kind} {name}": family.code(name) for family, name in own}
     found |= dict(_of_libraries(scenario))
     if isinstance(scenario, Attack):
         found["attack loop"] = of_own("robustbench_kpca._engine.attack_loop.engine", "_engine", *_SHARED)
     return found
 
 
-def _members(scenario: Scenario) -> Iterator[tuple[Family, str]]:
+def members(scenario: Scenario) -> Iterator[tuple[Family, str]]:
     """Yield the attacks or corruptions of a protocol, but for those of libraries."""
     if isinstance(scenario, Attack):
-        yield from ((ATTACKS, stage.attack) for stage in scenario.stage if ":" not in stage.attack)
+        yield from ((ATTACKS, stage.attack) for stage in scenario.stage if not library_of(stage.attack))
     elif isinstance(scenario, Corruption) and scenario.mode != "stored":
         yield from ((family_of(name), name) for name in scenario.names if not name.startswith(PREFIX))
+
+
+class Added(NamedTuple):
+    """A member that a program added to a registry, for another process; `family` is its kind."""
+
+    family: str
+    name: str
+    member: Any
+
+    def join(self) -> None:
+        """Add the member here, unless this process has one of its name: that of a plugin or of the same script."""
+        family = _FAMILIES[self.family]
+        if self.name not in family:
+            family.add(self.name, self.member)
+
+
+def added_members(scenario: Scenario, task: str, *, runs_script: bool) -> tuple[Added, ...]:
+    """Return the members that a program added to registries, of those that a protocol and a task need.
+
+    Args:
+        scenario: the protocol.
+        task: name of the task.
+        runs_script: whether the other process runs the script of this one first.
+
+    Raises:
+        BadInputError: the other process cannot import one.
+
+    """
+    named = [(family, name) for family, name in [*members(scenario), (TASKS, task)] if name in family.added]
+    found = tuple(Added(family.kind, name, family.added[name]) for family, name in named)
+    for one in found:
+        if not is_importable(one.member, runs_script=runs_script):
+            raise BadInputError(
+                f"{one.family} '{one.name}' was added by code that another process cannot import",
+                expected="a class or object of a file", fix=f"name it FILE.py:OBJECT instead of '{one.name}'",
+            )  # fmt: skip
+    return found
+
+
+def addresses(scenario: Scenario) -> list[str]:
+    """Return the addresses of code from outside that a protocol names; that code is not run."""
+    names: list[str] = []
+    if isinstance(scenario, Attack):
+        names = [stage.attack for stage in scenario.stage if not library_of(stage.attack)]
+    elif isinstance(scenario, Corruption) and scenario.mode != "stored":
+        names = [name for name in scenario.names if not name.startswith(PREFIX)]
+    return [name for name in names if is_address(name)]
 
 
 def _of_libraries(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield the attacks and corruptions of other libraries: their versions, and our code that calls them."""
     if isinstance(scenario, Attack):
-        for name in {stage.attack for stage in scenario.stage if ":" in stage.attack}:
-            library = name.partition(":")[0]
+        for name in {stage.attack for stage in scenario.stage if library_of(stage.attack)}:
+            library = library_of(name)
             yield f"attack {name}", f"{version(library)} {of_own(LIBRARIES[library].__name__, 'attacks')}"
     elif isinstance(scenario, Corruption):
         for name in scenario.names:

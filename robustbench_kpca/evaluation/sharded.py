@@ -1,7 +1,6 @@
 """Let an executor make the shards of a record: what fails is tried again, and what is silent for long is ended."""
 
 import os
-import pickle
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,9 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from robustbench_kpca._core.address import dumps
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, LostError, reason_of
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca.evaluation.code import added_members
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.pool import Call
@@ -57,6 +58,9 @@ def outcomes_by(
                 evaluation.request or evaluation.subject.runner.model, evaluation.data, evaluation.scenario,
                 replace(options, executor=None), evaluation.spec, str(run.folder.resolve()), evaluation.algorithms,
                 None if getattr(executor, "same_machine", False) else evaluation.surroundings,
+                added_members(
+                    evaluation.scenario, evaluation.data.task, runs_script=getattr(executor, "same_machine", True)
+                ),
             )  # fmt: skip
             known = Smaller(smaller, evaluation.data.ids)
             carry_out(run, executor, _pickled(work), known, most=options.processes, patience=60 * options.stall_minutes)
@@ -149,7 +153,7 @@ def _follow(turns: dict[Shard, Turn], run: ShardRun, shard: Shard, future: Futur
 
 def _pickled(work: Work) -> bytes:
     try:
-        return pickle.dumps(work)
+        return dumps(work)
     except BenchmarkError:
         raise
     except Exception as error:  # noqa: BLE001 (pickling the user's model can raise anything)

@@ -23,7 +23,7 @@ from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.code import algorithms, code_from_outside
+from robustbench_kpca.evaluation.code import Added, algorithms, code_from_outside
 from robustbench_kpca.evaluation.evaluation import runner_for
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject, make_shard
@@ -61,6 +61,7 @@ class Work:
         spec: the record's; the other process must find the same weights and the same answers to the first batch.
         folder: where the journals of its shards are, for a worker that sees it.
         algorithms: versions of our algorithms; the other process must have the same.
+        added: the members that a program added to registries, of those that the protocol and the task need.
         surroundings: the environment that the record states, where workers may run on other machines; they refuse to
             work in another one. None: all of them are on this machine.
 
@@ -74,6 +75,7 @@ class Work:
     folder: str
     algorithms: Mapping[str, str] = field(default_factory=dict)
     surroundings: Environment | None = None
+    added: tuple[Added, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ class WorkerModel:
 
     def __init__(self, work: Work, model: nn.Module) -> None:
         spec, data = work.spec, work.data
+        for one in work.added:
+            one.join()
         self.work = work
         self.answered: Journal | None = None
         where = device_for(model, work.options.device)

@@ -5,8 +5,9 @@ asked for.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from robustbench_kpca._core import address, plugins
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import Family, unknown_name
 from robustbench_kpca.metrics.shared.metric import Mean, Metric, Paired, Scores, Statistic, Weighted, aligned, estimates
@@ -32,9 +33,11 @@ class Catalogue:
     """All metrics by name; `added` are from outside the package."""
 
     kind: str = "metric"
-    added: set[str] = field(default_factory=set)
-    _members: dict[str, Metric] = field(default_factory=dict)
-    _read: bool = False
+    added: dict[str, Metric] = field(default_factory=dict)
+    _own: dict[str, Metric] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        plugins.TABLES.append(self.added)
 
     def add(self, metric: Metric) -> Metric:
         """Add a metric and return it.
@@ -45,36 +48,52 @@ class Catalogue:
         """
         if self._known().get(metric.name, metric) != metric:
             raise BadInputError(f"metric '{metric.name}' is there already", fix="choose another name")
-        self._members[metric.name] = metric
-        self.added.add(metric.name)
+        self.added[metric.name] = metric
+        plugins.note(self.kind, metric.name)
         return metric
 
     def names(self) -> list[str]:
         """Names of all metrics, sorted."""
+        plugins.load()
         return sorted(self._known())
 
     def get(self, name: str) -> Metric:
-        """Return the metric called `name`.
+        """Return the metric called `name`, or the one at an address in a file or module that the user uses as a plugin.
+
+        Boards and records name metrics, too: the code of another address is not run.
 
         Raises:
             UnknownNameError: there is none; the message suggests the closest name.
+            BadInputError: the address is of no plugin, or of an object that is no metric or cannot be loaded.
 
         """
+        if address.is_address(name):
+            return self._at(name)
+        if name not in self._known():
+            plugins.load()
         if name not in self._known():
             raise unknown_name(self.kind, name, self._known())
         return self._known()[name]
 
+    def _at(self, name: str) -> Metric:
+        place = name.rpartition(":")[0]
+        if not plugins.is_used(place):
+            raise BadInputError(f"metric '{name}' is code from outside", fix=f"read it, then add --plugin {place}")
+        member = address.load(name, self.kind).member
+        if not isinstance(member, Metric):
+            raise BadInputError(f"metric '{name}' is a {type(member).__name__}", expected="a Mean or Statistic")
+        return replace(member, name=name)
+
     def summary(self, name: str) -> str:
         """One sentence about a metric."""
         metric = self.get(name)
-        return metric.what or metric.title
+        return " ".join(filter(None, [metric.what or metric.title, plugins.origin(self.kind, name)]))
 
     def _known(self) -> dict[str, Metric]:
-        if not self._read:
+        if not self._own:
             tables: list[Iterable[Metric]] = [TABLES.get(name) for name in TABLES.names()]
-            self._members = {metric.name: metric for table in tables for metric in table} | self._members
-            self._read = True
-        return self._members
+            self._own |= {metric.name: metric for table in tables for metric in table}
+        return self._own | self.added
 
 
 METRICS = Catalogue()

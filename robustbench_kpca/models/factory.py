@@ -1,15 +1,14 @@
 """Models made by a function of the user: `module:factory`, or `file.py:factory`. The function's code is run."""
 
-import importlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
+from robustbench_kpca._core import address
 from robustbench_kpca._core.code_digest import is_installed, of_file
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
-from robustbench_kpca.models.local_modules import load_file, searched
 
 _CODE = "factory_code"
 
@@ -21,15 +20,12 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
         BadInputError: it cannot be imported, fails, or returns no module.
 
     """
-    place, _, attribute = name.rpartition(":")
-    file = Path(place).resolve() if place.endswith(".py") else None
-    if file is not None and not file.is_file():
-        raise BadInputError(f"there is no file {place}", fix="check the path")
-    with searched(Path.cwd()) if file is None else searched(file.parent, leave=False):
-        module, factory = _find(name, place, file, attribute)
-        code = _code(module)
+    address.require(name, "model factory")
+    with address.searching(name):
+        factory = address.find(name, "model factory")
+        code = _code(factory.module)
         try:
-            model = factory(**options)
+            model = factory.member(**options)
         except (BenchmarkError, KeyboardInterrupt):
             raise
         except BaseException as error:  # foreign code
@@ -43,21 +39,6 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
 def code_of_factory(model: nn.Module) -> str:
     """Return the digest of the code of the factory that made a model; "" where there is none, or it is installed."""
     return str(vars(model).get(_CODE, ""))
-
-
-def _find(name: str, place: str, file: Path | None, attribute: str) -> tuple[ModuleType, Any]:
-    try:
-        module = importlib.import_module(place) if file is None else load_file(file)
-    except (BenchmarkError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # noqa: BLE001 (foreign code)
-        raise BadInputError(
-            f"model factory '{name}' cannot be imported ({reason_of(error)})",
-            fix="check PYTHONPATH, or name the file: FILE.py:FACTORY" if file is None else "check the path",
-        ) from None
-    if not hasattr(module, attribute):
-        raise BadInputError(f"model factory '{name}': {place} defines no {attribute}", fix="check the name")
-    return module, getattr(module, attribute)
 
 
 def _code(module: ModuleType) -> str:

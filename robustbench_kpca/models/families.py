@@ -4,10 +4,11 @@ The table needs no torch: a backbone's module is imported when a model is built.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from robustbench_kpca._core import plugins
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.data import DATASETS
@@ -119,12 +120,31 @@ FAMILIES = {
     "scaled_lm": Family((LANGUAGE,), "softmax", "scaled", "all", {"form": "alpha"}),
     "primal_lm": Family((LANGUAGE,), "softmax", "primal", "last", _PRIMAL_CAUSAL),
 }
-ARCHITECTURES = {
-    f"{name}_{size}": (name, size)
-    for name, family in FAMILIES.items()
-    for part in family.backbones
-    for size in part.sizes
-}
+plugins.TABLES.append(FAMILIES)
+
+
+class _Architectures(Mapping[str, tuple[str, str]]):
+    """Name -> family and size, of all that `FAMILIES` has now."""
+
+    def __getitem__(self, name: str) -> tuple[str, str]:
+        if name not in (known := self._known()):
+            plugins.load()
+            known = self._known()
+        return known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        plugins.load()
+        return iter(self._known())
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _known(self) -> dict[str, tuple[str, str]]:
+        sizes = ((name, size) for name, family in FAMILIES.items() for part in family.backbones for size in part.sizes)
+        return {f"{name}_{size}": (name, size) for name, size in sizes}
+
+
+ARCHITECTURES = _Architectures()
 
 
 def parts_of(name: str) -> tuple[Family, Backbone]:
@@ -144,7 +164,7 @@ def data_of(name: str) -> str | None:
     """Return the data set that an architecture is for, mostly the one it is named after; None if there is none."""
     size = ARCHITECTURES[name][1] if name in ARCHITECTURES else ""
     home = parts_of(name)[1].homes.get(size, size) if size else ""
-    return home if home in DATASETS.names() else None
+    return home if home in DATASETS else None
 
 
 def task_of(name: str) -> str:

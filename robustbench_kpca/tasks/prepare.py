@@ -5,9 +5,12 @@ from pathlib import Path
 
 import torch
 
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.attack_loop.sets import set_of
-from robustbench_kpca.corruptions import require_profile
+from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.attacks.shared.names import require_attack
+from robustbench_kpca.corruptions import require_corruption, require_profile
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
@@ -25,11 +28,20 @@ def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[st
     if isinstance(scenario, Attack):
         allowed, zero = set_of(scenario.threat), torch.zeros(1, dtype=torch.int64)
         for stage in scenario.stage:
+            require_attack(stage.attack)
             attack = build_attack(stage)
             allowed.require_attack(stage.attack, attack)
-            attack.start(allowed.example(), zero, scenario.threat, zero)  # refuses unsupported norms and targets
+            try:
+                attack.start(allowed.example(), zero, scenario.threat, zero)  # refuses unsupported norms and targets
+            except BenchmarkError:
+                raise
+            except Exception as error:
+                if not ATTACKS.is_outside(stage.attack):
+                    raise
+                raise BadInputError(f"attack '{stage.attack}' cannot start ({reason_of(error)})") from None
     elif isinstance(scenario, Corruption) and scenario.mode != "stored":
         for name in scenario.names:
+            require_corruption(name)
             require_profile(name, scenario.profile)
     return label, scenario
 

@@ -13,8 +13,11 @@ from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.environment import FOREIGN, environment
+from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.names import is_outside
+from robustbench_kpca.evaluation.code import addresses
 from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.from_python import data_for
@@ -25,7 +28,7 @@ from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Environment, Record, Spec
-from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_for
+from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_for, require_allowed
 
 FORGED = 0.1  # of all samples: the share whose discovery is stated
 
@@ -110,6 +113,7 @@ def rerun(
             f"the record was made with {', '.join(versions)}",
             fix="install those versions, or add --other-versions: rows are then compared with a rounding policy",
         )
+    require_allowed(addresses(scenario), how)
     model, data, options = _asked(record, stated, how, model, images, labels)
     named = NamedModel(model, spec.model.name, spec.model.source)
     options = replace(
@@ -136,6 +140,7 @@ def _asked(
     if model is not None and images is not None:
         return model, data_for(model, images, labels), RunOptions()
     command = _command(record, stated)
+    require_allowed([command.data.data] if images is None and is_outside(command.data.data) else [], how)
     model = load_for(record, how, stated) if model is None else model
     data = command.data.load_for(model) if images is None else data_for(model, images, labels)
     return model, data.in_order(), command.options
@@ -156,7 +161,7 @@ def _command(record: Record, stated: Sequence[str]) -> Command:
 
 def _versions(then: Environment, now: Environment, scenario: Scenario) -> list[str]:
     """Say which packages have another version; libraries of attacks matter only where the protocol uses them."""
-    uses = isinstance(scenario, Attack) and any(":" in stage.attack for stage in scenario.stage)
+    uses = isinstance(scenario, Attack) and any(library_of(stage.attack) for stage in scenario.stage)
     return [
         f"{name} {version} (here {now.packages.get(name, 'missing')})"
         for name, version in then.packages.items()

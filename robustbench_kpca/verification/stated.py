@@ -58,6 +58,20 @@ def load_for(record: Record, how: Conditions, stated: Sequence[str] = ()) -> nn.
     return load_stated(name, request, "the board" if stated else "the record", how)
 
 
+def require_allowed(addresses: Sequence[str], how: Conditions) -> None:
+    """Refuse to run the code that a record names, unless the user has allowed it.
+
+    Raises:
+        BadInputError: there is such code.
+
+    """
+    if addresses and not how.run_code:
+        raise BadInputError(
+            f"the record names code: {addresses[0]} would be imported and run",
+            expected="attacks, corruptions and data of the package", fix="read that code, then add --run-code",
+        )  # fmt: skip
+
+
 def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> nn.Module:
     """Load a model that a file names; a name of the package's own trained models stands for its bundled weights.
 

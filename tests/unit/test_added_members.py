@@ -208,7 +208,7 @@ def test_added_metrics_of_a_kept_record_are_computed_again(metrics_of_a_test, tm
     )  # fmt: skip
     first = ask()
     for value in (0.25, 0.75):
-        METRICS._members.pop("mine", None)
+        METRICS.added.pop("mine", None)
         scores = partial(_constant, value)
         METRICS.add(Mean(name="mine", title="", task="classification", kinds=("clean",), unit=PERCENT, scores=scores))
         again = ask()

@@ -22,6 +22,7 @@ from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import foreign as _foreign
 from robustbench_kpca.attacks.foreign import build
+from robustbench_kpca.attacks.shared import names
 from robustbench_kpca.attacks.shared.names import library_names
 from robustbench_kpca.protocols.scenario import Stage, parse_scenario
 from robustbench_kpca.protocols.threat import Threat
@@ -256,6 +257,7 @@ def test_an_error_that_a_library_keeps_to_itself_comes_through(monkeypatch, way)
     library = _Library(bounded=True)
     library.recipe = lambda module, name: _foreign.Recipe({}, ("linf",), True, look)
     monkeypatch.setitem(_foreign.LIBRARIES, "fake", library)
+    monkeypatch.setitem(names._FILES, "fake", "")
     monkeypatch.setitem(sys.modules, "fake", sys)
     with pytest.raises(EvaluationError, match=r"gradient .*4 of 4 .*'fake:Push'"):
         run(Blind("nan", lead=100.0), *images(4), {"attack": "fake:Push"})
@@ -287,6 +289,7 @@ _NUMBERS = {1000.0: float("nan"), 2000.0: float("inf")}  # which no protocol may
 def library(monkeypatch):
     def install(*, bounded):
         monkeypatch.setitem(_foreign.LIBRARIES, "fake", _Library(bounded))
+        monkeypatch.setitem(names._FILES, "fake", "")
         monkeypatch.setitem(sys.modules, "fake", sys)
 
     return install
@@ -345,8 +348,8 @@ def test_a_failure_inside_a_library_is_one_line(library):
 def test_names_are_known_without_importing_a_library(library):
     """Its files name at least what the library itself has."""
     pytest.importorskip(library)
-    names = _foreign.LIBRARIES[library].names(_foreign.load(library, library))
-    assert set(names) <= set(library_names(library))
+    known = _foreign.LIBRARIES[library].names(_foreign.load(library, library))
+    assert set(known) <= set(library_names(library))
 
 
 @pytest.mark.parametrize(

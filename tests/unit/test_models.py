@@ -159,7 +159,7 @@ def test_an_untrained_model_has_the_same_weights_each_time():
     ("name", "message"),
     [
         ("timm:resnet5", "no timm model named"),
-        ("no.such.module:f", "cannot be imported"),
+        ("no.such.module:f", "there is no module no.such.module"),
         ("math:sqrt", "failed"),
         ("builtins:dict", "dict.*torch.nn.Module"),
     ],

@@ -5,6 +5,7 @@ broken sample by a forward pass without gradients. `cascade` decides where a sam
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import build as foreign_attack
+from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.records.table import CLAMP, CLEAN
@@ -43,9 +45,12 @@ def build_attack(stage: Stage) -> Attack:
         BadInputError: unknown attack; unknown, missing or invalid option.
 
     """
-    if ":" in stage.attack:
+    if library_of(stage.attack):
         return foreign_attack(stage.attack, stage.options)
-    attack: Attack = validate(ATTACKS.get(stage.attack), stage.options, f"attack '{stage.attack}'")
+    kind = ATTACKS.get(stage.attack)
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        raise BadInputError(f"attack '{stage.attack}' is no dataclass", expected="one whose fields are its options")
+    attack: Attack = validate(kind, stage.options, f"attack '{stage.attack}'")
     for name, value in stage.options.items():  # pydantic takes true for 1.0
         if isinstance(value, bool) and not isinstance(getattr(attack, name), bool):
             raise BadInputError(f"attack '{stage.attack}': {name} = {str(value).lower()}", expected="a number")

@@ -4,7 +4,7 @@ import ast
 import importlib.util
 from pathlib import Path
 
-from robustbench_kpca._core.registry import unknown_name
+from robustbench_kpca._core.registry import close_names, unknown_name
 from robustbench_kpca.attacks import ATTACKS
 
 AUTOATTACK = ("standard", "plus", "rand", "apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square")
@@ -13,19 +13,27 @@ _FILES = {"torchattacks": "__init__.py", "foolbox": "attacks/__init__.py", "pyau
 """Libraries of attacks, and the file of each that imports all of its attacks."""
 
 
+def library_of(name: str) -> str:
+    """Return the library of an attack `LIBRARY:NAME`; "" for one of the package or an address."""
+    library, colon, _ = name.partition(":")
+    return library if colon and library in _FILES else ""
+
+
 def require_attack(name: str) -> None:
     """Refuse the name of no attack, without importing its library; of a library that is not there nothing is known.
+
+    The code of an address is not run.
 
     Raises:
         UnknownNameError: there is no such attack or library.
 
     """
     library, colon, attack = name.partition(":")
-    if not colon:
+    if not library_of(name):
+        if colon and close_names(library, _FILES):
+            raise unknown_name("attack library", library, _FILES)
         ATTACKS.require(name)
         return
-    if library not in _FILES:
-        raise unknown_name("attack library", library, _FILES)
     known = library_names(library)
     if known and attack not in known:
         raise unknown_name(f"attack of {library}", attack, known)

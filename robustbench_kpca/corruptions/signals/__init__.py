@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.registry import Family
 
-SIGNAL_CORRUPTIONS = Family("corruption of signals", __name__, "CORRUPTION")
+SIGNAL_CORRUPTIONS = Family("corruption of signals", __name__, "CORRUPTION", needs=("parameters", "fast"))
 PROFILE = "signal"
 Signal = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.registry import Family
 
-TOKEN_CORRUPTIONS = Family("corruption of tokens", __name__, "CORRUPTION")
+TOKEN_CORRUPTIONS = Family("corruption of tokens", __name__, "CORRUPTION", needs=("parameters", "fast"))
 PROFILE = "tokens"
 Words = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca._core.registry import Family
 from robustbench_kpca.protocols.words import SWAPPED_WORD, UNKNOWN_WORD
 
-WORD_CORRUPTIONS = Family("corruption of words", __name__, "CORRUPTION")
+WORD_CORRUPTIONS = Family("corruption of words", __name__, "CORRUPTION", needs=("parameters", "replaced"))
 PROFILE = "words"
 Draw = Callable[[int], NDArray[np.uint64]]
 """Returns so many random numbers of 64 bits."""

@@ -14,4 +14,4 @@ def source_of(name: str) -> tuple[str, str]:
     prefix, colon, rest = name.partition(":")
     if name.endswith(".onnx") and not colon:
         return "onnx", name
-    return (prefix, rest) if colon and prefix in SOURCES.names() else ("", name)
+    return (prefix, rest) if colon and prefix in SOURCES else ("", name)

@@ -5,6 +5,7 @@ there. So `helpers.py` of one folder is never taken for that of another, also wh
 """
 
 import builtins
+import hashlib
 import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +17,6 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from robustbench_kpca._core.files import sha256
 
 _OURS = __name__.partition(".")[0]
 _NUMBERS = count(1)
@@ -49,7 +48,7 @@ class Folder:
 
     def is_current(self) -> bool:
         """Whether the files of its modules say what they said when they were loaded."""
-        return all(file.is_file() and sha256(file.read_bytes()) == digest for file, digest in self.contents.items())
+        return all(file.is_file() and _digest(file.read_bytes()) == digest for file, digest in self.contents.items())
 
     def _import(
         self,
@@ -87,7 +86,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> Any:  # noqa: ARG002
         content = self.get_data(self.path)
-        self.folder.contents[Path(self.path)] = sha256(content)
+        self.folder.contents[Path(self.path)] = _digest(content)
         return self.source_to_code(content, self.path)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -111,6 +110,10 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 _FINDER = _Finder()
 _latest: dict[Path, Folder] = {}
 _folders: dict[str, Folder] = {}
@@ -125,6 +128,17 @@ def load_file(file: Path) -> ModuleType:
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     return folder.load(file)
+
+
+def is_current(module: ModuleType) -> bool:
+    """Whether the files that a module was loaded with say what they said then; true of modules of no such folder."""
+    folder = _folders.get(module.__name__.partition(".")[0])
+    return folder is None or folder.is_current()
+
+
+def is_local(module: str) -> bool:
+    """Whether a module of this name was loaded by `load_file`; no other process knows that name."""
+    return module.partition(".")[0] in _folders
 
 
 @contextmanager
