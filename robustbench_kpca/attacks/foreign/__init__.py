@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._core.registry import did_you_mean, unknown_name
 from robustbench_kpca.attacks.foreign import foolbox, pyautoattack, torchattacks
-from robustbench_kpca.attacks.foreign._recipe import Recipe
+from robustbench_kpca.attacks.foreign._recipe import Recipe as Recipe
+from robustbench_kpca.attacks.foreign._recipe import arguments as arguments
 from robustbench_kpca.attacks.shared.ball import (
     SLACK,
     distance,
