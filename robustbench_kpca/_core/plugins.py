@@ -48,9 +48,20 @@ def use(name: str) -> None:
     os.environ[VARIABLE] = ",".join([*_named(), _full(name)])
 
 
-def is_used(name: str) -> bool:
-    """Whether the user named this file or module as a plugin."""
-    return _full(name) in map(_full, _named())
+def require_used(address: str, by: str) -> None:
+    """Refuse an address in a file that is only read, unless the user named its file or module as a plugin.
+
+    Args:
+        address: the address.
+        by: what names it, for the error.
+
+    Raises:
+        BadInputError: it is of no plugin.
+
+    """
+    place = address.rpartition(":")[0]
+    if _full(place) not in map(_full, _named()):
+        raise BadInputError(f"{by} names code: {address}", fix=f"read that code, then add --plugin {place}")
 
 
 def note(kind: str, name: str) -> None:

@@ -94,6 +94,7 @@ class Family:
         folders: whether sub-folders are the members.
         separator: replaces the underscores of module names in member names.
         needs: names of what a member must have, such as its methods.
+        by_address: whether an address is taken for a name; not where records name members, which run no code.
         added: members from outside the package, by name; see `add`.
 
     """
@@ -104,6 +105,7 @@ class Family:
     folders: bool = False
     separator: str = "_"
     needs: tuple[str, ...] = ()
+    by_address: bool = True
     added: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -141,7 +143,7 @@ class Family:
             UnknownNameError: there is no such member; the message suggests the closest names.
 
         """
-        if address.is_address(name):
+        if self._is_address(name):
             address.require(name, self.kind)
         elif name not in self:
             hint = f"{name}:OBJECT" if name.endswith(".py") else ""
@@ -155,7 +157,7 @@ class Family:
             BadInputError: an object of another kind is at this address, or it cannot be loaded.
 
         """
-        if address.is_address(name):
+        if self._is_address(name):
             return self._fitting(name, address.load(name, self.kind).member)
         self.require(name)
         if name in self.added:
@@ -164,14 +166,14 @@ class Family:
 
     def is_outside(self, name: str) -> bool:
         """Whether a member is code from outside the package: an address, or an added member."""
-        return address.is_address(name) or name in self.added
+        return self._is_address(name) or name in self.added
 
     def code(self, name: str) -> str:
         """Return the digest of a member's code: of its file, and of what that imports from its room or its folder.
 
         It is "" for code from outside that cannot be read.
         """
-        if address.is_address(name):
+        if self._is_address(name):
             return address.load(name, self.kind).code
         if name in self.added:
             return of_object(self.added[name])
@@ -186,6 +188,9 @@ class Family:
         assert spec is not None
         assert spec.origin is not None
         return Path(spec.origin).read_text("utf-8").removeprefix('"""').partition("\n")[0].rstrip('"')
+
+    def _is_address(self, name: str) -> bool:
+        return self.by_address and address.is_address(name)
 
     def _fitting(self, name: str, member: Any) -> Any:
         """Return a member, unless it lacks what a member needs."""

@@ -25,7 +25,7 @@ LEADING = (
     "miou", "attacked_perplexity", "corrupted_perplexity", "perplexity",
 )  # fmt: skip
 """Metrics in order of preference: the first one that a record has stands for it."""
-TABLES = Family("table of metrics", __name__, "METRICS")
+TABLES = Family("table of metrics", __name__, "METRICS", by_address=False)
 
 
 @dataclass
@@ -76,9 +76,7 @@ class Catalogue:
         return self._known()[name]
 
     def _at(self, name: str) -> Metric:
-        place = name.rpartition(":")[0]
-        if not plugins.is_used(place):
-            raise BadInputError(f"metric '{name}' is code from outside", fix=f"read it, then add --plugin {place}")
+        plugins.require_used(name, "a board or record")
         member = address.load(name, self.kind).member
         if not isinstance(member, Metric):
             raise BadInputError(f"metric '{name}' is a {type(member).__name__}", expected="a Mean or Statistic")

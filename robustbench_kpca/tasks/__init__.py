@@ -3,7 +3,7 @@
 from robustbench_kpca._core.registry import Family
 from robustbench_kpca.tasks.task import Task
 
-TASKS = Family("task", __name__, "TASK", folders=True)
+TASKS = Family("task", __name__, "TASK", folders=True, by_address=False)
 
 
 def task_named(name: str) -> Task:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from robustbench_kpca._core.address import require
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.evaluation.command import START, parse
 from robustbench_kpca.evaluation.requests import ModelRequest
@@ -59,7 +60,7 @@ def load_for(record: Record, how: Conditions, stated: Sequence[str] = ()) -> nn.
 
 
 def require_allowed(addresses: Sequence[str], how: Conditions) -> None:
-    """Refuse to run the code that a record names, unless the user has allowed it.
+    """Refuse to run the code that a record names, unless the user has allowed it and it is there.
 
     Raises:
         BadInputError: there is such code.
@@ -70,6 +71,8 @@ def require_allowed(addresses: Sequence[str], how: Conditions) -> None:
             f"the record names code: {addresses[0]} would be imported and run",
             expected="attacks, corruptions and data of the package", fix="read that code, then add --run-code",
         )  # fmt: skip
+    for one in addresses:
+        require(one, "address")
 
 
 def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> nn.Module:

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from robustbench_kpca._core import address, plugins
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.models import load_model, place
+from robustbench_kpca.models.outside_code import outside_code
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.tasks import task_named
 
 MINE = '''
 from dataclasses import dataclass
@@ -226,6 +228,93 @@ def test_names_are_told_from_addresses():
         assert address.is_address(name)
 
 
+BOARD = """
+title = "Mine"
+intro = ""
+data = "digits"
+split = "test"
+seed = 0
+limit = 12
+models = ["vit_digits", "symvit_digits"]
+rank_by = "Push"
+
+[[column]]
+title = "Push"
+protocol = "push.toml"
+metric = "robust_accuracy"
+
+[[column]]
+title = "Error"
+protocol = "clean"
+metric = "METRIC"
+"""
+
+
+CHECK = ("check", "runs", "--baseline", "runs", "--fail", "robust_accuracy:-2pp")
+
+
+def board(folder, metric):
+    """Write a board of two models under the attack and the metric; return the words that render it."""
+    (folder / "board").mkdir()
+    (folder / "board" / "board.toml").write_text(BOARD.replace("METRIC", metric))
+    return "board", "render", folder / "board", "--records", folder / "runs", "--out", folder / "pages"
+
+
+def test_code_that_a_record_or_a_board_names_is_not_run_unasked(folder, capfd):
+    models = ("-m", "symvit_digits", "-p", "push.toml", "-p", "clean")
+    assert rbk(*EVAL, *models) == 0
+    (folder / "mine.py").write_text("open('was-run', 'w')\nraise SystemExit\n")
+    path = next(one for one in find_records(folder / "runs") if "push" in one.name)
+    for words in (
+        ("records", "show", "runs"), ("records", "card", path), ("records", "view", path),
+        ("records", "status", "runs"),
+        CHECK, ("records", "export", "runs", "-o", "all.csv"), board(folder, "clean_accuracy"),
+        ("board", "plan", folder / "board", "--records", "runs"),
+    ):  # fmt: skip
+        code = rbk(*words)
+        assert code == 0, (words, capfd.readouterr().err)
+    assert rbk("records", "verify", "runs") == 2
+    (folder / "board" / "board.toml").write_text(BOARD.replace("METRIC", "mine.py:ERROR"))
+    capfd.readouterr()
+    assert rbk("board", "render", folder / "board", "--records", "runs") == 2
+    assert "names code: mine.py:ERROR; read that code, then add --plugin mine.py" in capfd.readouterr().err
+    assert not (folder / "was-run").exists()
+
+
+def test_a_record_of_a_file_that_is_gone_is_shown_and_not_made_again(folder, capfd):
+    assert rbk(*EVAL, "-p", "push.toml") == 0
+    (folder / "mine.py").unlink()
+    assert rbk("records", "show", "runs") == 0
+    assert rbk(*CHECK) == 0
+    capfd.readouterr()
+    assert rbk("records", "verify", "runs", "--run-code") == 2
+    err = capfd.readouterr().err
+    assert "address 'mine.py:Push': there is no file mine.py" in err
+    assert err.count("\n") == 1
+
+
+def test_a_task_is_never_an_address(folder):
+    with pytest.raises(UnknownNameError, match="there is no task named"):
+        task_named("mine.py:Push")
+
+
+def test_a_model_option_that_is_an_address_is_code_from_outside():
+    assert outside_code("vit_digits", {"attention": "mine.py:Mine"}).startswith("the file mine.py would be run")
+
+
+def test_workers_find_addresses_and_added_members(folder, monkeypatch):
+    assert rbk(*EVAL, "-p", "push.toml", "-p", "darker.toml", "--data", "mine.py:few", "-o", "one") == 0
+    words = ("-p", "push.toml", "-p", "darker.toml", "--data", "mine.py:few", "-o", "two", "--processes", 2)
+    assert rbk(*EVAL, *words) == 0
+    assert stems(folder / "one") == stems(folder / "two")
+    assert len(stems(folder / "two")) == 2
+
+
+def stems(folder):
+    """Return specification and outcomes of every record."""
+    return sorted(load_record(path).outcomes_file.file for path in find_records(folder))
+
+
 @pytest.fixture
 def used(monkeypatch):
     """Forget the plugins that a test uses."""
@@ -239,7 +328,7 @@ def used(monkeypatch):
 
 
 @pytest.mark.usefixtures("used")
-def test_a_plugin_adds_members_to_lists_and_evaluations(folder, capfd):
+def test_a_plugin_adds_members_to_lists_evaluations_and_boards(folder, capfd):
     (folder / "push.toml").write_text(ATTACK.replace("mine.py:Push", "push"))
     assert rbk("--plugin", "mine.py", "list", "attacks") == 0
     assert "Move every pixel up. (from mine.py)" in " ".join(capfd.readouterr().out.split())
@@ -247,6 +336,8 @@ def test_a_plugin_adds_members_to_lists_and_evaluations(folder, capfd):
     records = [load_record(path) for path in find_records(folder / "runs")]
     assert sorted(name for one in records for name in one.spec.code) == ["attack push"]
     assert [one.metrics["error"].value for one in records if one.kind == "clean"] == [0.0]
+    assert rbk(*board(folder, "error")) == 0
+    assert "Error" in (folder / "pages" / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("used")

@@ -6,7 +6,7 @@ described by `models.source.describe`; `pretrained`: with its own trained weight
 
 from robustbench_kpca._core.registry import Family
 
-SOURCES = Family("source of models", __name__, "build")
+SOURCES = Family("source of models", __name__, "build", needs=("__call__",), by_address=False)
 
 
 def source_of(name: str) -> tuple[str, str]:

@@ -39,7 +39,7 @@ class Logger(Protocol):
         ...
 
 
-LOGGERS = Family("logger", __name__, "LOGGER")
+LOGGERS = Family("logger", __name__, "LOGGER", needs=("record", "scalars", "close", "failures"))
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ def open_loggers(texts: Sequence[str]) -> Loggers:
 
 def _open(text: str) -> Logger:
     kind, _, target = text.partition(":")
+    if kind not in LOGGERS and target.count(":"):  # FILE.py:LOGGER:TARGET
+        kind, target = f"{kind}:{target.partition(':')[0]}", target.partition(":")[2]
     if not target:
         raise BadInputError(f"--log {text}", expected=f"KIND:TARGET, KIND one of {', '.join(LOGGERS.names())}")
     try:

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
+from robustbench_kpca._core.address import is_address
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.plugins import require_used
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.models.build import create_model
@@ -72,6 +74,9 @@ def _config(path: Path) -> dict[str, Any]:
     if "config" not in header:
         raise BadInputError(f"{path} does not say of which model it is", expected="weights that rbk train wrote")
     config: dict[str, Any] = json.loads(header["config"])
+    for value in config.values():
+        if is_address(str(value)):
+            require_used(str(value), str(path))
     return config
 
 
