@@ -166,7 +166,7 @@ class Family:
 
     def is_outside(self, name: str) -> bool:
         """Whether a member is code from outside the package: an address, or an added member."""
-        return self._is_address(name) or name in self.added
+        return self._is_address(name) or (name in self and name in self.added)
 
     def code(self, name: str) -> str:
         """Return the digest of a member's code: of its file, and of what that imports from its room or its folder.
@@ -175,6 +175,7 @@ class Family:
         """
         if self._is_address(name):
             return address.load(name, self.kind).code
+        self.require(name)
         if name in self.added:
             return of_object(self.added[name])
         return of_own(self._module(name), self.package.split(".")[1])

@@ -52,6 +52,11 @@ class Catalogue:
         plugins.note(self.kind, metric.name)
         return metric
 
+    def __contains__(self, name: str) -> bool:
+        if name not in self._known():
+            plugins.load()
+        return name in self._known()
+
     def names(self) -> list[str]:
         """Names of all metrics, sorted."""
         plugins.load()
@@ -69,9 +74,7 @@ class Catalogue:
         """
         if address.is_address(name):
             return self._at(name)
-        if name not in self._known():
-            plugins.load()
-        if name not in self._known():
+        if name not in self:
             raise unknown_name(self.kind, name, self._known())
         return self._known()[name]
 

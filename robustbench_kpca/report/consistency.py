@@ -2,13 +2,13 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.metrics import measure
+from robustbench_kpca.metrics import METRICS, measure
 from robustbench_kpca.protocols.scenario import Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record, load_record
@@ -18,7 +18,8 @@ from robustbench_kpca.tasks import task_named
 def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
     """Load a record; remake its metrics from its per-sample outcomes, and its protocol digest from what it resolved to.
 
-    `only` the metrics of these names are remade, where names are given: those that the caller shows.
+    `only` the metrics of these names are remade, where names are given: those that the caller shows. Metrics from
+    outside the package are not compared: they are made again, and those that are not known here are left out.
 
     Raises:
         BadInputError: as `load_record`, or something stated does not follow.
@@ -39,8 +40,9 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
     if not rows:
         raise BadInputError(f"{path}: its table has no rows", expected="a row for each sample", fix="evaluate again")
     remade = measure(record.outcomes, scenario, only)
-    for name in {*remade, *record.metrics} if only is None else only:
-        if not _same(remade.get(name), record.metrics.get(name)):
+    unknown = sorted(name for name in record.metrics if name not in METRICS)
+    for name in {*remade, *record.metrics}.difference(METRICS.added, unknown) if only is None else only:
+        if name not in METRICS.added and not _same(remade.get(name), record.metrics.get(name)):
             raise _odd(path, f"{name} = {record.metrics.get(name)}", f"its outcomes ({remade.get(name)})")
     if digest != protocol.digest:
         raise _odd(path, f"protocol digest {protocol.digest[:12]}", "the protocol it resolved to")
@@ -50,7 +52,17 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
         wrong = rule(record, scenario)
         if wrong is not None:
             raise BadInputError(f"{path} breaks the rule '{name}': {wrong}", fix="evaluate again")
-    return record
+    return _with_outside(record, remade, unknown)
+
+
+def _with_outside(record: Record, remade: Mapping[str, Estimate], unknown: Sequence[str]) -> Record:
+    """Return a record with the metrics from outside the package as they are here."""
+    outside = {name: value for name, value in remade.items() if name in METRICS.added}
+    if not outside and not unknown:
+        return record
+    metrics = {name: value for name, value in record.metrics.items() if name not in unknown} | outside
+    flags = [f"metric {name} is of a plugin that is not loaded here, and is not shown" for name in unknown]
+    return record.model_copy(update={"metrics": dict(sorted(metrics.items())), "flags": (*record.flags, *flags)})
 
 
 def _scenario(resolved: Mapping[str, Any], path: Path) -> tuple[Scenario, str]:

@@ -1,18 +1,26 @@
 """Members of every family from one file outside the package, by their address wherever a name is taken."""
 
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
+from fake_ray import FakeRay
 
+from robustbench_kpca import evaluate
 from robustbench_kpca._core import address, plugins
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.models import load_model, place
+from robustbench_kpca.evaluation.code import added_members
+from robustbench_kpca.metrics import METRICS
+from robustbench_kpca.models import create_model, load_model, place
+from robustbench_kpca.models.families import FAMILIES
 from robustbench_kpca.models.outside_code import outside_code
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.tasks import task_named
 
@@ -21,6 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from fake_ray import FakeRay
 
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.data.load import load_data
@@ -310,6 +319,57 @@ def test_workers_find_addresses_and_added_members(folder, monkeypatch):
     assert len(stems(folder / "two")) == 2
 
 
+@pytest.mark.usefixtures("used")
+@pytest.mark.parametrize("ray", [False, True])
+def test_a_member_that_a_program_adds_is_given_to_workers(ray, folder, monkeypatch):
+    (folder / "push.toml").write_text(ATTACK.replace("mine.py:Push", "push"))
+    if ray:
+        monkeypatch.setitem(sys.modules, "ray", FakeRay())
+    how = {"executor": "ray" if ray else None, "processes": 2}
+    ATTACKS.add("push", address.load("mine.py:Push", "attack").member)
+    ask = {"protocol": "push.toml", "audit": False, "quiet": True}
+    images = load_data("digits", limit=12)
+    one = evaluate("vit_digits", images, **ask)
+    assert evaluate("vit_digits", images, **ask, **how).outcomes.digest() == one.outcomes.digest()
+
+
+@pytest.mark.usefixtures("used")
+@pytest.mark.parametrize("module", ["__main__", "nowhere"])
+def test_a_member_that_no_worker_can_import_is_refused_before_workers_start(module, folder):
+    @dataclass(frozen=True)
+    class Local:
+        start = step = None
+
+    Local.__module__ = module
+    (folder / "push.toml").write_text(ATTACK.replace("mine.py:Push", "local"))
+    ATTACKS.add("local", Local)
+    scenario = load_scenario("push.toml")[1]
+    with pytest.raises(BadInputError, match=r"attack 'local' was added by code .* name it FILE.py:OBJECT"):
+        added_members(scenario, "classification", runs_script=False)
+
+
+def test_workers_of_ray_find_addresses(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", FakeRay())
+    assert rbk(*EVAL, "-p", "push.toml", "-o", "one") == 0
+    assert rbk(*EVAL, "-p", "push.toml", "-o", "two", "--executor", "ray", "--processes", 2) == 0
+    assert stems(folder / "one") == stems(folder / "two")
+
+
+def test_parts_find_addresses(folder):
+    words = (*EVAL, "-p", "push.toml", "--batch-size", 4)
+    assert rbk(*words, "-o", "one") == 0
+    assert [rbk(*words, "-o", "two", "--part", f"{part}/2") for part in (1, 2)] == [0, 0]
+    assert stems(folder / "one") == stems(folder / "two")
+
+
+def test_an_entry_of_families_is_seen(monkeypatch, capfd):
+    monkeypatch.setitem(FAMILIES, "my_vit", replace(FAMILIES["vit"], special="identity"))
+    assert rbk("list", "models") == 0
+    assert "my_vit_digits" in capfd.readouterr().out
+    with torch.random.fork_rng():
+        assert create_model("my_vit_digits").config["name"] == "my_vit_digits"
+
+
 def stems(folder):
     """Return specification and outcomes of every record."""
     return sorted(load_record(path).outcomes_file.file for path in find_records(folder))
@@ -338,6 +398,33 @@ def test_a_plugin_adds_members_to_lists_evaluations_and_boards(folder, capfd):
     assert [one.metrics["error"].value for one in records if one.kind == "clean"] == [0.0]
     assert rbk(*board(folder, "error")) == 0
     assert "Error" in (folder / "pages" / "README.md").read_text()
+
+
+@pytest.mark.usefixtures("used")
+def test_a_record_of_a_plugin_that_is_gone_is_shown_compared_and_not_made_again(folder, capfd, monkeypatch):
+    (folder / "push.toml").write_text(ATTACK.replace("mine.py:Push", "push"))
+    assert rbk("--plugin", "mine.py", *EVAL, "-p", "push.toml") == 0
+    assert rbk(*EVAL, "-p", "clean") == 0
+    assert rbk("records", "verify", "runs") == 0
+    monkeypatch.setenv(plugins.VARIABLE, "")
+    for family in (ATTACKS, CORRUPTIONS, METRICS):
+        family.added.clear()
+    capfd.readouterr()
+    assert rbk("records", "show", "runs") == 0
+    assert "metric error is of a plugin that is not loaded here, and is not shown" in capfd.readouterr().out
+    assert rbk(*CHECK) == 0
+    (push,) = (path for path in find_records(folder / "runs") if "push" in path.name)
+    capfd.readouterr()
+    assert rbk("records", "verify", push) == 2
+    assert capfd.readouterr().err == "rbk: error: there is no attack named 'push'; see: rbk list attacks\n"
+
+
+@pytest.mark.usefixtures("used")
+def test_a_metric_of_a_plugin_is_computed_for_older_records(folder, capfd):
+    assert rbk(*EVAL, "-p", "clean") == 0
+    assert "error" not in record_in("runs").metrics
+    assert rbk("--plugin", "mine.py", "records", "show", "runs") == 0
+    assert "\nerror  " in capfd.readouterr().out
 
 
 @pytest.mark.usefixtures("used")
