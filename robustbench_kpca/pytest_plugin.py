@@ -1,4 +1,4 @@
-"""A plugin for pytest: the fixture `assert_robust`, the marker `robustness`, and a summary of what was measured.
+"""A plugin for pytest: the fixtures `assert_robust` and `check_member`, the marker `robustness`, and a summary.
 
 pytest loads it wherever this package is installed, so it imports nothing heavy before it is used.
 """
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
     from robustbench_kpca.records.record import Record
@@ -101,6 +103,25 @@ def assert_robust(request: pytest.FixtureRequest) -> AssertRobust:
         if failed:
             pytest.fail("\n".join(failed), pytrace=False)
         return record
+
+    return check
+
+
+@pytest.fixture
+def check_member() -> "Callable[..., None]":
+    """Fail where an attack, a corruption, an attention or a metric breaks a promise: `check_member(MyAttack, steps=5)`.
+
+    It takes the class or the object, or its name or address, and options of an attack or an attention; the checks are
+    those of `rbk doctor`.
+    """
+
+    def check(member: Any, **options: Any) -> None:
+        __tracebackhide__ = True
+        from robustbench_kpca.verification.conformance import check_member
+
+        broken = [finding for finding in check_member(member, **options) if finding.broken]
+        if broken:
+            pytest.fail("\n".join(f"{one.promise}: {one.broken}" for one in broken), pytrace=False)
 
     return check
 

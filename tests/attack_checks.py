@@ -1,33 +1,16 @@
-"""What every attack keeps, whatever it does: called by the tests of each."""
+"""What tests of attacks share: driving one by hand, models, and images of known distances."""
 
-import tomllib
+import json
 
 import torch
-from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import load_data, load_model
-from robustbench_kpca._engine.attack_loop.engine import Engine
-from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.tasks import task_named
-
-
-def rand(seed, *shape, dtype=torch.float64):
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-class Wavy(nn.Module):
-    """Three classes, not linear, every row computed for itself; `lead` is added to the logit of class 0."""
-
-    def __init__(self, shape, lead=0.0, seed=0, dtype=torch.float64):
-        super().__init__()
-        weight, phase = rand(seed, 3, *shape) - 0.5, 6 * rand(seed + 1, 3, *shape)
-        self.weight, self.phase = (nn.Parameter(part.flatten(1).to(dtype)) for part in (weight, phase))
-        self.register_buffer("lead", torch.tensor([lead, 0, 0], dtype=dtype))
-
-    def forward(self, x):
-        return (self.weight * torch.sin(5 * x.flatten(1)[:, None] + self.phase)).sum(2) + self.lead
+from robustbench_kpca.verification.conformance import attack as conformance
+from robustbench_kpca.verification.conformance.attack import passes as passes
+from robustbench_kpca.verification.conformance.attack import scenario as scenario
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery, Wavy, rand
 
 
 def drive(attack, model, x, y, threat, steps, keys=None, query=None):
@@ -58,62 +41,9 @@ def finish(attack, model, x, y, threat):
     return last, steps
 
 
-def rows_are_independent(attack, threat, steps, shape=(2, 6, 6)):
-    """Neither batch mates nor order matter, nor whether rows leave on the way or arrive later than others."""
-    model, x, y, keys = Wavy(shape), rand(7, 6, *shape), torch.arange(6) % 3, torch.arange(6) + 2**62
-    whole = drive(attack, model, x, y, threat, 2 * steps, keys)
-    chosen = torch.tensor([4, 1, 3])
-    part = {name: rows[chosen] for name, rows in drive(attack, model, x, y, threat, steps, keys).items()}
-    part = advance(attack, model, part, threat, steps)
-    ahead = {name: rows[:2] for name, rows in drive(attack, model, x, y, threat, steps, keys).items()}
-    fresh = attack.start(x[2:], y[2:], threat, keys[2:])
-    mixed = {name: torch.cat([ahead[name], fresh[name]]) for name in fresh}
-    mixed = advance(attack, model, mixed, threat, steps)
-    late = {name: rows[2:] for name, rows in mixed.items()}
-    late = advance(attack, model, late, threat, steps)
-    assert not torch.equal(whole["x"], x)
-    for name, rows in whole.items():
-        assert torch.equal(part[name], rows[chosen]), name
-        assert torch.equal(mixed[name][:2], rows[:2]), name
-        assert torch.equal(late[name], rows[2:]), name
-
-
+USUAL = "".join(f"{key} = {json.dumps(value)}\n" for key, value in (conformance.USUAL | {"eps": "8/255"}).items())
+"""A protocol without stages, in TOML."""
 MISCLASSIFIED = task_named("classification").compute.success
-USUAL = """title = "t"
-citations = []
-kind = "attack"
-norm = "linf"
-eps = "8/255"
-policy = "stop_at_first"
-labels = "true"
-target = "none"
-space = "pixel"
-clip = true
-draws = 1
-precision = "fp32"
-below = []
-"""
-
-
-def scenario(stages, **fields):
-    """Return the scenario that a protocol of these stages would be."""
-    return parse_scenario(tomllib.loads(USUAL) | {"eps": 0.1} | fields | {"stage": list(stages)}, "test")
-
-
-def passes(stage, norm, eps, model, x, y, batch_size=4):
-    """Return (forwards, backwards) of every sample as the loop counts them, and whether it was broken."""
-    found = {}
-    engine = Engine(
-        Runner(model.eval(), batch_size, torch.device("cpu")),
-        scenario([stage], norm=norm, eps=eps),
-        MISCLASSIFIED,
-        [str(row) for row in range(len(y))],
-        0,
-        lambda sample: found.update({sample.index: sample}),
-    )
-    engine.run(iter([(list(range(len(y))), x, y)]))
-    samples = [found[row] for row in range(len(y))]
-    return [(sample.forwards, sample.backwards) for sample in samples], [bool(s.broken_by) for s in samples]
 
 
 def stands(stage, norm="linf", eps=0.1, shape=(2, 6, 6)):

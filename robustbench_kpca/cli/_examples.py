@@ -57,6 +57,11 @@ EXAMPLES = {
     ),
     "records status": ("rbk records status runs", "rbk records status runs --json"),
     "records clean": ("rbk records clean runs --dry-run", "rbk records clean runs", "rbk records clean runs --all"),
+    "doctor": (
+        "rbk doctor my_attack.py:MyAttack",
+        "rbk doctor my_attack.py:MyAttack --set steps=40",
+        "rbk doctor my_attention.py:MyAttention",
+    ),
     "list": ("rbk list models", "rbk list protocols --json", "rbk list machine"),
     "records show": ("rbk records show runs", "rbk records show runs --json", "rbk records show runs/NAME.record.json"),
     "records verify": (

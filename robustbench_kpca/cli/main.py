@@ -22,6 +22,7 @@ from robustbench_kpca.cli import (
     check,
     cross_check,
     diagnose,
+    doctor,
     evaluate,
     images_corrupt,
     images_draw,
@@ -45,8 +46,9 @@ app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
     "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, `cross-check` found the "
-    "native attack weaker, or `records verify` found a difference; 2 bad input or usage; 3 an evaluation could not "
-    "finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the last line says how it goes on.",
+    "native attack weaker, `records verify` found a difference, or `doctor` found a promise broken; 2 bad input or "
+    "usage; 3 an evaluation could not finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the last line says how it "
+    "goes on.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -93,6 +95,7 @@ _add(app, "audit", audit.audit)
 _add(app, "diagnose", diagnose.diagnose)
 _add(app, "check", check.check)
 _add(app, "cross-check", cross_check.cross_check)
+_add(app, "doctor", doctor.doctor)
 _add(app, "reproduce", reproduce.reproduce)
 _add(app, "train", train.train)
 _add(app, "list", listing.listing)

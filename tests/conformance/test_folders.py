@@ -1,19 +1,17 @@
 """Every file in a registry folder keeps its room's promises, so a new file arrives tested."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from plain_query import PlainQuery
 from tiny_language_model import TinyLanguageModel, some_text
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import Family
 from robustbench_kpca._core.strict import load_toml, validate
-from robustbench_kpca._engine.attack_loop.checks import Checks
 from robustbench_kpca._engine.attack_loop.engine import build_attack
-from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.corruptions import ALL, CORRUPTIONS, corrupt, corruption_for
@@ -32,6 +30,8 @@ from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.types import Attack, Corruption
+from robustbench_kpca.verification.conformance import check_member, corruption
+from robustbench_kpca.verification.conformance.attack import Case, keeps_ball_and_state
 
 FAMILIES: list[Family] = [ATTACKS, ATTENTIONS, *ALL, DATASETS, METRICS, CLAIMS, TASKS, SOURCES]
 
@@ -107,54 +107,51 @@ def test_every_attack_keeps_state_per_sample_and_stays_in_its_ball(threat, stage
 
 
 def keeps_state_per_sample_and_stays_in_its_ball(threat, stage, dtype):
-    allowed = set_of(threat)
     if threat.norm == "words":
         model = TinyLanguageModel(vocab_size=12, dtype=dtype)
-        x, y = some_text(5, 16, 12, dtype)
+        case = Case(model, *some_text(5, 16, 12, dtype), torch.arange(5), threat)
     else:
         weight = torch.randn(48, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
-        model = lambda images: images.flatten(1) @ weight  # noqa: E731
         x = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=dtype)
-        y = torch.arange(5) % 2
-
-    def look(shown, rows, outside):
-        allowed.check(shown, x if rows is None else x[rows], stage.attack, Checks(), outside=outside)
-
-    attack = build_attack(stage)
-    state = attack.start(x, y, threat, torch.arange(5))
-    for _ in range(10_000):
-        assert all(len(rows) == 5 for rows in state.values())
-        assert state["x"].dtype == dtype
-        assert allowed.is_input(state["x"])
-        before = {key: rows.clone() for key, rows in state.items()}
-        new = attack.step(state, threat, PlainQuery(model, look))
-        assert all(torch.equal(state[key], rows) for key, rows in before.items()), "the old state was changed"
-        state = new
-        if bool(state["finished"].all()):
-            break
-    assert bool(state["finished"].all())
-    look(state["x"], None, outside=False)
+        case = Case(lambda images: images.flatten(1) @ weight, x, torch.arange(5) % 2, torch.arange(5), threat)
+    keeps_ball_and_state(partial(build_attack, stage), case)
 
 
+@pytest.mark.parametrize("promise", corruption.PROMISES)
 @pytest.mark.parametrize("name", CORRUPTIONS.names())
 @pytest.mark.parametrize("profile", ["imagenet_c", "imagecorruptions", "cifar_c"])
 @pytest.mark.parametrize("mode", ["fast", "exact"])
-def test_every_corruption(name, profile, mode, frost_folder):
-    images = np.random.default_rng(0).integers(0, 256, (3, 32, 40, 3), dtype=np.uint8)
-    images[1], images[2] = 0, 255
-    kept = images.copy()
+def test_every_corruption(name, profile, mode, promise, frost_folder):
     assert isinstance(CORRUPTIONS.get(name), Corruption)
     assert set(CORRUPTIONS.get(name).parameters) == {"imagenet_c", "imagecorruptions", "cifar_c"}
     assert all(len(values) == 5 for values in CORRUPTIONS.get(name).parameters.values())
     how = {"profile": profile, "mode": mode, "frost": frost_folder if mode == "exact" else "generated"}
-    for severity in range(1, 6):
-        out = corrupt(images, name, severity, seed=3, **how)
-        assert out.dtype == np.uint8
-        assert out.shape == images.shape
-        assert np.array_equal(images, kept), "the input was changed"
-        again = corrupt(images[1:], name, severity, seed=3, ids=["1", "2"], **how)
-        assert np.array_equal(again, out[1:]), "a picture depends on its batch"
-        assert np.abs(out[0].astype(float) - images[0]).mean() > 0.1, "nothing happened"
+    corruption.PROMISES[promise](lambda image, severity, seed: corrupt(image[None], name, severity, seed, **how)[0])
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS.names())
+def test_no_corrupted_picture_depends_on_its_batch(name):
+    images = np.random.default_rng(0).integers(0, 256, (3, 32, 40, 3), dtype=np.uint8)
+    images[1], images[2] = 0, 255
+    whole, part = corrupt(images, name, 3, seed=3), corrupt(images[1:], name, 3, seed=3, ids=["1", "2"])
+    assert np.array_equal(part, whole[1:])
+
+
+def broken(findings):
+    return [finding for finding in findings if finding.broken]
+
+
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_every_attention_keeps_its_promises(name, fork):
+    assert broken(check_member(name)) == []
+
+
+ASKED = [name for name in METRICS.names() if {"clean", "attack"} & {*METRICS.get(name).kinds}]
+
+
+@pytest.mark.parametrize("name", [name for name in ASKED if METRICS.get(name).task == "classification"])
+def test_every_metric_keeps_its_promises(name, few_resamples):
+    assert broken(check_member(name)) == []
 
 
 @pytest.mark.parametrize("name", DATASETS.names())

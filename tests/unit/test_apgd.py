@@ -5,7 +5,6 @@ import warnings
 import pytest
 import torch
 from attack_checks import batch, network
-from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack
@@ -15,6 +14,7 @@ from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import cross_entropy, dlr, dlr_targeted, objective, runners_up
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 EPS = {"linf": 8 / 255, "l2": 0.5}
 REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targeted": "ce-targeted"}

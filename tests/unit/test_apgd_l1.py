@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import pytest
 import torch
 from attack_checks import batch, network, passes, rand
-from plain_query import PlainQuery
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks._l1 import nearest_in_l1
@@ -14,6 +13,7 @@ from robustbench_kpca.attacks.apgd_l1 import APGDL1
 from robustbench_kpca.attacks.shared.ball import distance, project
 from robustbench_kpca.attacks.shared.draws import noise
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targeted": "ce-targeted"}
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from attack_checks import drive, rand
-from plain_query import PlainQuery
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.apgd_shrinking import ShrinkingAPGD
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 LINF = Threat("linf", 0.1)
 LOSSES = ("ce_masked_by_class", "ce_masked", "js")

@@ -2,6 +2,8 @@
 threats that are refused.
 """
 
+from functools import partial
+
 import attack_checks
 import pytest
 import torch
@@ -10,6 +12,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.attack import Case, is_independent
 
 APGD = {"steps": 9, "rho": 0.75}
 APGD_L1 = {"steps": 50, "loss": "ce", "targets": 1}
@@ -58,13 +61,13 @@ ROWS = [  # attack, options, norm, eps, steps before and after rows are taken ou
 
 @pytest.mark.parametrize(("name", "options", "norm", "eps", "steps", "shape"), ROWS)
 def test_rows_are_independent(name, options, norm, eps, steps, shape):
-    how = {} if shape is None else {"shape": shape}
-    attack_checks.rows_are_independent(ATTACKS.get(name)(**options), Threat(norm, eps), steps, **how)
+    case = Case.usual(Threat(norm, eps), *([] if shape is None else [shape]))
+    is_independent(partial(ATTACKS.get(name), **options), case, steps)
 
 
 def test_rows_are_independent_without_clipping():
-    attack = ATTACKS.get("spsa_cleverhans")(**SPSA_PORT)
-    attack_checks.rows_are_independent(attack, Threat("linf", 0.1, clip=False), 3)
+    attack = partial(ATTACKS.get("spsa_cleverhans"), **SPSA_PORT)
+    is_independent(attack, Case.usual(Threat("linf", 0.1, clip=False)), 3)
 
 
 TINY_HOP = {"queries": 60, "probes": 10, "max_probes": 100, "gamma": 1.0}

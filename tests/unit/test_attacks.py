@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from plain_query import PlainQuery
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca.attacks.fgsm import FGSM
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 EPS = {"linf": 8 / 255, "l2": 0.5}
 PROTOCOL = {"linf": "pgd20-linf-8_255", "l2": "pgd20-l2-128_255"}

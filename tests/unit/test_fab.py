@@ -5,7 +5,6 @@ from contextlib import contextmanager
 import pytest
 import torch
 from attack_checks import batch, network
-from plain_query import PlainQuery
 from scipy.optimize import linprog, minimize
 from torch import nn
 
@@ -14,6 +13,7 @@ from robustbench_kpca.attacks._hyperplane import to_hyperplane
 from robustbench_kpca.attacks.fab import FAB
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 EPS = {"linf": 8 / 255, "l2": 0.5, "l1": 2.0}
 ORDER, DUAL = {"linf": torch.inf, "l2": 2, "l1": 1}, {"linf": 1, "l2": 2, "l1": torch.inf}

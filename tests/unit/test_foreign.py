@@ -131,7 +131,7 @@ def test_every_generator_is_seeded_and_put_back():
     """By hand, since the type checker of these tests draws from `random`."""
     draws = []
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-    alone = _foreign._isolated.__wrapped__
+    alone = _foreign.isolated.__wrapped__
     for _ in range(2):
         random.setstate(before[2])
         inside = alone(2**62 + 5, torch.device("cpu"))

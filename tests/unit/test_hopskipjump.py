@@ -3,12 +3,12 @@
 import pytest
 import torch
 from attack_checks import Wavy, drive, half_within_reach, minimal_l2, passes, rand
-from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca.attacks.hopskipjump import HopSkipJump
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 STAGE = {"attack": "hopskipjump", "restarts": 1, "queries": 60, "probes": 10, "max_probes": 100, "gamma": 1.0}
 SMALL = HopSkipJump(queries=400, probes=20, max_probes=100, gamma=1.0)

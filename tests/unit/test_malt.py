@@ -3,7 +3,6 @@
 import pytest
 import torch
 from attack_checks import drive, rand
-from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack
@@ -13,6 +12,7 @@ from robustbench_kpca.attacks.malt import MALT
 from robustbench_kpca.attacks.shared.losses import probability_margin, runners_up
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 CLASSES, SHAPE = 6, (2, 3, 3)
 DUAL = {"linf": 1, "l2": 2}

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from attack_checks import drive, half_within_reach, passes, rand
-from plain_query import PlainQuery
 
 from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.mim import MIM
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 STAGE = {"attack": "mim", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "decay": 1.0}
 MINE = MIM(steps=10, step_size="0.1 eps", decay=1.0)

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from attack_checks import drive, passes, rand, rows_are_independent
+from attack_checks import drive, passes, rand
 
 from robustbench_kpca.attacks.noise import Noise
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.attack import Case, is_independent
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("linf", 0.1), ("l2", 0.5), ("l1", 2.0)])
@@ -18,7 +19,7 @@ def test_it_is_one_draw_from_the_ball(norm, eps):
     assert float(far.max()) <= eps + 1e-9
     assert float(far.mean()) > 0.8 * eps  # 32 dimensions: nearly all of a ball is near its surface
     assert not shown
-    rows_are_independent(Noise(), threat, 1)
+    is_independent(Noise, Case.usual(threat), 1)
 
 
 def test_it_breaks_what_it_must_and_never_what_it_cannot(linear):

@@ -6,7 +6,6 @@ import attack_checks
 import pytest
 import torch
 from attack_checks import Wavy, drive, rand
-from plain_query import PlainQuery
 from torch import nn
 
 from robustbench_kpca import attack, create_model, evaluate, load_data, load_model
@@ -22,6 +21,7 @@ from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 STEPS = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "random_start": False}
 ONE = torch.ones(1, 1, 1)

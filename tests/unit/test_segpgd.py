@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from attack_checks import Wavy, drive, rand
-from plain_query import PlainQuery
 
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.attacks.segpgd import SegPGD
@@ -17,6 +16,7 @@ from robustbench_kpca.attacks.shared.dense_losses import (
 )
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 LINF = Threat("linf", 0.1)
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from attack_checks import Wavy, drive, half_within_reach, passes, rand
-from plain_query import PlainQuery
 from pydantic import ValidationError
 
 from robustbench_kpca.attacks._adam import adam
@@ -11,6 +10,7 @@ from robustbench_kpca.attacks._spsa import estimate
 from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 STAGE = {
     "attack": "spsa", "restarts": 1, "steps": 8, "samples": 32, "delta": 0.01, "lr": 0.02, "random_start": False

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from attack_checks import Wavy, drive, half_within_reach, passes, rand
-from plain_query import PlainQuery
 
 from robustbench_kpca.attacks import square
 from robustbench_kpca.attacks.square import Square
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 STAGE = {"attack": "square", "restarts": 1, "queries": 30, "p_init": 0.8}
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_query import PlainQuery
 from tiny_language_model import TinyLanguageModel, some_text
 
 from robustbench_kpca._core.errors import EvaluationError
@@ -23,6 +22,7 @@ from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks.language.attacked import rows_of, worse_of
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.types import END_OF_LINE, IGNORE
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 ONE = Threat("words", 0.01)  # one word, whatever the length
 HOTFLIP = {"attack": "hotflip", "restarts": 1, "steps": 4, "tries": 3}

@@ -75,7 +75,7 @@ class Foreign:
         """
         x, y, seed, model = state["x"], state["y"], int(state["key"][0]), query.module()
         options = {name: self._parse_number(name, value, threat.eps) for name, value in self.options.items()}
-        with torch.inference_mode(mode=False), torch.enable_grad(), _isolated(seed, x.device):
+        with torch.inference_mode(mode=False), torch.enable_grad(), isolated(seed, x.device):
             try:
                 found = self.recipe.run(model, x.detach().clone(), y.clone(), threat, seed, options)
             except BenchmarkError:
@@ -176,7 +176,7 @@ def load(library: str, wanted_by: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _isolated(seed: int, device: torch.device) -> Iterator[None]:
+def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Seed all global generators and restore them afterwards; suppress the library's prints, warnings and tracing."""
     numpy_state, state, trace = np.random.get_state(), random.getstate(), sys.gettrace()  # noqa: NPY002
     try:

@@ -54,7 +54,7 @@ def one_gradient(
 
 
 def whole_attack(
-    *, norms: Sequence[BallNorm] = ("linf", "l2", "l1"), bounded: bool = True
+    *, norms: Sequence[BallNorm] = ("linf",), bounded: bool = True
 ) -> Callable[[Callable[..., Images]], type]:
     """Make an attack of a function `(model, x, y, ...) -> x_adv`; its passes through the model are counted.
 

@@ -1,0 +1,261 @@
+"""What every attack promises: ball and box, one state a sample, any order, resumption, seeds, and its passes."""
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.checks import Checks
+from robustbench_kpca._engine.attack_loop.cost import passes_of
+from robustbench_kpca._engine.attack_loop.engine import Engine, Sample, build_attack
+from robustbench_kpca._engine.attack_loop.sets import set_of
+from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.attacks.foreign import isolated
+from robustbench_kpca.protocols.scenario import Attack as Scenario
+from robustbench_kpca.protocols.scenario import Stage, parse_scenario
+from robustbench_kpca.protocols.threat import Norm, Threat
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.types import Attack, Images, Keys, Labels, State
+from robustbench_kpca.verification.conformance.finding import Finding, found, require
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery, Wavy, rand
+
+SHAPE = (2, 6, 6)
+RADII: dict[Norm, float] = {"linf": 0.05, "l2": 0.5, "l1": 2.0}
+MOST = 10_000
+"""Steps; an attack that is not finished then never will be."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Samples, and the model and the threat under which they are attacked."""
+
+    model: Callable[[Tensor], Tensor]
+    x: Images
+    y: Labels
+    keys: Keys
+    threat: Threat
+
+    @classmethod
+    def usual(cls, threat: Threat, shape: tuple[int, ...] = SHAPE, dtype: torch.dtype = torch.float64) -> "Case":
+        """Six images of a model whose rows do not depend on each other, to the bit."""
+        x, y = rand(7, 6, *shape, dtype=dtype), torch.arange(6) % 3
+        return cls(Wavy(shape, dtype=dtype), x, y, torch.arange(6) + 2**62, threat)
+
+    def begin(self, attack: Attack, rows: Tensor) -> State:
+        """Return the first state of some samples."""
+        return attack.start(self.x[rows], self.y[rows], self.threat, self.keys[rows])
+
+    def run(self, attack: Attack, state: State, rows: Tensor, steps: int = MOST) -> State:
+        """Take so many steps with the samples that are not finished, as the loop does.
+
+        Raises:
+            Broken: a step wrote into the state that it was given, or returned other entries.
+
+        """
+        allowed = set_of(self.threat)
+
+        def look(shown: Images, index: Tensor, outside: bool) -> None:
+            allowed.check(shown, self.x[index], type(attack).__name__, Checks(), outside=outside)
+
+        for _ in range(steps):
+            running = (~state["finished"]).nonzero()[:, 0]
+            if not len(running):
+                break
+            given, kept = ({name: values[running] for name, values in state.items()} for _ in range(2))
+            new = attack.step(given, self.threat, PlainQuery(self.model, look, rows[running]))
+            for name, values in kept.items():
+                require(torch.equal(given[name], values), f"a step wrote into '{name}' of the old state")
+            require(new.keys() == state.keys(), f"a step returned {sorted(new)}, `start` {sorted(state)}")
+            state = {name: values.index_copy(0, running, new[name]) for name, values in state.items()}
+        return state
+
+    @property
+    def everything(self) -> Tensor:
+        """The numbers of all samples."""
+        return torch.arange(len(self.y))
+
+
+def findings(kind: Any, options: dict[str, Any]) -> Iterator[Finding]:
+    """Yield what was found of an attack.
+
+    Raises:
+        BadInputError: its options are missing, unknown or of the wrong type, or it begins under no norm.
+
+    """
+    if getattr(kind, "replaces_words", False):
+        raise BadInputError(
+            "an attack that replaces words", expected="an attack on images: others are not checked here"
+        )
+    with _registered(kind) as name:
+        stage = Stage.model_validate({"attack": name, "restarts": 1} | options)
+        make = partial(build_attack, stage)
+        for case in _cases(make()):
+            norm = case.threat.norm
+            inside = found(
+                f"it stays in ball and box, and its state is one row a sample ({norm})",
+                partial(keeps_ball_and_state, make, case),
+            )
+            yield inside
+            for promise, check in PROMISES.items() if not inside.broken else ():
+                yield found(f"{promise} ({norm})", partial(check, make, case))
+            if not inside.broken and case.threat.clip and getattr(kind, "one_label", True):
+                yield found(
+                    f"it costs no more passes than it says ({norm})", partial(costs, stage, norm, case.threat.eps)
+                )
+
+
+def _cases(attack: Attack) -> Iterator[Case]:
+    refused = BadInputError("an attack that begins under no norm", expected="one of linf, l2, l1")
+    began = False
+    for norm, eps in RADII.items():
+        for clip in (True, False):
+            case = Case.usual(Threat(norm, eps, clip=clip))
+            try:
+                case.begin(attack, case.everything)
+            except BadInputError as error:
+                refused = error
+                continue
+            began = True
+            yield case
+            break
+    if not began:
+        raise refused
+
+
+class _registered:  # noqa: N801 (a context)
+    """Give an attack a name of its own as long as it is checked."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def __enter__(self) -> str:
+        ATTACKS.added["checked"] = self.kind
+        return "checked"
+
+    def __exit__(self, *error: object) -> None:
+        del ATTACKS.added["checked"]
+
+
+# ---- promises
+
+
+def keeps_ball_and_state(make: Callable[[], Attack], case: Case) -> None:
+    """Require that every image shown, and the last, lies in ball and box, and that a state has one row a sample."""
+    attack, rows, allowed = make(), case.everything, set_of(case.threat)
+    state = case.begin(attack, rows)
+    for _ in range(MOST):
+        for name, values in state.items():
+            require(values.shape[:1] == rows.shape, f"'{name}' of its state has {tuple(values.shape)} for {len(rows)}")
+        require(state["x"].dtype == case.x.dtype, f"x became {state['x'].dtype}")
+        require(allowed.is_input(state["x"]), "x is no input of a model")
+        if bool(state["finished"].all()):
+            break
+        state = case.run(attack, state, rows, 1)
+    require(bool(state["finished"].all()), f"it is not finished after {MOST} steps")
+    allowed.check(state["x"], case.x, type(attack).__name__, Checks())
+
+
+def is_independent(make: Callable[[], Attack], case: Case, steps: int | None = None) -> None:
+    """Require that batch mates and order do not matter, nor whether rows leave on the way or arrive later than others.
+
+    Args:
+        make: builds the attack.
+        case: of six samples.
+        steps: before rows leave, and after that; by default one, and then all.
+
+    """
+    attack, every = make(), case.everything
+    first, rest = (1, MOST) if steps is None else (steps, steps)
+
+    def halfway() -> State:
+        return case.run(attack, case.begin(attack, every), every, first)
+
+    whole = case.run(attack, halfway(), every, rest)
+    chosen = torch.tensor([4, 1, 3])
+    part = case.run(attack, {name: values[chosen] for name, values in halfway().items()}, chosen, rest)
+    ahead, fresh = halfway(), case.begin(attack, every[2:])
+    mixed = {name: torch.cat([ahead[name][:2], values]) for name, values in fresh.items()}
+    mixed = case.run(attack, mixed, every, rest)
+    late = case.run(attack, {name: values[2:] for name, values in mixed.items()}, every[2:], first)
+    for name, values in whole.items():
+        require(torch.equal(part[name], values[chosen]), f"'{name}' of a sample depends on the samples beside it")
+        require(torch.equal(mixed[name][:2], values[:2]), f"'{name}' depends on samples that came later")
+        require(torch.equal(late[name], values[2:]), f"'{name}' depends on samples that came earlier")
+
+
+def resumes(make: Callable[[], Attack], case: Case) -> None:
+    """Require that another process can go on from a state that was written to a file."""
+    attack, every = make(), case.everything
+    whole = case.run(attack, case.begin(attack, every), every)
+    kept = pickle.dumps(case.run(make(), case.begin(make(), every), every, 1))
+    again = case.run(make(), pickle.loads(kept), every)  # noqa: S301 (our own bytes)
+    _same(whole, again, "is another when a run is resumed: it remembers outside its state")
+
+
+def is_seeded(make: Callable[[], Attack], case: Case) -> None:
+    """Require that all random numbers come from the keys of the samples."""
+    states = []
+    for seed in (1, 2):
+        with isolated(seed, case.x.device):
+            attack = make()
+            states.append(case.run(attack, case.begin(attack, case.everything), case.everything))
+    _same(states[0], states[1], "is another when the same is run again: it draws from a global generator")
+
+
+def _same(first: State, second: State, broken: str) -> None:
+    for name, values in first.items():
+        require(torch.equal(values, second[name]), f"'{name}' {broken}")
+
+
+def costs(stage: Stage, norm: Norm, eps: float) -> None:
+    """Require that no sample costs more passes than the attack states, as the loop counts them."""
+    x, y = rand(3, 5, *SHAPE, dtype=torch.float32), torch.zeros(5, dtype=torch.int64)
+    model, stated = Wavy(SHAPE, lead=100.0, dtype=torch.float32), passes_of(build_attack(stage), 3)
+    for made in passes({"attack": stage.attack, "restarts": 1, **stage.options}, norm, eps, model, x, y)[0]:
+        kept = stated is None or (made[0] <= stated[0] and made[1] <= stated[1])
+        require(kept, f"a sample cost {made} forward and backward passes; `most_passes` says {stated}")
+
+
+PROMISES: dict[str, Callable[[Callable[[], Attack], Case], None]] = {
+    "a sample does not depend on others, nor on their order": is_independent,
+    "it can be resumed": resumes,
+    "it is determined by its seed": is_seeded,
+}
+
+# ---- the loop
+
+USUAL: dict[str, Any] = {
+    "title": "t", "citations": [], "kind": "attack", "norm": "linf", "eps": 0.1, "policy": "stop_at_first",
+    "labels": "true", "target": "none", "space": "pixel", "clip": True, "draws": 1, "precision": "fp32", "below": [],
+}  # fmt: skip
+
+
+def scenario(stages: list[dict[str, Any]], **fields: Any) -> Scenario:
+    """Return the scenario that a protocol of these stages would be."""
+    parsed = parse_scenario(USUAL | fields | {"stage": stages}, "test")
+    assert isinstance(parsed, Scenario)
+    return parsed
+
+
+def passes(
+    stage: dict[str, Any], norm: Norm, eps: float, model: Any, x: Images, y: Labels, batch_size: int = 4
+) -> tuple[list[tuple[int, int]], list[bool]]:
+    """Return (forwards, backwards) of every sample as the loop counts them, and whether it was broken."""
+    made: dict[int, Sample] = {}
+    engine = Engine(
+        Runner(model.eval(), batch_size, torch.device("cpu")),
+        scenario([stage], norm=norm, eps=eps),
+        task_named("classification").compute.success,
+        [str(row) for row in range(len(y))],
+        0,
+        lambda sample: made.update({sample.index: sample}),
+    )
+    engine.run(iter([(list(range(len(y))), x, y)]))
+    samples = [made[row] for row in range(len(y))]
+    return [(one.forwards, one.backwards) for one in samples], [bool(one.broken_by) for one in samples]
