@@ -69,7 +69,7 @@ COLUMNS = (
 )  # fmt: skip
 FORMATS = ("", ".2f", ".2f", ".2f", ".1f", ".1f", ".0f", ".0f")
 SHAPES = {"tiny": (8, 3, 197, 64), "base": (2, 12, 197, 64), "digits": (64, 3, 17, 16)}
-STD = 0.5  # of the input; with larger keys the pursuit converges to the identity (docs/hazards.md)
+STD = 0.5  # of the input; with larger keys the pursuit converges to the identity (benchmarks/pursuit.md)
 Run = Callable[[Tensor], Tensor]
 SHAPE = (2, 3, 197, 64)
 PURSUING = ("rpc_symvit_digits", "rpc_symvit_digits_adv", "rpc_symvit_all_digits", "rpc_symvit_all_digits_adv")

@@ -1,4 +1,4 @@
-"""How far an evaluation goes beyond one process and one machine (docs/scale.md): what parts cost, and many workers.
+"""How far an evaluation goes beyond one process and machine (benchmarks/scale.md): what parts cost, and many workers.
 
     python benchmarks/scale.py processes [--samples 128] [--steps 100] [--repeats 3] [--ray]     # one, two, and Ray
     python benchmarks/scale.py fit                       # a pass, a shard, a row: least squares over small runs

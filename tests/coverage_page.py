@@ -1,4 +1,4 @@
-"""Read docs/coverage.md and say what is wrong with it: `faults` plans every command of it, and runs none."""
+"""Read leaderboards/coverage.md and say what is wrong with it: `faults` plans every command of it, and runs none."""
 
 import re
 import shlex

@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "*.md", "docs/**/*.md", "docs/**/*.png", "docs/**/*.svg", "attacks/README.md", "corruptions/README.md",
-    "benchmarks/README.md", "leaderboards/**/*.md", "leaderboards/**/*.html", "leaderboards/**/*.svg",
+    "benchmarks/*.md", "tests/*/README.md", "leaderboards/**/*.md", "leaderboards/**/*.html", "leaderboards/**/*.svg",
     "leaderboards/**/*.png", "leaderboards/**/*.csv",
 )  # fmt: skip
 SHELVES = ("models", "attacks", "corruptions", "data", "protocols", "metrics", "boards", "packs", "recipes")

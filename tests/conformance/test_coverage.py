@@ -1,4 +1,4 @@
-"""docs/coverage.md: its commands plan, its names and files exist, its counts are right, and no item is left out."""
+"""leaderboards/coverage.md: commands plan, names and files exist, counts are right, and no item is left out."""
 
 import pytest
 from coverage_page import ROOT, faults, faults_of, rows, wrong_counts
@@ -26,7 +26,7 @@ PAGE = """# A page
 """
 
 
-COVERAGE = (ROOT / "docs" / "coverage.md").read_text("utf-8")
+COVERAGE = (ROOT / "leaderboards" / "coverage.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("paper", [*dict.fromkeys(row.paper for row in rows(COVERAGE))])

@@ -1,8 +1,8 @@
 """Paired comparison of RPC models with their twins, which have identity attention or no pursuit.
 
-A layer that no longer mixes tokens is identity attention (docs/hazards.md), which costs nothing. So only an RPC model's
-difference from its identity twin, trained in the same way, is an effect of the pursuit. One pair compares two networks,
-not two kinds of attention: that needs several training seeds.
+A layer that no longer mixes tokens is identity attention (benchmarks/pursuit.md), which costs nothing. So only an RPC
+model's difference from its identity twin, trained in the same way, is an effect of the pursuit. One pair compares two
+networks, not two kinds of attention: that needs several training seeds.
 """
 
 from collections.abc import Sequence

@@ -62,8 +62,8 @@ SPLIT_RESIDUAL = 0.1
 """Largest |K - L - S| / |K| for keys to count as split; 0 for an exact split.
 
 When this limit and the next two were set, residual and density of the bundled models' pursuits were known
-(docs/hazards.md). It is 10^6 times the tolerance of textbook principal component pursuit. The residual must also be
-lower than that of plain attention, image by image: set after the review, before any new measurement.
+(benchmarks/pursuit.md). It is 10^6 times the tolerance of textbook principal component pursuit. The residual must also
+be lower than that of plain attention, image by image: set after the review, before any new measurement.
 """
 
 SPARSE = 0.1

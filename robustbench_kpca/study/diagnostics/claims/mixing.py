@@ -1,7 +1,7 @@
 """Claim: an RPC layer still mixes tokens after its last iteration, rather than every token attending to itself.
 
 Source: Teo & Nguyen (2024), arXiv:2406.13762, Definition 1: the layer's output is that of self-attention. The pursuit
-feeds its output back into the softmax; with large keys this converges to the identity (docs/hazards.md).
+feeds its output back into the softmax; with large keys this converges to the identity (benchmarks/pursuit.md).
 """
 
 import math

@@ -1,0 +1,93 @@
+"""Draw the pictures of the docs from committed files: python docs/_site/pictures.py [FOLDER]."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).parents[2]
+BOARDS = ROOT / "leaderboards"
+GOOD, HALF, BAD, DARK = "#3f7d5a", "#d9a441", "#b5523b", "#2f4b7c"
+
+
+def coverage(axes: Any) -> None:
+    """Draw how many rows of leaderboards/coverage.md work, by paper."""
+    text = (BOARDS / "coverage.md").read_text("utf-8")
+    rows = re.findall(r"^\| (.+? \(20\d\d\)).* \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$", text, re.M)[::-1]
+    left = [0] * len(rows)
+    for column, (label, colour) in enumerate(zip(("works", "in part", "not built"), (GOOD, HALF, BAD), strict=True), 1):
+        widths = [int(row[column]) for row in rows]
+        axes.barh([row[0] for row in rows], widths, left=left, label=label, color=colour)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_xlabel("tables, figures, equations, recipes and claims")
+    axes.legend(frameon=False)
+
+
+def protocol(axes: Any) -> None:
+    """Draw what SymViT keeps under each attack, literal and corrected (leaderboards/teo2024/table-2)."""
+    cells = _cells(BOARDS / "teo2024" / "table-2", "SymViT")
+    attacks = [title.partition(" top-1, ")[0] for title in cells if title.endswith("top-1, corrected")]
+    for offset, (kind, colour) in enumerate((("literal", HALF), ("corrected", DARK))):
+        values = [100 * cells[f"{attack} top-1, {kind}"]["value"] for attack in attacks]
+        axes.bar([place + 0.4 * offset for place in range(len(attacks))], values, 0.4, label=kind, color=colour)
+    axes.set_xticks([place + 0.2 for place in range(len(attacks))], attacks)
+    axes.set_ylabel("images kept (%)")
+    axes.legend(frameon=False)
+
+
+def findings(axes: Any) -> None:
+    """Draw four attentions under the attacks of the questions of the pack cifar10, with their intervals."""
+    shown = {
+        "table-1": "PGD-20 1/255",
+        "table-3": "AutoAttack 1/255",
+        "table-2": "PGD-20 4/255",
+        "table-3b": "AutoAttack 4/255",
+    }
+    rows = {
+        "ViT": "softmax",
+        "SymViT": "symmetric",
+        "RPC-SymViT, first layer": "RPC",
+        "Identity-SymViT, first layer": "no mixing",
+    }
+    places = []
+    for block, (table, column) in enumerate(shown.items()):
+        suffix = ", adversarial" if column.endswith("4/255") else ""
+        for line, (row, name) in enumerate(rows.items()):
+            cell = _cells(BOARDS / "cifar10" / table, row + suffix)[column]
+            value, low, high = (100 * cell[key] for key in ("value", "low", "high"))
+            place = -(block * 5 + line)
+            axes.errorbar(
+                value, place, xerr=[[value - low], [high - value]], fmt="o", color=DARK if name == "RPC" else "gray"
+            )
+            places.append((place, f"{name}, {column}{suffix}"))
+    axes.set_yticks(*zip(*places, strict=True))
+    axes.set_xlabel("robust accuracy (%), with 95 % intervals over trainings and images")
+
+
+def _cells(folder: Path, row: str) -> dict[str, Any]:
+    """Return the cells of a row of a board by the titles of their columns."""
+    board = json.loads((folder / "board.json").read_text("utf-8"))
+    [cells] = [one["cells"] for one in board["rows"] if one["model"] == row]
+    return {cell["column"]: cell for cell in cells if cell}
+
+
+PICTURES = {"coverage": (coverage, (7, 2.2)), "protocol": (protocol, (7, 2.8)), "findings": (findings, (7, 4.6))}
+
+
+def main(folder: Path) -> None:
+    """Write every picture as an SVG of the same bytes for the same versions."""
+    mpl.rcParams.update({"svg.hashsalt": "docs", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False,
+                         "axes.spines.right": False})  # fmt: skip
+    for name, (draw, size) in PICTURES.items():
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        draw(axes)
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+        plt.close(figure)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images")
