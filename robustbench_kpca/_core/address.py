@@ -1,6 +1,6 @@
 """Addresses: objects in code from outside, `FILE.py:OBJECT` or `package.module:OBJECT`. To load one runs that code.
 
-An object is loaded once, and again after `require` or `find` has met other code in its folder. Files are those of the
+A file is run once, and again after `require` has met other code in its folder. Files are those of the
 current folder, also in other processes.
 """
 
@@ -23,14 +23,14 @@ FORM = "FILE.py:OBJECT"
 
 
 class Loaded(NamedTuple):
-    """An object, the module that defines it, and the digest of its code as it was loaded; "" if it cannot be read."""
+    """An object, the module that names it, and the digest of its code as it was loaded; "" if it cannot be read."""
 
     module: ModuleType
     member: Any
     code: str
 
 
-_loaded: dict[tuple[str, str], Loaded] = {}
+_modules: dict[str, ModuleType] = {}
 
 
 def is_address(name: str) -> bool:
@@ -46,7 +46,7 @@ def require(address: str, kind: str) -> None:
         UnknownNameError: there is no such file or module.
 
     """
-    place, file, name = _parts(address)
+    place, file, _ = _parts(address)
     if file is not None:
         found = file.is_file()
     else:
@@ -56,35 +56,35 @@ def require(address: str, kind: str) -> None:
         what = f"file {place}" if file is not None else f"module {place}"
         fix = "check the path" if file is not None else f"check PYTHONPATH, or name the file: {FORM}"
         raise UnknownNameError(f"{kind} '{address}': there is no {what}", fix=fix)
-    kept = _loaded.get(_key(place, file, name))
-    if kept is not None and not is_current(kept.module):
-        del _loaded[_key(place, file, name)]
+    key = place if file is None else str(file)
+    if key in _modules and not is_current(_modules[key]):
+        del _modules[key]
 
 
 def load(address: str, kind: str) -> Loaded:
-    """Return the object at an address, with its code as it was when it was first loaded; `kind` is for errors.
+    """Return the object at an address; its file is run if that was not done before. `kind` is for errors.
 
     Raises:
         BadInputError: it cannot be imported, or defines no such object.
 
     """
     place, file, name = _parts(address)
-    key = _key(place, file, name)
-    if key not in _loaded:
+    key = place if file is None else str(file)
+    if key not in _modules:
         require(address, kind)
-        _loaded[key] = find(address, kind)
-    return _loaded[key]
+        _modules[key] = _imported(address, kind)
+    return _object_of(_modules[key], name, address, kind)
+
+
+def load_again(address: str, kind: str) -> Loaded:
+    """Return the object at an address as `load` does, but run its file in any case."""
+    return _object_of(_imported(address, kind), _parts(address)[2], address, kind)
 
 
 @no_early_exit()
-def find(address: str, kind: str) -> Loaded:
-    """Run the file of an address and return its object; modules are searched in its folder, or in the current one.
-
-    Raises:
-        BadInputError: as `load`.
-
-    """
-    place, file, name = _parts(address)
+def _imported(address: str, kind: str) -> ModuleType:
+    """Run the file of an address, or import its module, and note the digest of its code."""
+    place, file, _ = _parts(address)
     with searching(address):
         try:
             module = importlib.import_module(place) if file is None else load_file(file)
@@ -95,10 +95,16 @@ def find(address: str, kind: str) -> Loaded:
                 f"{kind} '{address}' cannot be imported ({reason_of(error)})",
                 fix=f"check PYTHONPATH, or name the file: {FORM}" if file is None else "correct that file",
             ) from None
-        if not hasattr(module, name):
-            raise BadInputError(f"{kind} '{address}': {place} defines no {name or 'object'}", fix="check the name")
-        member = getattr(module, name)
-        return Loaded(module, member, _code(module, member))
+        _code(module, None)
+        return module
+
+
+def _object_of(module: ModuleType, name: str, address: str, kind: str) -> Loaded:
+    if not hasattr(module, name):
+        place = address.rpartition(":")[0]
+        raise BadInputError(f"{kind} '{address}': {place} defines no {name or 'object'}", fix="check the name")
+    member = getattr(module, name)
+    return Loaded(module, member, _code(module, member))
 
 
 def searching(address: str) -> AbstractContextManager[None]:
@@ -108,7 +114,7 @@ def searching(address: str) -> AbstractContextManager[None]:
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle a value for another process of this user; classes and functions of local files go as their addresses."""
+    """Pickle a value for another process of this user; what a local file defines by a name goes as its address."""
     buffer = io.BytesIO()
     _Pickler(buffer).dump(value)
     return buffer.getvalue()
@@ -120,15 +126,30 @@ def is_importable(value: Any, *, runs_script: bool) -> bool:
         dumps(value)
     except Exception:  # noqa: BLE001 (pickling foreign objects can raise anything)
         return False
-    kind = value if isinstance(value, (type, FunctionType)) else type(value)
-    return kind.__module__ != "__main__" or (runs_script and hasattr(sys.modules["__main__"], "__file__"))
+    in_script = _definition(value).__module__ == "__main__"
+    return not in_script or (runs_script and hasattr(sys.modules["__main__"], "__file__"))
 
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, (type, FunctionType)) and is_local(value.__module__ or ""):
-            return _of_file, (str(sys.modules[value.__module__].__file__), value.__qualname__)
-        return NotImplemented
+        kind = _definition(value)
+        module = sys.modules.get(kind.__module__ or "")
+        if module is None or getattr(module, kind.__qualname__, None) is not value:
+            return NotImplemented
+        if is_local(kind.__module__):
+            return _of_file, (str(module.__file__), kind.__qualname__)
+        return NotImplemented if value is kind else (_of_module, (kind.__module__, kind.__qualname__))
+
+
+def _definition(value: Any) -> Any:
+    """Return the function or class that an object is, or is made of by a decorator, else its class."""
+    value = getattr(value, "__wrapped__", value) if not isinstance(value, type) else value
+    return value if isinstance(value, (type, FunctionType)) else type(value)
+
+
+def _of_module(module: str, name: str) -> Any:
+    """Return what a module defines: how `dumps` names what a decorator made."""
+    return getattr(importlib.import_module(module), name)
 
 
 def _of_file(file: str, name: str) -> Any:
@@ -139,10 +160,6 @@ def _of_file(file: str, name: str) -> Any:
 def _parts(address: str) -> tuple[str, Path | None, str]:
     place, _, name = address.rpartition(":")
     return place, Path(place).resolve() if place.endswith(".py") else None, name
-
-
-def _key(place: str, file: Path | None, name: str) -> tuple[str, str]:
-    return (place if file is None else str(file)), name
 
 
 def _is_known(top: str) -> bool:

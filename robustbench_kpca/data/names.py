@@ -13,9 +13,9 @@ def is_published(source: str) -> bool:
     return name in DATASETS and bool(folder or not colon)
 
 
-def is_outside(source: str | None) -> bool:
+def is_outside(source: str) -> bool:
     """Tell whether a source is the address of a function `load(request)` outside the package."""
-    return source is not None and address.is_address(source) and source.partition(":")[0] not in DATASETS
+    return address.is_address(source) and source.partition(":")[0] not in DATASETS
 
 
 def require_data(source: str) -> None:

@@ -22,7 +22,7 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
     """
     address.require(name, "model factory")
     with address.searching(name):
-        factory = address.find(name, "model factory")
+        factory = address.load_again(name, "model factory")
         code = _code(factory.module)
         try:
             model = factory.member(**options)

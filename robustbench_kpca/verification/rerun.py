@@ -140,7 +140,8 @@ def _asked(
     if model is not None and images is not None:
         return model, data_for(model, images, labels), RunOptions()
     command = _command(record, stated)
-    require_allowed([command.data.data] if images is None and is_outside(command.data.data) else [], how)
+    source = command.data.data
+    require_allowed([source] if images is None and source is not None and is_outside(source) else [], how)
     model = load_for(record, how, stated) if model is None else model
     data = command.data.load_for(model) if images is None else data_for(model, images, labels)
     return model, data.in_order(), command.options

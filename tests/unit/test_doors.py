@@ -1,5 +1,7 @@
 """Members of every family from one file outside the package, by their address wherever a name is taken."""
 
+import pickle
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,8 +31,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from fake_ray import FakeRay
 
+from robustbench_kpca import corruption
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.metrics import PERCENT, Mean, Scores
@@ -96,6 +98,11 @@ def register():
     ATTACKS.add("push", Push)
     CORRUPTIONS.add("darker", DARKER)
     METRICS.add(ERROR)
+
+
+@corruption
+def grain(image, severity, rng):
+    return np.clip(image + rng.normal(0, 4 * severity, image.shape), 0, 255).astype(np.uint8)
 
 
 def plain(x):
@@ -331,6 +338,15 @@ def test_a_member_that_a_program_adds_is_given_to_workers(ray, folder, monkeypat
     images = load_data("digits", limit=12)
     one = evaluate("vit_digits", images, **ask)
     assert evaluate("vit_digits", images, **ask, **how).outcomes.digest() == one.outcomes.digest()
+
+
+def test_what_a_file_defines_is_pickled_for_another_process(folder):
+    members = [address.load(f"mine.py:{name}", "object").member for name in ("Push", "few", "grain", "DARKER")]
+    sent = address.dumps(members)
+    assert all(one is other for one, other in zip(pickle.loads(sent)[:3], members, strict=False))
+    code = "import pickle, sys; print(*(type(one).__name__ for one in pickle.load(sys.stdin.buffer)))"
+    said = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=False)
+    assert said.stdout.decode().split() == ["type", "function", "FunctionCorruption", "Darker"], said.stderr.decode()
 
 
 @pytest.mark.usefixtures("used")

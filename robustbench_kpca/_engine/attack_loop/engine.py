@@ -47,8 +47,9 @@ def build_attack(stage: Stage) -> Attack:
     """
     if library_of(stage.attack):
         return foreign_attack(stage.attack, stage.options)
-    kind = ATTACKS.get(stage.attack)
-    if not (isinstance(kind, type) and is_dataclass(kind)):
+    kind: Any = ATTACKS.get(stage.attack)
+    fits = isinstance(kind, type) and is_dataclass(kind)
+    if not fits:
         raise BadInputError(f"attack '{stage.attack}' is no dataclass", expected="one whose fields are its options")
     attack: Attack = validate(kind, stage.options, f"attack '{stage.attack}'")
     for name, value in stage.options.items():  # pydantic takes true for 1.0
