@@ -13,6 +13,7 @@ from fake_ray import FakeRay
 from robustbench_kpca import evaluate
 from robustbench_kpca._core import address, plugins
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
+from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import CORRUPTIONS
@@ -59,6 +60,12 @@ class Stuck(Push):
         raise ValueError("no")
 
 
+@dataclass(frozen=True)
+class Falls(Push):
+    def step(self, state, threat, query):
+        return 1 / 0
+
+
 class Darker:
     """Make a picture darker."""
 
@@ -103,6 +110,24 @@ def register():
 @corruption
 def grain(image, severity, rng):
     return np.clip(image + rng.normal(0, 4 * severity, image.shape), 0, 255).astype(np.uint8)
+
+
+class Log:
+    """Write the names of records into a file."""
+
+    failures = (OSError,)
+
+    def __init__(self, target):
+        self.file = open(target, "a")
+
+    def record(self, record):
+        print(record.spec.protocol.name, file=self.file)
+
+    def scalars(self, run, values, step):
+        pass
+
+    def close(self):
+        self.file.close()
 
 
 def plain(x):
@@ -224,6 +249,32 @@ def test_a_bad_address_is_refused_in_one_line(attack, said, folder, capfd):
     assert said in err
     assert err.count("\n") == 1
     assert not (folder / "runs").exists()
+
+
+def test_an_attack_that_fails_ends_the_evaluation_in_one_line(folder, capfd):
+    (folder / "push.toml").write_text(ATTACK.replace("mine.py:Push", "mine.py:Falls"))
+    assert rbk(*EVAL, "-p", "push.toml") == 3
+    err = capfd.readouterr().err
+    assert "attack 'mine.py:Falls' failed (ZeroDivisionError: mine.py, line" in err
+    assert err.count("\n") == 1
+    assert not list((folder / "runs").glob("*.record.json"))
+
+
+def test_an_attack_that_states_no_passes_is_not_estimated(folder):
+    assert most_passes(load_scenario("push.toml")[1], 10) is None
+
+
+def test_a_logger_has_an_address_before_its_target(folder):
+    assert rbk(*EVAL, "-p", "clean", "--log", "mine.py:Log:log.txt") == 0
+    assert (folder / "log.txt").read_text() == "clean\n"
+
+
+def test_a_claim_has_an_address(folder, capfd):
+    (folder / "claim.py").write_text("from robustbench_kpca.study.diagnostics.claims.gamma import CLAIM as MINE\n")
+    assert rbk("diagnose", "vit_digits", "--claim", "claim.py:MINE", "--images", 4, "-q", "--json", "-o", "out") == 0
+    assert "claim.py:MINE" in capfd.readouterr().out
+    assert rbk("diagnose", "vit_digits", "--claim", "mine.py:plain", "--images", 4, "-o", "other") == 2
+    assert "claim 'mine.py:plain' is a function without" in capfd.readouterr().err
 
 
 def test_a_module_of_the_current_folder_has_an_address_too(folder, monkeypatch):

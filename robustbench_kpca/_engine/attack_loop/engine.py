@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._core.randomness import sample_key
 from robustbench_kpca._core.strict import validate
 from robustbench_kpca._engine.attack_loop.cascade import Cascade
@@ -215,7 +215,14 @@ class Engine:
             self.runner, self.space, self.success, pool.name, self.allowed, own["loop.clean"], own["loop.label"],
             own["loop.truth"], worst, stops=self.cascade.stops,
         )  # fmt: skip
-        state = pool.attack.step(state, self.threat, query) | own
+        try:
+            state = pool.attack.step(state, self.threat, query) | own
+        except BenchmarkError:
+            raise
+        except Exception as error:
+            if library_of(pool.name) or not ATTACKS.is_outside(pool.name):
+                raise
+            raise EvaluationError(f"attack '{pool.name}' failed ({reason_of(error)})") from error
         query.checks.settle()
         return state, query.tally
 
