@@ -1,11 +1,11 @@
 """Many records at once: a folder is loaded as `Records`, which become a table with one row a record or one a sample."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.records.html import html_table
 from robustbench_kpca.records.record import Record, find_records, load_record
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 By = Literal["record", "sample"]
 SHOWN = 50  # records in the table of a notebook
-_COLUMNS = ("model", "data", "split", "n", "protocol", "kind", "norm", "eps", "seed", "batch_size")
 
 
 class Records(Sequence[Record]):
@@ -42,7 +41,7 @@ class Records(Sequence[Record]):
 
     def _repr_html_(self) -> str:
         more = f"<p>and {len(self) - SHOWN} more: records.to_frame()</p>" if len(self) > SHOWN else ""
-        return html_table(self._records[:SHOWN]) + more
+        return html_table(record.cells for record in self._records[:SHOWN]) + more
 
     def to_frame(self, by: By = "record") -> "pd.DataFrame":
         """Return a table.
@@ -67,7 +66,7 @@ class Records(Sequence[Record]):
         frames = []
         for record in self:
             given = {
-                name: value for name, value in facts(record).items() if name in ("model", "data", "protocol", "seed")
+                name: value for name, value in record.facts.items() if name in ("model", "data", "protocol", "seed")
             }
             frames.append(pd.DataFrame({**given, **record.outcomes.columns}))
         if not frames:
@@ -93,23 +92,6 @@ def load_records(folder: Path | str) -> Records:
     return Records([load_record(path) for path in find_records(folder)])
 
 
-def facts(record: Record) -> dict[str, Any]:
-    """Return what was evaluated: model, data, protocol and how; without an attack `norm` and `eps` are None."""
-    spec, resolved = record.spec, record.spec.protocol.resolved
-    values = (
-        spec.model.name, spec.data.name, spec.data.split, spec.data.n, spec.protocol.name, record.kind,
-        resolved.get("norm"), resolved.get("eps"), spec.seed, spec.batch_size,
-    )  # fmt: skip
-    return dict(zip(_COLUMNS, values, strict=True))
-
-
-def audited(record: Record) -> str | None:
-    """Return the names of the audit's flags, `clear` without one, `none` without an audit; None if nothing attacked."""
-    if record.kind != "attack":
-        return None
-    return "none" if record.audit is None else ", ".join(check.name for check in record.audit.flags) or "clear"
-
-
 def _row(record: Record) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return three groups of columns: what was evaluated, the metrics, and how it was made."""
     metrics = {
@@ -121,7 +103,7 @@ def _row(record: Record) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         "forwards": record.passes.forwards,
         "backwards": record.passes.backwards,
         "seconds": record.seconds,
-        "audit": audited(record),
+        "audit": record.audit_words,
         "flags": "; ".join(record.flags),
         "parameters": record.spec.model.parameters,
         "parameters_sha256": record.spec.model.parameters_sha256,
@@ -129,23 +111,4 @@ def _row(record: Record) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         "created": record.created,
         "record": record.outcomes_file.stem,
     }
-    return facts(record), metrics, made
-
-
-def html_table(records: Sequence[Record]) -> str:
-    """Return an HTML table for notebooks: one row a record, with its metrics; every text is escaped."""
-    head = "".join(
-        f"<th>{name}</th>" for name in ("model", "data", "n", "protocol", "metrics (95 % interval)", "audit")
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_html_row, records))}</tbody></table>"
-
-
-def _html_row(record: Record) -> str:
-    about: Mapping[str, Any] = facts(record)
-    metrics = "<br>".join(
-        f"{escape(name)} {found.value:.4f} [{found.low:.4f}, {found.high:.4f}]"
-        for name, found in record.metrics.items()
-    )
-    texts = [about["model"], f"{about['data']} {about['split']}", about["n"], about["protocol"]]
-    cells = [escape(str(text)) for text in texts] + [metrics, escape(audited(record) or "")]
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    return record.facts, metrics, made

@@ -15,6 +15,7 @@ from robustbench_kpca._core.files import read_file, safe_file, safe_name, sha256
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.html import html_table
 from robustbench_kpca.records.images import ImagesFile
 from robustbench_kpca.records.orphans import sweep
 from robustbench_kpca.records.outcomes import Outcomes
@@ -224,9 +225,35 @@ class Record(BaseModel):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        from robustbench_kpca.records.collection import html_table
+        return html_table([self.cells])
 
-        return html_table([self])
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What a notebook shows of it, as texts: model, data, number of samples, protocol, metrics, audit."""
+        data = self.spec.data
+        metrics = (
+            f"{name} {estimate.value:.4f} [{estimate.low:.4f}, {estimate.high:.4f}]"
+            for name, estimate in self.metrics.items()
+        )
+        about = self.spec.model.name, f"{data.name} {data.split}", str(data.n), self.spec.protocol.name
+        return (*about, "\n".join(metrics), self.audit_words or "")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was evaluated: model, data, protocol and how; without an attack `norm` and `eps` are None."""
+        spec, resolved = self.spec, self.spec.protocol.resolved
+        return {
+            "model": spec.model.name, "data": spec.data.name, "split": spec.data.split, "n": spec.data.n,
+            "protocol": spec.protocol.name, "kind": self.kind, "norm": resolved.get("norm"),
+            "eps": resolved.get("eps"), "seed": spec.seed, "batch_size": spec.batch_size,
+        }  # fmt: skip
+
+    @property
+    def audit_words(self) -> str | None:
+        """The names of its audit's flags, `clear` without one, `none` without an audit; None if nothing attacked."""
+        if self.kind != "attack":
+            return None
+        return "none" if self.audit is None else ", ".join(check.name for check in self.audit.flags) or "clear"
 
     @property
     def kind(self) -> str:

@@ -12,7 +12,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
-from robustbench_kpca.report.ranking import Ranking, ranking
+from robustbench_kpca.report.ranking import Group, Ranking, p_values_of_all, ranking
 
 OTHER_DATA, OTHER_NETWORK = "other data", "another network"
 
@@ -127,7 +127,14 @@ class Board:
     @cached_property
     def ranking(self) -> Ranking:
         """The ranks of the rows; rows share one where they are not `told_apart`. See `report/ranking.py`."""
-        return ranking(self)
+        column = self._rank_column
+        return ranking(self._ranked, [self._group(values, column) for values in self.compared[column.title]])
+
+    def _group(self, values: dict[str, float], column: Column) -> Group:
+        best_first = {title: values[title] for title in self._ranked if title in values}
+        cells = {title: self.trainings(title, column) for title in best_first}
+        p_values = p_values_of_all(self.metrics[column.title], column, cells, self.paired)
+        return Group(best_first, self.level(next(iter(best_first)), column), p_values)
 
     @property
     def ranks(self) -> dict[str, int | None]:
@@ -265,9 +272,13 @@ class Board:
             for column in self.spec.column
         }
 
+    @property
+    def _rank_column(self) -> Column:
+        return next(column for column in self.spec.column if column.title == self.spec.rank_by)
+
     @cached_property
     def _ranked(self) -> list[str]:
-        column = next(column for column in self.spec.column if column.title == self.spec.rank_by)
+        column = self._rank_column
         sign = 1 if metric_for(column.metric).lower_is_better else -1
 
         def key(title: str) -> tuple[bool, float, str]:

@@ -10,7 +10,6 @@ from typing import Any
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.scenario import parse_scenario
-from robustbench_kpca.records.collection import audited
 from robustbench_kpca.records.record import Environment, Record
 from robustbench_kpca.report.markdown import code, plain
 from robustbench_kpca.report.table import spell
@@ -83,7 +82,7 @@ def _body(records: Sequence[Record]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for record in records:
-        data, audit = record.spec.data, audited(record) or "–"
+        data, audit = record.spec.data, record.audit_words or "–"
         for name, estimate in record.metrics.items():
             metric = metric_for(name)
             cells = (

@@ -8,7 +8,7 @@ import pandas as pd
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.records.collection import By, Records, facts
+from robustbench_kpca.records.collection import By, Records
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.robustbench import model_infos
 from robustbench_kpca.report.table import spell
@@ -58,7 +58,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 def _latex(records: Sequence[Record]) -> str:
     rows = []
     for record in records:
-        about = facts(record)
+        about = record.facts
         row = {"Model": about["model"], "Data": f"{about['data']} {about['split']}", "n": about["n"]}
         row["Protocol"] = about["protocol"]
         for name, estimate in record.metrics.items():

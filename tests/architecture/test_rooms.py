@@ -1,7 +1,10 @@
-"""A module whose name begins with an underscore is private to its folder."""
+"""A module whose name begins with an underscore is private to its folder; no module imports itself by way of others."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).parents[2] / "robustbench_kpca"
 
@@ -39,3 +42,31 @@ def test_such_an_import_is_found(tmp_path, monkeypatch):
         (tmp_path / "robustbench_kpca" / name).write_text("from robustbench_kpca.attacks import _adam\n")
     assert private_imports(tmp_path / "robustbench_kpca/cli/show.py") == ["robustbench_kpca.attacks._adam"]
     assert private_imports(tmp_path / "robustbench_kpca/attacks/_adam.py") == []
+
+
+def imports(package: Path) -> dict[str, set[str]]:
+    """Every module of a package, and the modules of it that it imports, in functions or where types are checked too."""
+    paths = {".".join(path.relative_to(package.parent).with_suffix("").parts): path for path in package.rglob("*.py")}
+    paths = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    imported: dict[str, set[str]] = {name: set() for name in paths}
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                whole = [f"{node.module}.{alias.name}" for alias in node.names]
+                imported[name] |= {each if each in paths else node.module for each in whole}
+            elif isinstance(node, ast.Import):
+                imported[name] |= {alias.name for alias in node.names}
+    return {name: (used & set(paths)) - {name} for name, used in imported.items()}
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    TopologicalSorter(imports(PACKAGE)).prepare()  # names the modules of a circle
+
+
+def test_such_a_circle_is_found(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "first.py").write_text("from package import second\n")
+    (package / "second.py").write_text("def late():\n    from package.first import second\n")
+    with pytest.raises(CycleError, match="nodes are in a cycle"):
+        TopologicalSorter(imports(package)).prepare()

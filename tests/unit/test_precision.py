@@ -10,8 +10,9 @@ from torch import nn
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference import precision
-from robustbench_kpca._engine.inference.precision import SearchWeights, remark
+from robustbench_kpca._engine.inference.precision import remark
 from robustbench_kpca._engine.inference.runner import Runner, frozen
+from robustbench_kpca._engine.inference.search_weights import SearchWeights
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation import make_records
 

@@ -6,6 +6,7 @@ from attack_checks import Wavy, rand
 from torch import nn
 
 from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.same_images import gradient_of_each
 
 SHAPE, BATCH, LOSSES = (2, 6, 6), 16, 5
 
@@ -20,7 +21,7 @@ def found(model, rows, together, batch=BATCH, draws=1):
     runner = Runner(model.eval(), batch, torch.device("cpu"), draws=draws)
     x = rand(rows, rows, *SHAPE, dtype=torch.float32)
     if together:
-        return list(runner.gradient_of_each(x, losses())), runner
+        return list(gradient_of_each(runner, x, losses())), runner
     return [runner.gradient(x, loss) for loss in losses()], runner
 
 
@@ -80,7 +81,7 @@ def test_batches_or_the_forward_pass_are_shared(rows, forwards, backwards):
     runner = found(wavy(), rows, True)[1]
     if rows <= BATCH:
         assert (runner.forwards / BATCH, runner.backwards / BATCH) == (forwards, backwards)
-        list(runner.gradient_of_each(rand(0, rows, *SHAPE, dtype=torch.float32), losses()))
+        list(gradient_of_each(runner, rand(0, rows, *SHAPE, dtype=torch.float32), losses()))
         again = (forwards, backwards) if rows < 9 else (1, LOSSES)  # that is done once for a runner
         assert runner.forwards / BATCH == forwards + again[0]
         assert runner.backwards / BATCH == backwards + again[1]
@@ -96,7 +97,7 @@ def test_a_graph_that_cannot_be_used_twice_is_not(monkeypatch, fails):
     same(ours, theirs)
     assert runner.keeps_graphs is False
     before = runner.forwards
-    same(list(runner.gradient_of_each(rand(9, 9, *SHAPE, dtype=torch.float32), losses())), theirs)
+    same(list(gradient_of_each(runner, rand(9, 9, *SHAPE, dtype=torch.float32), losses())), theirs)
     assert runner.forwards - before == LOSSES * BATCH
 
 

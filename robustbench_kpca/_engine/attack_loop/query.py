@@ -17,6 +17,7 @@ from robustbench_kpca._engine.attack_loop.success import Success
 from robustbench_kpca._engine.inference.guard import unharmed
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.same_images import gradient_of_each
 from robustbench_kpca.attacks.shared.ball import per_sample
 from robustbench_kpca.attacks.shared.rows import choose, waits
 from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
@@ -144,7 +145,7 @@ class CountingQuery:
         """`gradient` of every loss at the same images, in turn; fewer passes are shown than counted."""
         self._check(x, outside)
         far = self._far(x, outside)
-        for values, gradient, logits in self.runner.gradient_of_each(self.space.leave(x), losses):
+        for values, gradient, logits in gradient_of_each(self.runner, self.space.leave(x), losses):
             self._note(x, logits, far)
             yield values, self._pulled_back(gradient, logits)
 

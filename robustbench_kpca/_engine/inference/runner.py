@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._engine.inference.guard import Costs, unharmed
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode
-from robustbench_kpca._engine.inference.precision import SearchWeights
-from robustbench_kpca._engine.inference.same_images import gradient_of_each
+from robustbench_kpca._engine.inference.search_weights import SearchWeights
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
@@ -204,10 +203,6 @@ class Runner:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
         with torch.inference_mode(mode=False), torch.enable_grad(), self._precision(search=True):
             return self._within_memory(lambda: self._gradient(x, loss))
-
-    def gradient_of_each(self, x: Images, losses: Sequence[Loss]) -> Iterator[tuple[PerSample, Images, Logits]]:
-        """`gradient` of every loss at the same images, in turn; with fewer passes, see `same_images`."""
-        return gradient_of_each(self, x, losses)
 
     def graph(self, x: Images) -> tuple[Images, Logits]:
         """One forward pass of at most a batch in single precision; return images and logits for `through`."""

@@ -2,24 +2,22 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from robustbench_kpca._core.errors import BenchmarkError
 from robustbench_kpca._engine.inference.acceleration import compiled_as
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
-
-if TYPE_CHECKING:
-    from robustbench_kpca._engine.inference.runner import Runner
 
 T = TypeVar("T")
 Found = tuple[PerSample, Images, Logits]
 """Losses of one batch, their gradients, and the logits."""
 
 
-def gradient_of_each(runner: "Runner", x: Images, losses: Sequence[Loss]) -> Iterator[Found]:
+def gradient_of_each(runner: Runner, x: Images, losses: Sequence[Loss]) -> Iterator[Found]:
     """Return `Runner.gradient` of every loss at x, in turn; the same numbers, to the bit.
 
     With k losses and a batch that holds x m times, k / m batches are shown if m > 1. Else there is one forward pass and
@@ -37,7 +35,7 @@ def gradient_of_each(runner: "Runner", x: Images, losses: Sequence[Loss]) -> Ite
         yield from (runner.gradient(x, loss) for loss in losses)
 
 
-def _side_by_side(runner: "Runner", x: Images, losses: Sequence[Loss], together: int) -> Iterator[Found]:
+def _side_by_side(runner: Runner, x: Images, losses: Sequence[Loss], together: int) -> Iterator[Found]:
     """Show the images several times in a batch, once for each loss."""
     for first in range(0, len(losses), together):
         some = losses[first : first + together]
@@ -50,7 +48,7 @@ def _side_by_side(runner: "Runner", x: Images, losses: Sequence[Loss], together:
         yield from zip(*(part.split(len(x)) for part in found), strict=True)
 
 
-def _from_one_graph(runner: "Runner", x: Images, losses: Sequence[Loss]) -> Iterator[Found]:
+def _from_one_graph(runner: Runner, x: Images, losses: Sequence[Loss]) -> Iterator[Found]:
     """Go back through one graph for every loss; where that fails, or would differ, go through a new one."""
     graph = _attempt(runner, lambda: runner.graph(x))
     for number, loss in enumerate(losses):
@@ -66,7 +64,7 @@ def _from_one_graph(runner: "Runner", x: Images, losses: Sequence[Loss]) -> Iter
         yield found
 
 
-def _attempt(runner: "Runner", work: Callable[[], T]) -> T | None:
+def _attempt(runner: Runner, work: Callable[[], T]) -> T | None:
     """Return what `work` returns, or None if this runner goes through every graph once only; an error decides that."""
     if runner.keeps_graphs is False:
         return None

@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca._core.registry import Family
-from robustbench_kpca.records.collection import audited, facts
 from robustbench_kpca.records.record import Record
 
 
@@ -102,12 +101,12 @@ def _open(text: str) -> Logger:
 def parameters(record: Record) -> dict[str, Any]:
     """Return what was evaluated, as loggers list it."""
     model, protocol = record.spec.model, record.spec.protocol
-    return {name: value for name, value in facts(record).items() if value is not None} | {
+    return {name: value for name, value in record.facts.items() if value is not None} | {
         "model_parameters": model.parameters,
         "model_sha256": model.parameters_sha256,
         "data_digest": record.spec.data.digest,
         "protocol_digest": protocol.digest,
-        "audit": audited(record) or "",
+        "audit": record.audit_words or "",
         "flags": "; ".join(record.flags),
     }
 
