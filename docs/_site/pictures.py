@@ -68,6 +68,36 @@ def findings(axes: Any) -> None:
     axes.set_xlabel("robust accuracy (%), with 95 % intervals over trainings and images")
 
 
+def spot_check(axes: Any) -> None:
+    """Draw how likely a check of k random rows finds one of the forged ones."""
+    rows = range(1, 101)
+    for share, colour in ((0.3, GOOD), (0.1, DARK), (0.03, BAD)):
+        axes.plot(
+            rows, [100 * (1 - (1 - share) ** k) for k in rows], label=f"{share:.0%} of the rows forged", color=colour
+        )
+    axes.axvline(24, color="gray", linestyle=":")
+    axes.set_xlabel("rows made again (the default of a board is 24)")
+    axes.set_ylabel("chance to find one (%)")
+    axes.legend(frameon=False)
+
+
+def shards(axes: Any) -> None:
+    """Draw twelve shards on four workers in a plain queue; the second worker is lost at time 5."""
+    free, waiting, lost = dict.fromkeys((1, 2, 3, 4), 0.0), [(shard, 2 + shard % 3) for shard in range(1, 13)], 5.0
+    while waiting:
+        shard, length = waiting.pop(0)
+        worker = min(free, key=lambda name: free[name])
+        start, cut = free[worker], worker == 2 and free[worker] + length > lost
+        width = lost - start if cut else length
+        axes.barh(f"worker {worker}", width, left=start, color=BAD if cut else DARK, edgecolor="white")
+        axes.text(start + width / 2, f"worker {worker}", f"{shard}", color="white", ha="center", va="center")
+        free[worker] = start + width
+        if cut:
+            del free[worker]
+            waiting.insert(0, (shard, length - width))
+    axes.set_xlabel("time")
+
+
 def _cells(folder: Path, row: str) -> dict[str, Any]:
     """Return the cells of a row of a board by the titles of their columns."""
     board = json.loads((folder / "board.json").read_text("utf-8"))
@@ -75,7 +105,13 @@ def _cells(folder: Path, row: str) -> dict[str, Any]:
     return {cell["column"]: cell for cell in cells if cell}
 
 
-PICTURES = {"coverage": (coverage, (7, 2.2)), "protocol": (protocol, (7, 2.8)), "findings": (findings, (7, 4.6))}
+PICTURES = {
+    "coverage": (coverage, (7, 2.2)),
+    "protocol": (protocol, (7, 2.8)),
+    "findings": (findings, (7, 4.6)),
+    "spot_check": (spot_check, (7, 2.6)),
+    "shards": (shards, (7, 2.2)),
+}
 
 
 def main(folder: Path) -> None:

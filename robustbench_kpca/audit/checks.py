@@ -202,7 +202,7 @@ CHECKS: dict[str, Callable[[AuditContext], Check]] = {
 
 QUICK = CHECKS_OF[LATEST]["quick"]
 """The checks of a quick audit, which need only the attacks of `budgets.QUICK`, of at most 20 steps. Left out are those
-that compare strong attacks with stronger ones, and with attacks without gradients (`docs/audit.md`)."""
+that compare strong attacks with stronger ones, and with attacks without gradients (`docs/trust.md`)."""
 
 
 def run_checks(context: AuditContext) -> list[Check]:

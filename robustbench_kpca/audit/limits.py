@@ -33,7 +33,7 @@ REACH_FACTOR = _LATEST["reach_factor"]
 REACH_DIRECTIONS = int(_LATEST["reach_directions"])
 REACH_RADII = (1.0, 0.25)  # of eps
 # Where all values of an image are larger by so many levels, the cosine between the gradients is at least that. On 52
-# honest networks it is not on 8 of 3,328 images (docs/audit.md). One shift alone could be the height of a stair, after
+# honest networks it is not on 8 of 3,328 images (docs/trust.md). One shift alone could be the height of a stair, after
 # which the gradient is the same one.
 STAIRS_SHIFTS = (_LATEST["stairs_shift"] / 2, _LATEST["stairs_shift"])
 STAIRS_COSINE = _LATEST["stairs_cosine"]

@@ -88,7 +88,7 @@ def audit(
     progress: Progress | None = None,
     quiet: bool = False,  # noqa: ARG001 (read by `_shown`)
 ) -> Audit:
-    """Audit a model: run checks whose results are known if attacks on the model are effective (docs/audit.md).
+    """Audit a model: run checks whose results are known if attacks on the model are effective (docs/trust.md).
 
     Args:
         model: as in `evaluate`.

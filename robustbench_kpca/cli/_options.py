@@ -144,6 +144,6 @@ Audited = Annotated[
     AuditLevel,
     typer.Option(
         "--audit",
-        help="Audit models before their attacks, at each eps: all checks, the quick ones, or none (docs/audit.md).",
+        help="Audit models before their attacks, at each eps: all checks, the quick ones, or none (docs/trust.md).",
     ),
 ]

@@ -65,7 +65,7 @@ def audit(
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
     untrained: Untrained = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Only the checks that need no long attack (docs/audit.md).")
+        bool, typer.Option("--quick", help="Only the checks that need no long attack (docs/trust.md).")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the audit; by default it is not saved.")

@@ -99,7 +99,7 @@ def evaluate(
     """Evaluate models under protocols; write one record for each model and protocol.
 
     Finished records are used again, and an interrupted evaluation is resumed. Audits are saved in the same folder.
-    With one process a GPU, or on several machines: --executor (docs/cluster.md).
+    With one process a GPU, or on several machines: --executor (docs/run_at_scale.md).
     """
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.strict import parse_assignments

@@ -115,7 +115,7 @@ class RunOptions:
     processes: Annotated[
         int | None,
         Option(
-            "Number of processes that evaluate parts of the data at once, one thread each (docs/reliability.md); by "
+            "Number of processes that evaluate parts of the data at once, one thread each (docs/run_at_scale.md); by "
             "default 1, with --executor processes one a core or CUDA device, and with ray one a core or GPU of the "
             "cluster. Outcomes are those of one process with one thread.",
             least=1,
@@ -126,15 +126,15 @@ class RunOptions:
         str | Executor | None,
         Option(
             "Who evaluates: serial (this process), processes (of this machine), ray (a cluster of Ray that is started "
-            "for the run) or ray:ADDRESS (an existing one, such as ray:auto; docs/cluster.md). By default processes "
-            "where --processes is above 1, else serial."
+            "for the run) or ray:ADDRESS (an existing one, such as ray:auto; docs/run_at_scale.md). By default "
+            "processes where --processes is above 1, else serial."
         ),
     ] = None
     part: Annotated[
         str | None,
         Option(
             "Make a part of the work, such as 3/16: start one process for each part, with the same folder and command; "
-            "the last one makes the record (docs/cluster.md)."
+            "the last one makes the record (docs/run_at_scale.md)."
         ),
     ] = None
     stall_minutes: Annotated[  # a batch takes seconds, and minutes where large scenes are shown to a large model

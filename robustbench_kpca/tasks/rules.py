@@ -1,7 +1,7 @@
 """Rules that every honest record keeps, checked from the record and its table alone. Does not import torch.
 
 A rule is a function of a record and its protocol. It returns what is wrong, naming the first row, or None. The rules
-of a task are in its `pages.rules`; those here hold for every task. `docs/trust.md` says what they can find.
+of a task are in its `pages.rules`; those here hold for every task. `tests/forgery/README.md` says what they can find.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Every fault ends in the outcomes of an undisturbed run, byte for byte, or in a clear error (docs/reliability.md)."""
+"""Every fault ends in the outcomes of an undisturbed run, byte for byte, or in a clear error (docs/run_at_scale.md)."""
 
 import multiprocessing
 import os

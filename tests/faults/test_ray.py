@@ -1,4 +1,4 @@
-"""Workers and machines of a real Ray cluster are lost: the outcomes are those of one process (docs/reliability.md)."""
+"""Workers and machines of a real Ray cluster are lost: the outcomes are those of one process (docs/run_at_scale.md)."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Kinds of forgeries, each with the line that refuses it, or the reason why no reader can: docs/trust.md lists them."""
+"""Kinds of forgeries: the line that refuses each, or why no reader can (tests/forgery/README.md)."""
 
 import re
 from pathlib import Path
@@ -251,8 +251,8 @@ def test_what_reading_cannot_find(kind, tmp_path):
 
 
 def test_every_kind_is_listed():
-    """docs/trust.md lists the kinds that are refused, and those that pass."""
-    text = (ROOT / "docs" / "trust.md").read_text()
+    """tests/forgery/README.md lists the kinds that are refused, and those that pass."""
+    text = (ROOT / "tests" / "forgery" / "README.md").read_text()
     listed = {word: set(re.findall(rf"^- `([a-z-]+)` {word}", text, re.MULTILINE)) for word in ("refused", "passes")}
     assert listed == {"refused": {*ONE, *TOGETHER}, "passes": {*PASSES}}
 

@@ -350,7 +350,7 @@ def test_what_was_wrong_and_is_right_when_cut_off_may_stand(tmp_path):
 
 
 def test_every_rule_is_explained():
-    """docs/trust.md lists the rules of all tasks, and no other."""
-    text = (BOARDS.parent / "docs" / "trust.md").read_text()
+    """tests/forgery/README.md lists the rules of all tasks, and no other."""
+    text = (BOARDS.parent / "tests" / "forgery" / "README.md").read_text()
     rules = {name for task in ("classification", "segmentation") for name in task_named(task).pages.rules}
     assert rules == set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""The scripts of docs/launch.md are well formed, and their commands are those that `rbk` understands."""
+"""The scripts of docs/run_at_scale.md are well formed, and their commands are those that `rbk` understands."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ import yaml
 
 from robustbench_kpca.cli.main import app
 
-PAGE = (Path(__file__).parents[2] / "docs" / "launch.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "run_at_scale.md").read_text()
 SCRIPTS = re.findall(r"```sbatch\n(.*?)```", PAGE, re.S)
 [MANIFEST] = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
 STAND_IN = """#!/bin/bash
