@@ -19,11 +19,13 @@ def plan(
 ) -> None:
     """List the missing runs of a board and the commands that make them."""
     from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca.data.names import is_outside
     from robustbench_kpca.models.outside_code import outside_code
     from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE, board_folder
     from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.report.commands import command, together
     from robustbench_kpca.report.matching import load_board
+    from robustbench_kpca.tasks.outside_code import addresses
 
     if records is not None and records.is_file():
         raise BadInputError(f"--records {records} is a file", expected="a folder, into which the commands write")
@@ -45,6 +47,9 @@ def plan(
         code = outside_code(model.source or model.name, model.options, model.checkpoint)
         if code:
             _console.note(f"before you run the command of {model.name}, read what the board names: {code}")
+    for asked in dict.fromkeys(run.evaluation for run in open_runs):
+        for code in addresses(asked.resolve()[1]) + ([asked.data] if is_outside(asked.data) else []):
+            _console.note(f"before you run the commands, read what the board names: {code} would be imported")
     folder = board_folder(board) / "records" if records is None else records
     for runs in together(loaded.spec, open_runs):
         _console.say(command(loaded.spec, runs, folder, os.environ.get(ENVIRONMENT_VARIABLE)))

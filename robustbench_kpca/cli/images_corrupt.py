@@ -181,7 +181,7 @@ def _cells(
         require_of_images(prefix + name, profile)
     more: dict[str, Any] = {} if frost is None else {"frost": str(frost)}
     return {
-        f"{name}/{level}": Cell(prefix + name, severity=level, profile=profile, mode=mode, seed=seed, **more)
+        f"{Path(name).name}/{level}": Cell(prefix + name, severity=level, profile=profile, mode=mode, seed=seed, **more)
         for name in names
         for level in levels
     }

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from robustbench_kpca._core.address import is_address, is_importable
+from robustbench_kpca._core.address import is_importable
 from robustbench_kpca._core.code_digest import is_foreign, of_object, of_own
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import Family
@@ -102,16 +102,6 @@ def added_members(scenario: Scenario, task: str, *, runs_script: bool) -> tuple[
                 expected="a class or object of a file", fix=f"name it FILE.py:OBJECT instead of '{one.name}'",
             )  # fmt: skip
     return found
-
-
-def addresses(scenario: Scenario) -> list[str]:
-    """Return the addresses of code from outside that a protocol names; that code is not run."""
-    names: list[str] = []
-    if isinstance(scenario, Attack):
-        names = [stage.attack for stage in scenario.stage if not library_of(stage.attack)]
-    elif isinstance(scenario, Corruption) and scenario.mode != "stored":
-        names = [name for name in scenario.names if not name.startswith(PREFIX)]
-    return [name for name in names if is_address(name)]
 
 
 def _of_libraries(scenario: Scenario) -> Iterator[tuple[str, str]]:

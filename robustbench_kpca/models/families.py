@@ -127,21 +127,27 @@ class _Architectures(Mapping[str, tuple[str, str]]):
     """Name -> family and size, of all that `FAMILIES` has now."""
 
     def __getitem__(self, name: str) -> tuple[str, str]:
-        if name not in (known := self._known()):
+        if (found := self._find(name)) is None:
             plugins.load()
-            known = self._known()
-        return known[name]
+            found = self._find(name)
+        if found is None:
+            raise KeyError(name)
+        return found
 
     def __iter__(self) -> Iterator[str]:
         plugins.load()
-        return iter(self._known())
+        for name, family in FAMILIES.items():
+            yield from (f"{name}_{size}" for part in family.backbones for size in part.sizes)
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def _known(self) -> dict[str, tuple[str, str]]:
-        sizes = ((name, size) for name, family in FAMILIES.items() for part in family.backbones for size in part.sizes)
-        return {f"{name}_{size}": (name, size) for name, size in sizes}
+    def _find(self, name: str) -> tuple[str, str] | None:
+        for one, family in FAMILIES.items():
+            size = name.removeprefix(f"{one}_")
+            if size != name and any(size in part.sizes for part in family.backbones):
+                return one, size
+        return None
 
 
 ARCHITECTURES = _Architectures()

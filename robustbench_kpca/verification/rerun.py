@@ -17,7 +17,6 @@ from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.names import is_outside
-from robustbench_kpca.evaluation.code import addresses
 from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.from_python import data_for
@@ -28,6 +27,7 @@ from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Environment, Record, Spec
+from robustbench_kpca.tasks.outside_code import addresses
 from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_for, require_allowed
 
 FORGED = 0.1  # of all samples: the share whose discovery is stated

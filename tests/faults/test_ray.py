@@ -11,6 +11,9 @@ from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.unfinished import unfinished
+from robustbench_kpca.protocols.presets import load_protocol
+from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.verification.equivalents import to_toml
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray leaves files open
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'robustbench-kpca[ray]'")
@@ -123,3 +126,20 @@ def test_a_cluster_is_started_for_the_run_and_ended(toy, tmp_path):
     assert main([*asked, "-o", str(tmp_path / "out"), "--executor", "ray", "--processes", "2"]) == 0
     assert tables(tmp_path / "plain") == tables(tmp_path / "out")
     assert not ray.is_initialized()
+
+
+def test_a_machine_finds_an_attack_by_its_address(cluster, tmp_path):
+    text = (
+        "from robustbench_kpca import one_gradient\n\n\n@one_gradient(steps=2)\ndef climb(x, gradient, state):\n"
+        "    return x + state['eps'] * gradient.sign()\n"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    _, preset = load_protocol("fgsm-linf-8_255")
+    stage = {"attack": f"{tmp_path}/mine.py:climb", "restarts": 1, "steps": 2}
+    protocol = tmp_path / "mine.toml"
+    protocol.write_text(to_toml(parse_scenario(preset | {"stage": [stage]}, "mine")))
+    asked = ["eval", "-m", "vit_digits", "-p", str(protocol), "--limit", "24", "--batch-size", "4", "--audit", "none"]
+    assert main([*asked, "-q", "-o", str(tmp_path / "one")]) == 0
+    more = ["--executor", f"ray:{cluster.address}", "--processes", "1"]
+    assert main([*asked, "-q", "-o", str(tmp_path / "two"), *more]) == 0
+    assert tables(tmp_path / "one") == tables(tmp_path / "two")

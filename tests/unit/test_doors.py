@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from fake_ray import FakeRay
+from PIL import Image
 
 from robustbench_kpca import evaluate
 from robustbench_kpca._core import address, plugins
@@ -358,6 +359,24 @@ def test_a_record_of_a_file_that_is_gone_is_shown_and_not_made_again(folder, cap
     err = capfd.readouterr().err
     assert "address 'mine.py:Push': there is no file mine.py" in err
     assert err.count("\n") == 1
+
+
+def test_a_plan_says_which_code_the_commands_of_a_board_run(folder, capfd):
+    board(folder, "clean_accuracy")
+    (folder / "runs").mkdir()
+    assert rbk("board", "plan", folder / "board", "--records", "runs") == 0
+    assert "read what the board names: mine.py:Push would be imported" in capfd.readouterr().err
+
+
+def test_pictures_are_corrupted_by_an_address(folder):
+    (folder / "pictures").mkdir()
+    (folder / "sub").mkdir()
+    (folder / "sub" / "mine.py").write_text(MINE)
+    Image.new("RGB", (32, 32), "white").save(folder / "pictures" / "white.png")
+    words = ("--corruption", "sub/mine.py:DARKER", "--profile", "imagecorruptions", "--severity", 1, "-q")
+    assert rbk("images", "corrupt", "pictures", "dark", *words, "--format", "png") == 0
+    (made,) = (folder / "dark" / "mine.py:DARKER" / "1").glob("*.png")
+    assert Image.open(made).getpixel((0, 0)) == (127, 127, 127)
 
 
 def test_a_task_is_never_an_address(folder):

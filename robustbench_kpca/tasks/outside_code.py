@@ -1,0 +1,16 @@
+"""What a protocol would run beyond this package: the addresses that it names. Nothing is imported to tell; no torch."""
+
+from robustbench_kpca._core.address import is_address
+from robustbench_kpca.attacks.shared.names import library_of
+from robustbench_kpca.corruptions import PREFIX
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+
+
+def addresses(scenario: Scenario) -> list[str]:
+    """Return the addresses of attacks and corruptions that a protocol names."""
+    names: list[str] = []
+    if isinstance(scenario, Attack):
+        names = [stage.attack for stage in scenario.stage if not library_of(stage.attack)]
+    elif isinstance(scenario, Corruption) and scenario.mode != "stored":
+        names = [name for name in scenario.names if not name.startswith(PREFIX)]
+    return [name for name in names if is_address(name)]
