@@ -336,7 +336,8 @@ def test_code_that_a_record_or_a_board_names_is_not_run_unasked(folder, capfd):
     for words in (
         ("records", "show", "runs"), ("records", "card", path), ("records", "view", path),
         ("records", "status", "runs"),
-        CHECK, ("records", "export", "runs", "-o", "all.csv"), board(folder, "clean_accuracy"),
+        ("board", "report", "runs"), CHECK, ("records", "export", "runs", "-o", "all.csv"),
+        board(folder, "clean_accuracy"),
         ("board", "plan", folder / "board", "--records", "runs"),
     ):  # fmt: skip
         code = rbk(*words)
