@@ -90,7 +90,9 @@ class APGD:
         loss, gradient = query.gradient(x, lambda logits: objective(self.loss, logits, y, target, threat))
         window = torch.tensor(checkpoints(self.steps), device=y.device)[state["iteration"]]
         state, halved = halve(record(state, x, loss.to(gradient.dtype), gradient, 2 * threat.eps), window, self.rho)
-        moved, left = move(state, x, halved, gradient, lambda x: project(x, state["clean"], threat), threat.norm)
+        moved, left = move(
+            state, x, halved, gradient, proj=lambda x: project(x, state["clean"], threat), norm=threat.norm
+        )
         return self._next_run(state | {"x": moved, "previous": left, "iteration": state["iteration"] + 1}, threat)
 
     def runs_of(self, state: State) -> Labels:

@@ -76,7 +76,7 @@ class ShrinkingAPGD:
         state = _record_fewest_correct(state, right)
         state, halved = halve(record(state, point, loss, gradient, 2 * radius), self._window(state), self.rho)
         moved, left = move(
-            state, point, halved, gradient, lambda x: _project(x, state["clean"], radius, threat), "linf"
+            state, point, halved, gradient, proj=lambda x: _project(x, state["clean"], radius, threat), norm="linf"
         )
         return self._next_phase(state | {"point": moved, "previous": left, "iteration": state["iteration"] + 1}, threat)
 

@@ -42,8 +42,8 @@ class SPSA:
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Estimate the gradient, take an Adam step, project, and evaluate the new iterate."""
-        gradient = estimate(state["x"], state, self.samples, self.delta, threat, query)
-        return descend(state, gradient, self.lr, self.steps, threat, query)
+        gradient = estimate(state["x"], state, self.samples, self.delta, threat=threat, query=query)
+        return descend(state, gradient, self.lr, self.steps, threat=threat, query=query)
 
 
 ATTACK = SPSA

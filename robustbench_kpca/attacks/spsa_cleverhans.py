@@ -49,8 +49,8 @@ class SPSAOfCleverHans:
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Estimate the gradient around twice the clean image, take an Adam step, project, and evaluate the iterate."""
-        gradient = estimate(2 * state["clean"], state, self.samples, self.delta, threat, query)
-        return descend(state, gradient, self.lr, self.steps, threat, query)
+        gradient = estimate(2 * state["clean"], state, self.samples, self.delta, threat=threat, query=query)
+        return descend(state, gradient, self.lr, self.steps, threat=threat, query=query)
 
 
 ATTACK = SPSAOfCleverHans

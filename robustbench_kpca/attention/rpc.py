@@ -136,10 +136,12 @@ class Pursuit:
 
         """
         if not self.iterations:
-            return self._unpursued(k, v, query, causal, mask, dropout, observer)
+            return self._unpursued(k, v, query, causal, mask=mask, dropout=dropout, observer=observer)
         bound = self.bound(k, causal=causal, mask=mask)
         if self.fused and observer is None and mask is None and not dropout:
-            found: Heads = _fused().pursue(k, v, query, bound, self.iterations, self.dual_sign, causal=causal)
+            found: Heads = _fused().pursue(
+                k, v, query, bound, iterations=self.iterations, dual_sign=self.dual_sign, causal=causal
+            )
             return found
         low_rank = dual = None
         for iteration in range(1, self.iterations + 1):
@@ -151,7 +153,9 @@ class Pursuit:
             )  # fmt: skip
             if observer is not None:
                 sparse = _sparse(k, low_rank, dual, bound)
-                observer(Iterate(iteration, k, v, left, inner, mixed, sparse, causal, mask))
+                observer(
+                    Iterate(iteration, k, v, left, inner=inner, low_rank=mixed, sparse=sparse, causal=causal, mask=mask)
+                )
             low_rank, dual = mixed, carried - mixed
         assert low_rank is not None
         return low_rank
@@ -186,7 +190,9 @@ class Pursuit:
         left = k if query is None else query
         out = F.scaled_dot_product_attention(left, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         if observer is not None:
-            observer(Iterate(0, k, v, left, k, out, torch.zeros_like(k), causal, mask))
+            observer(
+                Iterate(0, k, v, left, inner=k, low_rank=out, sparse=torch.zeros_like(k), causal=causal, mask=mask)
+            )
         return out
 
 

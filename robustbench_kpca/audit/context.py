@@ -127,7 +127,7 @@ class AuditContext:
         runner = _runner_like(self.runner if name in OWN_LOGITS else self.shown, self.model)
         ids = [str(number) for number in numbers]
         sink = partial(_keep, found)
-        engine = Engine(runner, self._scenario(name), self.success, ids, self.seed, sink)
+        engine = Engine(runner, self._scenario(name), self.success, ids, seed=self.seed, sink=sink)
         parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
         part = name if name in self.meter.most else again(name)
         source = ((rows.tolist(), x, y) for rows, x, y in zip(*parts, strict=True))
@@ -170,8 +170,8 @@ class AuditContext:
         algorithm, query = build_attack(scenario.stage[0]), PlainQuery(runner)
         with frozen(runner.model):
             state = run_to_end(
-                algorithm, query, self.images[rows], self.labels[rows], self.threat, self.keys[rows]
-            )  # fmt: skip
+                algorithm, query, self.images[rows], self.labels[rows], threat=self.threat, keys=self.keys[rows]
+            )
         return Trajectory(state["x"], query.losses)
 
     def _scenario(self, name: str) -> Attack:

@@ -163,7 +163,18 @@ def audit(
         checks = [_stochastic()]
     else:
         before = _state(model)
-        context = AuditContext(task, model, runner, x, y, eps, Threat("linf", plan.eps), seed, sibling, level)
+        context = AuditContext(
+            task,
+            model,
+            runner,
+            x,
+            labels=y,
+            eps=eps,
+            threat=Threat("linf", plan.eps),
+            seed=seed,
+            sibling=sibling,
+            level=level,
+        )
         require_finite(context.per_batch(x, y, all_finite))
         context.meter = _metered(context, size, announce, progress)
         checks = [*run_checks(context), _untouched(before, _state(model))]

@@ -104,7 +104,7 @@ def audit(
     if protocol is not None and eps is not None:
         raise BadInputError(f"--eps {eps} and --protocol {protocol}", expected="one of them")
     radius = eps_for(protocol) if eps is None else eps
-    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
+    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=options)
     loaded = request.load()
     samples = DataRequest(data, split, size=size, crop=crop).of([model]).load_for(loaded)
     _console.note(how_shown(samples), quiet=quiet or json)

@@ -113,7 +113,7 @@ def cross_check(
         return _check_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, json=json, quiet=quiet)
     if model is None:
         raise BadInputError("an attack without a model", expected="rbk cross-check MODEL -p PROTOCOL")
-    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
+    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=options)
     network = request.load()
     samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(network)
     _console.note(how_shown(samples), quiet=quiet or json)

@@ -118,8 +118,19 @@ def diagnose(
     from robustbench_kpca._core.errors import BadInputError
 
     asked = Asked(
-        data, split, images, size, crop, protocol, claim or None, numbers(layers), numbers(heads), block, seed, device
-    )  # fmt: skip
+        data,
+        split,
+        images,
+        size,
+        crop=crop,
+        protocol=protocol,
+        claims=claim or None,
+        layers=numbers(layers),
+        heads=numbers(heads),
+        block=block,
+        seed=seed,
+        device=device,
+    )
     given = given_options(diagnose, arguments)
     require_claims(protocol, claim)
     if models is not None:
@@ -154,7 +165,7 @@ def diagnose(
     if _is_run(model):
         _over_training(Path(model), data, split, images, out, seed=seed, json=json, quiet=quiet)
         return
-    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained, name, options)
+    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=options)
     with _console.progress(quiet=quiet) as start:
         done = measured(request, asked, start, quiet=quiet)
     if out is not None:

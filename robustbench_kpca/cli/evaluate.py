@@ -123,13 +123,15 @@ def evaluate(
 
     jobs = [
         Job(
-            ModelRequest(one, checkpoint, ema, resize_positions, untrained, name, model_options),
+            ModelRequest(one, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=model_options),
             protocols, overrides, budgets, independent,
         )
         for one in models
     ]  # fmt: skip
     options = replace(options, device=options.device or best_device())
-    request = DataRequest(data, split, limit, against, subset, bad_images.value, cache, size, crop)
+    request = DataRequest(
+        data, split, limit, against, subset=subset, bad_images=bad_images.value, cache=cache, size=size, crop=crop
+    )
     loggers = open_loggers(log)
     plan = make_plan(jobs, request, options, audit=audited.level)
     try:

@@ -120,9 +120,15 @@ def corrupt(
         "versions": _versions(engine),
     }  # fmt: skip
     settings |= {} if engine is Engine.native else {"engine": engine.value}
-    make = Stored(_cells(engine, names, levels, profile, form, seed, frost), format.value)
+    make = Stored(_cells(engine, names, levels, profile, mode=form, seed=seed, frost=frost), format.value)
     plan = Derivation(
-        source, target, tuple(make.cells), ".JPEG" if format is Format.jpeg85 else ".png", make, view, bad_images.value
+        source,
+        target,
+        tuple(make.cells),
+        ".JPEG" if format is Format.jpeg85 else ".png",
+        make=make,
+        view=view,
+        bad_images=bad_images.value,
     )
     files = sources_of(source, target)
     _try(make, [source / file for file in files], view)

@@ -105,13 +105,24 @@ def verify(
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.verification.stated import Conditions
 
-    how = Conditions(device, workers, other_versions, run_code, model, checkpoint, ema, resize_positions)
+    how = Conditions(
+        device,
+        workers,
+        other_versions,
+        run_code,
+        model=model,
+        checkpoint=checkpoint,
+        ema=ema,
+        resize_positions=resize_positions,
+    )
     if board is not None:
         refuse_others(given, "--board", _OF_BOARD)
         if len(records or ()) > 1:
             raise BadInputError(f"{len(records or ())} places with --board", expected="one folder of records, or none")
         place = records[0] if records else None
-        return _verify_board(board, place, samples or SAMPLES, seed, how, seconds, fresh=fresh, json=json, quiet=quiet)
+        return _verify_board(
+            board, place, samples or SAMPLES, seed, how=how, seconds=seconds, fresh=fresh, json=json, quiet=quiet
+        )
     if not records:
         raise BadInputError("nothing to verify", expected="RECORD, or --board BOARD")
     if kept_images:

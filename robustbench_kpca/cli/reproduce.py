@@ -103,9 +103,16 @@ def reproduce(
     for file in files.values():
         require_file(file, "checkpoint")
     roles = Roles(
-        name, content, _scale(scale, folders), out or default_folder(name, limit), folders, files, limit,
-        called=name_of(pack_path(pack), "packs"), metrics=metrics_of(everything.values()),
-    )  # fmt: skip
+        name,
+        content,
+        _scale(scale, folders),
+        out or default_folder(name, limit),
+        folders=folders,
+        checkpoints=files,
+        limit=limit,
+        called=name_of(pack_path(pack), "packs"),
+        metrics=metrics_of(everything.values()),
+    )
     names = roles.names if files else set()
     for given in files:
         if given not in names:

@@ -182,5 +182,5 @@ def corrupt(
     ids = [str(index) for index in range(len(images))] if ids is None else ids
     if len(ids) != len(images):
         raise BadInputError(f"{len(ids)} ids for {len(images)} images", expected="one id per image")
-    cell = Cell(name, severity, profile, mode, 0 if isinstance(seed, RandomState) else seed, frost)
+    cell = Cell(name, severity, profile, mode, seed=0 if isinstance(seed, RandomState) else seed, frost=frost)
     return np.stack([corrupt_one(image, cell, sample, stream) for image, sample in zip(images, ids, strict=True)])

@@ -6,6 +6,7 @@ at random and apply the affine map that they define; imagecorruptions (Michaelis
 this step and scales the field's strength and smoothness with the image size.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -37,7 +38,7 @@ class Warp(NamedTuple):
     move: float | None
 
 
-def _warps(side: float, *shares: tuple[float, float, float]) -> tuple[Warp, ...]:
+def _warps(side: float, shares: Sequence[tuple[float, float, float]]) -> tuple[Warp, ...]:
     return tuple(Warp(side * alpha, side * sigma, 1.0, side * move) for alpha, sigma, move in shares)
 
 
@@ -46,11 +47,12 @@ class ElasticTransform:
 
     parameters: ClassVar[dict[str, tuple[Warp, ...]]] = {
         "imagenet_c": _warps(
-            244, (2, 0.7, 0.1), (2, 0.08, 0.2), *((share, 0.01, 0.02) for share in (0.05, 0.07, 0.12))
+            244, [(2, 0.7, 0.1), (2, 0.08, 0.2), *((share, 0.01, 0.02) for share in (0.05, 0.07, 0.12))]
         ),
         "imagecorruptions": tuple(Warp(250 * share, 0.01, 0.005, None) for share in (0.05, 0.065, 0.085, 0.1, 0.12)),
         "cifar_c": _warps(
-            32, (0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)
+            32,
+            [(0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)],
         ),
     }
 

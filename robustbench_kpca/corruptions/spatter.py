@@ -40,7 +40,7 @@ class Drops(NamedTuple):
 
 
 WET = (Drops(0.65, 0.3, 4, 0.69, 0.6), Drops(0.65, 0.3, 3, 0.68, 0.6), Drops(0.65, 0.3, 2, 0.68, 0.5))
-DIRTY = (Drops(0.65, 0.3, 1, 0.65, 1.5, np.float32), Drops(0.67, 0.4, 1, 0.65, 1.5, np.float32))
+DIRTY = (Drops(0.65, 0.3, 1, 0.65, 1.5, mix=np.float32), Drops(0.67, 0.4, 1, 0.65, 1.5, mix=np.float32))
 
 
 class Spatter:
@@ -53,8 +53,8 @@ class Spatter:
             Drops(0.62, 0.1, 0.7, 0.7, 0.5),
             Drops(0.65, 0.1, 0.8, 0.7, 0.5),
             Drops(0.65, 0.3, 1, 0.69, 0.5),
-            Drops(0.65, 0.1, 0.7, 0.69, 0.6, np.float32),
-            Drops(0.65, 0.1, 0.5, 0.68, 0.6, np.float32),
+            Drops(0.65, 0.1, 0.7, 0.69, 0.6, mix=np.float32),
+            Drops(0.65, 0.1, 0.5, 0.68, 0.6, mix=np.float32),
         ),
     }
 

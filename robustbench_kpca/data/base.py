@@ -164,7 +164,7 @@ class Part(Dataset):
     def __init__(self, whole: Dataset, indices: Sequence[int]) -> None:
         self.whole, self.indices = whole, [int(i) for i in indices]
         ids, strata = [whole.ids[i] for i in self.indices], [whole.strata[i] for i in self.indices]
-        Dataset.__init__(self, whole.name, whole.split, ids, whole.classes, strata)
+        Dataset.__init__(self, whole.name, whole.split, ids, classes=whole.classes, strata=strata)
         self.form, self.class_names = whole.form, whole.class_names
         self.vocabulary_sha256 = whole.vocabulary_sha256
         self.raw, self.resized, self.skipped, self.notes = whole.raw, whole.resized, whole.skipped, whole.notes

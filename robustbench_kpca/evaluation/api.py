@@ -144,7 +144,7 @@ def evaluate(
         raise BadInputError("no protocol", expected="the name of one, or several", fix="see: rbk list protocols")
     budgets = tuple({parse_fraction(value): str(value) for value in curve}.values())
     models = models_of(model, name, source)
-    data = data_of(model, images, labels, classes, size, crop)
+    data = data_of(model, images, labels, classes, size=size, crop=crop)
     jobs = [Job(each, protocols, overrides, budgets, independent) for each in models]
     level = "full" if audit is True else audit or None
     plan = make_plan(jobs, data, options, audit=level)
@@ -193,7 +193,7 @@ def attack(
     data = as_dataset(images, labels)
     task_named(data.task).compute.require_data(data, scenario)
     if train_mode != "refuse":
-        return _attack_whole(model, data, scenario, seed, device_for(model, device), train_mode)
+        return _attack_whole(model, data, scenario, seed, device=device_for(model, device), train_mode=train_mode)
     decided: dict[int, Sample] = {}
     runner = runner_for(model, data, scenario, batch_size, device_for(model, device))
     compute = task_named(data.task).compute

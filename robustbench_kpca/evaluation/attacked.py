@@ -71,7 +71,7 @@ def attack_all(
         if watch is not None:
             watch.sample(sample)
 
-    engine = Engine(runner, protocol, task.compute.success, data.ids, seed, sink)
+    engine = Engine(runner, protocol, task.compute.success, data.ids, seed=seed, sink=sink)
     watch = None if progress is None else Watch(engine, len(data), data.classes, progress)
     undecided = _resume(engine, rows, data, workers, journal)
     if watch is not None:

@@ -126,9 +126,9 @@ def _command(found: Namespace) -> Command:
         DataRequest(**_given(found, _DATA)),
         found.protocol,
         {key: value for key, value in settings.items() if not key.startswith("model.")},
-        run_options(_given(found, _RUN))[0],
-        None if found.audit == "none" else found.audit,
-        found.presets,
+        options=run_options(_given(found, _RUN))[0],
+        audit=None if found.audit == "none" else found.audit,
+        presets=found.presets,
     )
 
 

@@ -114,9 +114,17 @@ class Evaluation:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
         evaluation = cls(
-            Subject(named.label, runner, again), data, scenario, spec, environment(where), audit, out,
-            command=words, request=named.request, algorithms=algorithms(scenario),
-        )  # fmt: skip
+            Subject(named.label, runner, again),
+            data,
+            scenario,
+            spec,
+            surroundings=environment(where),
+            audit=audit,
+            out=out,
+            command=words,
+            request=named.request,
+            algorithms=algorithms(scenario),
+        )
         if out is not None:
             if evaluation.look(options) is not None:
                 tidy(out, spec.stem())
@@ -250,7 +258,7 @@ def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: 
     bf16 = isinstance(scenario, Attack) and scenario.precision == "bf16-search"
     search = torch.bfloat16 if bf16 else torch.float32
     presentation = task_named(data.task).compute.presentation(model, attacked=attacked)
-    return Runner(model.to(device), batch_size, device, scenario.draws, search, presentation)
+    return Runner(model.to(device), batch_size, device, scenario.draws, search=search, presentation=presentation)
 
 
 def _data_info(data: Dataset, matched: str) -> DataInfo:

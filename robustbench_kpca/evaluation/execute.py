@@ -195,14 +195,16 @@ class _Run:
             numbers, evaluations = zip(*group, strict=True)
             title = evaluations[0].subject.name if len(group) == 1 else f"{len(group)} models"
             progress = self.reporter.start(f"{title}  {asked.protocol}")
-            yield _Group(asked, numbers, evaluations, options, self._smaller(numbers[0], asked), progress)
+            yield _Group(
+                asked, numbers, evaluations, options, smaller=self._smaller(numbers[0], asked), progress=progress
+            )
 
     def _begin(self, number: int, asked: Asked, options: RunOptions) -> Evaluation:
         scenario = asked.scenario
         audit = self.audits.get((number, eps_of(scenario))) if isinstance(scenario, Attack) else None
         command = self._command(number, asked, options, audit)
         evaluation = Evaluation.begin(
-            self.models[number], self.data[number], asked.label, scenario, options, audit, command
+            self.models[number], self.data[number], asked.label, scenario, options=options, audit=audit, command=command
         )
         if evaluation.outdated:
             names = ", ".join(evaluation.outdated)
@@ -214,7 +216,7 @@ class _Run:
         model, request, data = self.plan.models[number], self.plan.data, self.data[number]
         if isinstance(model, ModelRequest) and isinstance(request, DataRequest) and request.classes is None:
             level = audit.plan.level if audit is not None else None if isinstance(asked.scenario, Attack) else "full"
-            return Command(model, request, asked.protocol, asked.overrides, options, level)
+            return Command(model, request, asked.protocol, asked.overrides, options=options, audit=level)
         sizes = {"size": request.size, "crop": request.crop}
         how = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow, **sizes}
         samples = f"{data.name} {data.split}, {len(data)} samples"

@@ -71,7 +71,7 @@ def make_records(
         left = [evaluation for evaluation, _ in open_ones]
         keeper = _keeper(left, options)
         if engine is not None and left:
-            made = [_elsewhere(engine, left[0], options, locks[0], known, progress)]
+            made = [_elsewhere(engine, left[0], options, locks[0], smaller=known, progress=progress)]
         elif left:
             made = make_part(
                 [one.subject for one in left], data, scenario, options, smaller=known,

@@ -171,7 +171,7 @@ def told_alone(
             return
         written = clock()
         per_second = line.per_second
-        running = {"all samples": Running(me, os.getpid(), since, done, total, per_second)}
+        running = {"all samples": Running(me, os.getpid(), since, done, rows=total, per_second=per_second)}
         for stem, state in states.items():
             _write(state_of(out, stem), replace(state, running=running, done=done, rows=total, left=line.left))
 

@@ -42,7 +42,7 @@ class Share:
         known = Smaller(smaller, evaluation.data.ids)
         for shard in run.shards[self.number - 1 :: self.of]:
             if shard not in run.made:
-                self._make(run, shard, evaluation, options, known.of(shard), progress)
+                self._make(run, shard, evaluation, options, smaller=known.of(shard), progress=progress)
         missing = [shard for shard in run.shards if shard not in run.made and read_made(run.folder, shard) is None]
         if missing:
             raise WaitingError(

@@ -140,7 +140,7 @@ def _look(path: Path, out: Path, stem: str) -> Unfinished:
     with contextlib.suppress(OSError):
         quiet = max(time.time() - lock.stat().st_mtime, 0.0)
     done = _count(path) if path.name.endswith(FOLDER) else 0
-    return Unfinished(path, stem, state, done, holder_of(lock), quiet)
+    return Unfinished(path, stem, state, done, holder=holder_of(lock), quiet=quiet)
 
 
 @dataclass(frozen=True)

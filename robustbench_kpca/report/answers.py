@@ -94,11 +94,14 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> _Duel | N
     gap = difference_between(board, title, other, column, 1 - level) if found is not None else None
     least = detectable(board, column, (title, other), level) if found is not None else None
     return _Duel(
-        first, second, (_counted(board, title, column), _counted(board, other, column)), numbers[0].n,
-        None if gap is None else (gap.low, gap.high),
-        None if found is None else min(1.0, COMPARISONS * found.p_value),
-        None if least is None else least.difference,
-    )  # fmt: skip
+        first,
+        second,
+        (_counted(board, title, column), _counted(board, other, column)),
+        numbers[0].n,
+        interval=None if gap is None else (gap.low, gap.high),
+        p_value=None if found is None else min(1.0, COMPARISONS * found.p_value),
+        least=None if least is None else least.difference,
+    )
 
 
 def _counted(board: "Board", title: str, column: "Column") -> str:

@@ -51,9 +51,14 @@ def _entry(path: Path) -> Entry:
         first = [row["model"] for row in board["rows"] if row["rank"] == 1]
         state = "complete" if board["ready"] == board["runs"] else f"{board['ready']} of {board['runs']} runs"
         return Entry(
-            f"{path.parent.name}/{PAGE}", board["title"], f"{board['data']} ({board['split']})",
-            len(board["rows"]), board["rank_by"], ", ".join(first) or "–", state,
-        )  # fmt: skip
+            f"{path.parent.name}/{PAGE}",
+            board["title"],
+            f"{board['data']} ({board['split']})",
+            len(board["rows"]),
+            rank_by=board["rank_by"],
+            first=", ".join(first) or "–",
+            state=state,
+        )
     except (ValueError, KeyError, TypeError):
         raise BadInputError(f"{path} was not written by this version", fix="run: rbk board render NAME") from None
 

@@ -311,7 +311,9 @@ class BoardSpec(BaseModel):
         limit = column.limit if column.data is not None or column.limit is not None else self.limit
         digest = column.digest if column.has_own_samples else self.digest
         return [
-            Evaluation(protocol, data, split, limit, column.against, column.eps, digest, column.draws)
+            Evaluation(
+                protocol, data, split, limit, against=column.against, eps=column.eps, digest=digest, draws=column.draws
+            )
             for protocol in column.protocols
         ]
 

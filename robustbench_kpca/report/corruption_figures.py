@@ -57,7 +57,9 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
         title, out = f"{scenario.title} ({scenario.made})", len(records) - len(shown)
         labelled = pages.unit.label(pages.error)
         curves = _curves(shown, scenario, pages, title)
-        found.append(CorruptionFigures(title, curves, pages.quantity, pages.error, labelled, maps, out))
+        found.append(
+            CorruptionFigures(title, curves, pages.quantity, pages.error, labelled=labelled, maps=maps, left_out=out)
+        )
     return found
 
 

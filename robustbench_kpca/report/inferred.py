@@ -38,7 +38,7 @@ class InferredSpec(BoardSpec):
         """Return the evaluations that a column needs of each model, one per protocol."""
         return [
             Recorded(
-                one.protocol, one.data, one.split, one.limit, one.against, one.eps,
+                one.protocol, one.data, one.split, one.limit, against=one.against, eps=one.eps,
                 scenario=parse_scenario(dict(self.protocols[one.protocol]), one.protocol),
             )
             for one in super().needed(column)
@@ -108,7 +108,7 @@ def _board(records: Sequence[Record], columns: Sequence[Column], data: str, titl
         column=tuple(columns),
         protocols={one.spec.protocol.name: one.spec.protocol.resolved for one in sorted(records, key=_age)},
     )
-    return fill(title, spec, records, "inferred from records", command, "rbk eval -m MODEL -p PROTOCOL")
+    return fill(title, spec, records, "inferred from records", remake=command, missing="rbk eval -m MODEL -p PROTOCOL")
 
 
 def _age(record: Record) -> str:

@@ -120,7 +120,7 @@ def _apart(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
     width, height = 1.75 * columns + 0.8, 1.3 * rows + 0.5
     with drawing((width, height), **{"axes.titlesize": 7.5}) as (figure, buffer):
         figure.set_layout_engine(None)
-        figure.subplots_adjust(0.7 / width, 0.4 / height, 1 - 0.1 / width, 1 - 0.2 / height, 0.12, 0.3)
+        figure.subplots_adjust(0.7 / width, 0.4 / height, 1 - 0.1 / width, 1 - 0.2 / height, wspace=0.12, hspace=0.3)
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
         for panel, name in zip(panels, shown, strict=False):
             panel.plot(*grey, color="#8886", linewidth=0.5)

@@ -43,7 +43,7 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     words = name_of(path)
     loaded = read(files, only=shown_metrics(column.metric for column in spec.column))
     remake, missing = (f"rbk board {verb} {words}" for verb in ("render", "plan"))
-    board = fill(path.parent.name, spec, loaded, str(path), remake, missing)
+    board = fill(path.parent.name, spec, loaded, str(path), remake=remake, missing=missing)
     return replace(board, spot_check=_spot_check(name, path))
 
 

@@ -56,7 +56,7 @@ def adversarial_images(
     elif y.is_floating_point():
         query = PlainQuery(runs, partial(_cross_entropy_with, y))
     with torch.enable_grad():
-        state = run_to_end(attack, query, x, labels, threat, keys)
+        state = run_to_end(attack, query, x, labels, threat=threat, keys=keys)
     model.train(was_training)
     return state["x"].detach()
 

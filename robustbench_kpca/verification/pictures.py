@@ -127,7 +127,7 @@ def compare_pictures(
 
 def _compare(name: str, severity: int, images: Images, seed: int, cells: int) -> CellAgreement:
     def draw(who: str, mode: Mode, number: int) -> list[Picture]:
-        cell = Cell(who + name, severity, PROFILE, mode, seed, str(frost_pictures()))
+        cell = Cell(who + name, severity, PROFILE, mode, seed=seed, frost=str(frost_pictures()))
         return [corrupt_one(picture, cell, f"{sample}/{number}") for sample, picture in images]
 
     def sample(who: str, mode: Mode, first: int) -> NDArray[np.float64]:

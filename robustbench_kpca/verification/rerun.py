@@ -114,7 +114,7 @@ def rerun(
             fix="install those versions, or add --other-versions: rows are then compared with a rounding policy",
         )
     require_allowed(addresses(scenario), how)
-    model, data, options = _asked(record, stated, how, model, images, labels)
+    model, data, options = _asked(record, stated, how, model, images=images, labels=labels)
     named = NamedModel(model, spec.model.name, spec.model.source)
     options = replace(
         options, seed=spec.seed, batch_size=spec.batch_size, device=how.device or options.device, workers=how.workers,
@@ -128,9 +128,9 @@ def rerun(
             why = ["the first batch is answered in other digits"]  # a processor of the same name with other kernels
         _require_same(spec, evaluation.spec, exact=not why)
         part, seed = _choice(data, samples, seed)
-        made = _outcomes(named, part, spec.protocol.name, scenario, options, progress)
+        made = _outcomes(named, part, spec.protocol.name, scenario, options=options, progress=progress)
         differing = differences(only(record.outcomes, part.ids), made, exact=not why)
-    return Rerun(tuple(part.ids), len(data), seed, not why, tuple(why), len(made), tuple(differing))
+    return Rerun(tuple(part.ids), len(data), seed, not why, why=tuple(why), rows=len(made), differing=tuple(differing))
 
 
 def _asked(

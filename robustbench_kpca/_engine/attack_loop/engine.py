@@ -139,9 +139,18 @@ class Engine:
             before = "" if not wrong[row] else CLEAN if wrong_unclipped[row] else CLAMP
             own = given[row].clone()  # a view would keep the whole batch in memory
             sample = Sample(
-                indices[row], self.ids[indices[row]], label, own, first, target, before,
-                worst=own, worst_margin=margin, prediction=answer, rank=ranks[row],
-            )  # fmt: skip
+                indices[row],
+                self.ids[indices[row]],
+                label,
+                own,
+                clean_prediction=first,
+                target=target,
+                before=before,
+                worst=own,
+                worst_margin=margin,
+                prediction=answer,
+                rank=ranks[row],
+            )
             if self.success.graded:
                 sample.given = own, margin, answer, ranks[row], ""
             if self.scenario.labels != "predicted":
@@ -212,9 +221,17 @@ class Engine:
         state = {key: rows for key, rows in state.items() if key not in own}
         worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"], own["loop.rank"])
         query = CountingQuery(
-            self.runner, self.space, self.success, pool.name, self.allowed, own["loop.clean"], own["loop.label"],
-            own["loop.truth"], worst, stops=self.cascade.stops,
-        )  # fmt: skip
+            self.runner,
+            self.space,
+            self.success,
+            pool.name,
+            allowed=self.allowed,
+            clean=own["loop.clean"],
+            labels=own["loop.label"],
+            truth=own["loop.truth"],
+            worst=worst,
+            stops=self.cascade.stops,
+        )
         try:
             state = pool.attack.step(state, self.threat, query) | own
         except BenchmarkError:

@@ -74,7 +74,18 @@ def search(
         for restart in range(stage.restarts):
             keys = [sample_key(seed, f"{number}/{stage.attack}/{restart}", name) for name in ids]
             queries = [
-                CountingQuery(runner, space, success, stage.attack, allowed, clean, targets, labels, found, stops=False)
+                CountingQuery(
+                    runner,
+                    space,
+                    success,
+                    stage.attack,
+                    allowed=allowed,
+                    clean=clean,
+                    labels=targets,
+                    truth=labels,
+                    worst=found,
+                    stops=False,
+                )
                 for found in (unasked if last else worst, worst)
             ]
             state = attack.start(clean, targets, threat, torch.tensor(keys, device=labels.device))

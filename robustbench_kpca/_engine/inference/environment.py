@@ -73,13 +73,13 @@ def revision() -> str | None:
     if not (_CHECKOUT / ".git").exists():
         return None
     try:
-        commit = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--", "robustbench_kpca", "attacks", "corruptions")
+        commit = _git("rev-parse HEAD")
+        changed = _git("status --porcelain -- robustbench_kpca attacks corruptions")
         return commit + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(_CHECKOUT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def _git(command: str) -> str:
+    words = ["git", "-C", str(_CHECKOUT), *command.split()]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()

@@ -77,7 +77,7 @@ class Foreign:
         options = {name: self._parse_number(name, value, threat.eps) for name, value in self.options.items()}
         with torch.inference_mode(mode=False), torch.enable_grad(), isolated(seed, x.device):
             try:
-                found = self.recipe.run(model, x.detach().clone(), y.clone(), threat, seed, options)
+                found = self.recipe.run(model, x.detach().clone(), y.clone(), threat, seed=seed, options=options)
             except BenchmarkError:
                 raise
             except Exception as error:  # the library may raise anything

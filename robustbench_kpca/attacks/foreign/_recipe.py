@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -11,8 +11,14 @@ from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Labels
 
 EVERY: tuple[Norm, ...] = ("linf", "l2", "l1")
-Run = Callable[[nn.Module, Images, Labels, Threat, int, dict[str, Any]], Tensor]
-"""(model, images, labels, threat, seed, options) to adversarial images."""
+
+
+class Run(Protocol):
+    """Makes adversarial images."""
+
+    def __call__(
+        self, model: nn.Module, x: Images, y: Labels, threat: Threat, *, seed: int, options: dict[str, Any]
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True)

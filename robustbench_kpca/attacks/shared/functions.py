@@ -72,9 +72,9 @@ def whole_attack(
         _, _, _, *own = arguments(function).items()
         options = {name: default for name, default in own if name not in _OF_THE_BALL}
 
-        def run(model: Any, x: Images, y: Labels, threat: Threat, seed: int, given: dict[str, Any]) -> Images:
+        def run(model: Any, x: Images, y: Labels, threat: Threat, *, seed: int, options: dict[str, Any]) -> Images:
             known = {"eps": threat.eps, "norm": threat.norm, "seed": seed}
-            return function(model, x, y, **{name: known[name] for name, _ in own if name in known}, **given)
+            return function(model, x, y, **{name: known[name] for name, _ in own if name in known}, **options)
 
         recipe = Recipe(options, tuple(norms), bounded, run)
 

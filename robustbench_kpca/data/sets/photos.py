@@ -22,7 +22,7 @@ _REPEAT, _BLOCK = 4, 5  # 40 x 4 = 32 x 5
 def shrink(patches: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Map uint8 (n, 40, 40, 3) to (n, 32, 32, 3)."""
     fine = patches.repeat(_REPEAT, 1).repeat(_REPEAT, 2).astype(np.int64)
-    blocks = fine.reshape(len(patches), SIZE, _BLOCK, SIZE, _BLOCK, 3).sum((2, 4))
+    blocks = fine.reshape((len(patches), SIZE, _BLOCK, SIZE, _BLOCK, 3)).sum((2, 4))
     shrunk: NDArray[np.uint8] = ((2 * blocks + _BLOCK**2) // (2 * _BLOCK**2)).astype(np.uint8)
     return shrunk
 

@@ -127,7 +127,9 @@ class Mean(Metric):
         a, b = aligned(first, second)
         worse, better = int((b < a).sum()), int((b > a).sum())
         lost, gained = (better, worse) if self.lower_is_better else (worse, better)
-        return Paired(float(a.mean()), float(b.mean()), paired_p_value(a, b), lost, gained, least_p_value(a, b))
+        return Paired(
+            float(a.mean()), float(b.mean()), paired_p_value(a, b), lost, gained=gained, least=least_p_value(a, b)
+        )
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Statistic(Metric):
         _require_same(a.samples, b.samples)
         many = None if a.many is None or b.many is None else (a.many, b.many)
         found = paired_difference(a.value, b.value, len(a.samples), strata=a.strata, many=many)
-        return Paired(a.value(None), b.value(None), found.p_value, None, None, LEAST)
+        return Paired(a.value(None), b.value(None), found.p_value, None, gained=None, least=LEAST)
 
     def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
         """Return the standard error over samples of the difference between the mean values of two groups of models.

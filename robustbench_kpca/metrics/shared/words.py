@@ -40,7 +40,7 @@ class Losses:
         for number, (name, severity) in enumerate(cells):
             which[(outcomes["corruption"] == name) & (outcomes["severity"] == severity)] = number
         ones = np.ones(len(outcomes))
-        return cls._sum(outcomes, which, max(1, len(cells)), outcomes["nll"], ones, outcomes["position"])
+        return cls._sum(outcomes, which, max(1, len(cells)), outcomes["nll"], words=ones, place=outcomes["position"])
 
     @classmethod
     def of_blocks(cls, outcomes: Outcomes, column: str) -> "Losses":
@@ -52,7 +52,7 @@ class Losses:
         """
         words = outcomes["words"].astype(float)
         once = np.zeros(len(outcomes), np.int64)
-        return cls._sum(outcomes, once, 1, words * outcomes[column], words, outcomes["article"])
+        return cls._sum(outcomes, once, 1, words * outcomes[column], words=words, place=outcomes["article"])
 
     @classmethod
     def _sum(

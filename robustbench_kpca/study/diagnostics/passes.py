@@ -88,7 +88,9 @@ def _layer(tap: Tap, reading: Reading, block: Block, rows: list[int], asked: Seq
         raise BadInputError(f"NaN or infinite values in attention layer {tap.index} ({tap.name})")
     ids = tuple(block.ids[row] for row in rows)
     x = reading.x[rows][:, kept]
-    return Layer(tap.index, tap.name, tap.module, x, q, k, v, h, heads, ids, seed, reading.causal)
+    return Layer(
+        tap.index, tap.name, tap.module, x, q=q, k=k, v=v, h=h, heads=heads, ids=ids, seed=seed, causal=reading.causal
+    )
 
 
 def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) -> None:

@@ -69,7 +69,7 @@ def plant(
 
     `rank` (at least rank 1) and `share` (of outliers) are relative to the matrix, `size` is in deviations of L_0.
     """
-    drawn = [_draw(tokens, width, sample, seed, rank, share) for sample in samples]
+    drawn = [_draw(tokens, width, sample, seed, rank=rank, share=share) for sample in samples]
     low_rank, signs = (torch.stack(part).unsqueeze(1) for part in zip(*drawn, strict=True))
     return Planted(low_rank, size * signs, torch.ones(len(samples), 1, dtype=torch.float64))
 

@@ -57,7 +57,7 @@ def _point(alpha: float, keys: Tensor, values: Tensor, block: int, seed: int) ->
     for first in range(0, images, block):
         k, v = keys[first : first + block], values[first : first + block]
         ids = tuple(str(image) for image in range(first, first + len(k)))
-        layer = Layer(0, "planted", nn.Identity(), k, k, k, v, None, numbers, ids, seed)
+        layer = Layer(0, "planted", nn.Identity(), k, q=k, k=k, v=v, h=None, heads=numbers, ids=ids, seed=seed)
         totals.add([claim.observe(layer)], block_orders(seed, str(first), draws_for(heads), len(k)))
     results = totals.results()
     measured = results.statistics["linear_cka"]

@@ -115,7 +115,7 @@ def effective_rank(sizes: Float[Tensor, "*batch count"]) -> Float[Tensor, " *bat
 def _first_heads(step: Iterate, heads: int) -> Iterate:
     parts = (step.k, step.v, step.query, step.inner, step.low_rank, step.sparse)
     k, v, query, inner, low_rank, sparse = (part[:, :heads] for part in parts)
-    return Iterate(step.iteration, k, v, query, inner, low_rank, sparse, step.causal)
+    return Iterate(step.iteration, k, v, query, inner=inner, low_rank=low_rank, sparse=sparse, causal=step.causal)
 
 
 def _deviation(x: Heads) -> Tensor:

@@ -49,7 +49,7 @@ class Reading:
         q, k, v, h = (None if part is None else part[..., :tokens, :] for part in (self.q, self.k, self.v, self.h))
         assert q is not None
         assert k is not None
-        return Reading(self.x[:, :tokens], q, k, v, h, self.causal)
+        return Reading(self.x[:, :tokens], q, k, v, h=h, causal=self.causal)
 
 
 @dataclass(frozen=True)

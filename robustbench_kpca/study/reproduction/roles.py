@@ -257,7 +257,14 @@ class Roles:
         request = ModelRequest(name, None if file is None else str(file))
         if file is None and name not in bundled() and not why_not:
             why_not = f"no weights: --checkpoint {name}=FILE"
-        return Model(role, request.label if file is None else _plain(name), order, None, _named(request, name), why_not)
+        return Model(
+            role,
+            request.label if file is None else _plain(name),
+            order,
+            None,
+            request=_named(request, name),
+            why_not=why_not,
+        )
 
     def _trained(self, role: str, arm: Arm, seed: int, order: int, why_not: str) -> Model:
         changed = "".join(f"-{key}{value}" for key, value in sorted(arm.set.items()))
@@ -269,13 +276,21 @@ class Roles:
         training = Training(name, arm.recipe, settings, arm.keep_every, arm.data)
         file = self.checkpoints.get(name, self.weights(training))
         request = ModelRequest(recipe.model, str(file), name=name, options=recipe.model_options)
-        return Model(role, name, order, None if name in self.checkpoints else training, request, why_not, seed)
+        return Model(
+            role,
+            name,
+            order,
+            None if name in self.checkpoints else training,
+            request=request,
+            why_not=why_not,
+            seed=seed,
+        )
 
 
 def requests_of(pack: str, out: Path) -> dict[str, ModelRequest]:
     """Return what a pack says of each of its models, at either scale; `out`: the folder of its results."""
     name, content, _ = load_pack(pack)
-    both = [Roles(name, content, scale, out, {}, {}) for scale in get_args(ScaleName)]
+    both = [Roles(name, content, scale, out, folders={}, checkpoints={}) for scale in get_args(ScaleName)]
     return {model.name: model.request for roles in both for arm in roles.arms for model in roles.models(arm)}
 
 

@@ -201,9 +201,14 @@ def _filled(name: str, table: Table, roles: Roles, records: Sequence[Record]) ->
     command = f"{roles.command} --item {name}"
     digests = ((model.name, roles.digest(model)) for model in models_of(table, roles))
     return fill(
-        name, board_spec(table, roles), records, f"{name} of {roles.name}", command, f"{command} --plan",
+        name,
+        board_spec(table, roles),
+        records,
+        f"{name} of {roles.name}",
+        remake=command,
+        missing=f"{command} --plan",
         weights={model: digest for model, digest in digests if digest is not None},
-    )  # fmt: skip
+    )
 
 
 def board_or_trouble(name: str, table: Table, roles: Roles) -> tuple[Board, str]:
@@ -270,7 +275,9 @@ def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> 
         splits = samples.followed or item.splits
         return [Follow(model, folder / model.name, samples.data, splits, images)] if model.order == 0 else []
     images = roles.at_most(images, samples.data, samples.split)
-    corrected = Diagnose(model, folder / model.name, samples.data, (samples.split,), images, item.claims, literal=False)
+    corrected = Diagnose(
+        model, folder / model.name, samples.data, (samples.split,), images=images, claims=item.claims, literal=False
+    )
     twin = replace(corrected, folder=folder / f"{model.name}{LITERALLY}", claims=item.literal, literal=True)
     return [corrected, twin] if item.literal else [corrected]
 

@@ -95,7 +95,7 @@ class Classification(Compute[Samples]):
 
     def results(self, name: str, runner: Runner, data: Samples, protocol: Scenario, journal: Journal | None) -> Answers:
         """Return an empty container for the results of a model."""
-        return Answers(name, runner, data, protocol, TASK.table(protocol.kind), journal)
+        return Answers(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
     def batches(self, data: Samples, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
         """Yield images with their labels."""

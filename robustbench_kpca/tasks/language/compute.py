@@ -102,7 +102,7 @@ class Language(Compute[Text]):
         self, name: str, runner: Runner, data: Text, protocol: Scenario, journal: Journal | None
     ) -> PositionResults:
         """Return an empty container for the results of a model."""
-        return PositionResults(name, runner, data, protocol, TASK.table(protocol.kind), journal)
+        return PositionResults(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
     # --- attacks ---
 

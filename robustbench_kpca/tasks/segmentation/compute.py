@@ -116,7 +116,7 @@ class Segmentation(Compute[Scenes]):
         self, name: str, runner: Runner, data: Scenes, protocol: Scenario, journal: Journal | None
     ) -> PixelResults:
         """Return an empty container for the pixel counts of a model."""
-        return PixelResults(name, runner, data, protocol, TASK.table(protocol.kind), journal)
+        return PixelResults(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
     def batches(self, data: Scenes, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
         """Yield images of one size with their masks."""

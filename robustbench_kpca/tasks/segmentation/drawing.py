@@ -82,7 +82,7 @@ def draw_scenes(model: nn.Module, scenes: Scenes, protocol: Scenario, *, seed: i
         )
     size = batch_size_for(classes, windowing_of(model, protocol).window, BATCH_SIZE)
     runner = Runner(model, size, device_for(model, None), protocol.draws, presentation=EVERY_PIXEL)
-    parts = [DrawnScene.of(runner, scenes, index, protocol, seed, frost) for index in range(len(scenes))]
+    parts = [DrawnScene.of(runner, scenes, index, protocol, seed=seed, frost=frost) for index in range(len(scenes))]
     counts = [part.right() for part in parts]
     columns = ["image", "truth", "prediction"]
     for name, severity in cells_of(protocol)[1:]:

@@ -217,7 +217,7 @@ def costs(stage: Stage, norm: Norm, eps: float) -> None:
     """Require that no sample costs more passes than the attack states, as the loop counts them."""
     x, y = rand(3, 5, *SHAPE, dtype=torch.float32), torch.zeros(5, dtype=torch.int64)
     model, stated = Wavy(SHAPE, lead=100.0, dtype=torch.float32), passes_of(build_attack(stage), 3)
-    for made in passes({"attack": stage.attack, "restarts": 1, **stage.options}, norm, eps, model, x, y)[0]:
+    for made in passes({"attack": stage.attack, "restarts": 1, **stage.options}, norm, eps, model, x=x, y=y)[0]:
         kept = stated is None or (made[0] <= stated[0] and made[1] <= stated[1])
         require(kept, f"a sample cost {made} forward and backward passes; `most_passes` says {stated}")
 
@@ -253,8 +253,8 @@ def passes(
         scenario([stage], norm=norm, eps=eps),
         task_named("classification").compute.success,
         [str(row) for row in range(len(y))],
-        0,
-        lambda sample: made.update({sample.index: sample}),
+        seed=0,
+        sink=lambda sample: made.update({sample.index: sample}),
     )
     engine.run(iter([(list(range(len(y))), x, y)]))
     samples = [made[row] for row in range(len(y))]

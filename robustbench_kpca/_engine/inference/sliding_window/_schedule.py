@@ -49,7 +49,7 @@ def spans(starts: tuple[int, ...], side: int, length: int, shown: int) -> tuple[
     for start, done in zip(starts, (*starts[1:], length), strict=True):
         last = int(np.searchsorted(np.ceil(place), done))
         keep = min(done, int(place[last])) if last < shown else done
-        found.append(Span(start, held, max(reached, start), done, keep, first, last))
+        found.append(Span(start, held, max(reached, start), done, keep=keep, first=first, last=last))
         held, reached, first = keep, start + side, last
     return tuple(found)
 
