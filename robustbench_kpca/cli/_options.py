@@ -51,8 +51,8 @@ MODEL = (
 Data = Annotated[
     str | None,
     typer.Option(
-        help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, or a folder of images. By default the "
-        "set that the model is named after, such as digits for vit_digits.",
+        help="Data set: a name of `rbk list data`, NAME:FOLDER for a stored one, a folder of images, or FILE.py:LOAD. "
+        "By default the set that the model is named after, such as digits for vit_digits.",
         show_default=False,
     ),
 ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from robustbench_kpca._core import plugins
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.evaluation.options import RunOptions
@@ -125,6 +126,7 @@ def make_plan(
             of frost images that no protocol uses; no data, where the models are of no data set of their own.
 
     """
+    plugins.load()  # metrics are listed at the end: a plugin that fails is to be known before
     _require_names(jobs)
     asked = {(number, str(name)): _asked(job, name) for number, job in enumerate(jobs) for name in job.protocols}
     for number, job in enumerate(jobs):

@@ -16,8 +16,10 @@ from robustbench_kpca._core import address, plugins
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import CORRUPTIONS
+from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.evaluation.code import added_members
 from robustbench_kpca.metrics import METRICS
@@ -26,6 +28,8 @@ from robustbench_kpca.models.families import FAMILIES
 from robustbench_kpca.models.outside_code import outside_code
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.report.loggers import LOGGERS
+from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.tasks import task_named
 
 MINE = '''
@@ -282,6 +286,13 @@ def test_a_module_of_the_current_folder_has_an_address_too(folder, monkeypatch):
     (folder / "my_module.py").write_text(MINE)
     assert ATTACKS.get("my_module:Push").__name__ == "Push"
     monkeypatch.delitem(sys.modules, "my_module")
+
+
+@pytest.mark.parametrize("family", [ATTACKS, CORRUPTIONS, ATTENTIONS, DATASETS, LOGGERS, CLAIMS])
+def test_a_member_of_the_wrong_kind_is_not_added(family):
+    with pytest.raises(BadInputError, match=rf"{family.kind} 'odd' is a float without .*; expected an object with"):
+        family.add("odd", 0.5)
+    assert "odd" not in family
 
 
 def test_data_of_the_wrong_kind_are_refused(folder):
