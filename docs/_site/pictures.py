@@ -98,6 +98,21 @@ def shards(axes: Any) -> None:
     axes.set_xlabel("time")
 
 
+def members(axes: Any) -> None:
+    """Draw where your own members take part in an evaluation."""
+    axes.axis("off")
+    axes.set(xlim=(0, 10), ylim=(0, 2))
+    places = {"data set": 0.8, "corruption": 2.9, "attack": 4.9, "model with\nattention": 6.9, "metric": 9.1}
+    for name, x in places.items():
+        style = {"boxstyle": "round,pad=0.5", "facecolor": DARK, "edgecolor": "none"}
+        axes.text(x, 1, name, ha="center", va="center", color="white", bbox=style)
+    arrow = {"arrowstyle": "->", "color": "gray"}
+    there, back = (5.5, 6.1, 1.25, "images"), (6.1, 5.5, 0.75, "gradients")
+    for left, right, up, word in ((1.5, 2.1, 1, ""), (3.7, 4.3, 1, ""), there, back, (7.7, 8.5, 1, "outcomes")):
+        axes.annotate("", (right, up), (left, up), arrowprops=arrow)
+        axes.text((left + right) / 2, up + (0.15 if up >= 1 else -0.35), word, ha="center", fontsize=7)
+
+
 def _cells(folder: Path, row: str) -> dict[str, Any]:
     """Return the cells of a row of a board by the titles of their columns."""
     board = json.loads((folder / "board.json").read_text("utf-8"))
@@ -111,6 +126,7 @@ PICTURES = {
     "findings": (findings, (7, 4.6)),
     "spot_check": (spot_check, (7, 2.6)),
     "shards": (shards, (7, 2.2)),
+    "members": (members, (7, 1.4)),
 }
 
 
