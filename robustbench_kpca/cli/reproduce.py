@@ -79,9 +79,9 @@ def reproduce(
     from robustbench_kpca._core.errors import BadInputError, EvaluationError
     from robustbench_kpca._core.files import require_file, require_writable
     from robustbench_kpca._core.registry import unknown_name
+    from robustbench_kpca._core.web.document import README
     from robustbench_kpca.cli._evaluating import best_device, reporting
     from robustbench_kpca.report.matching import name_of
-    from robustbench_kpca.report.render import README
     from robustbench_kpca.study.reproduction.counts import reasons
     from robustbench_kpca.study.reproduction.pages import STATEMENTS, write_pages
     from robustbench_kpca.study.reproduction.roles import Roles, data_of, default_folder

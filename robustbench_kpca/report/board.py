@@ -6,6 +6,7 @@ from functools import cached_property
 
 from robustbench_kpca.metrics import Metric, Paired, metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
+from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
@@ -121,8 +122,14 @@ class Board:
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns as they are shown: the ranked one first, then worst cases, then the rest as in `board.toml`."""
-        return tuple(sorted(self.spec.column, key=lambda one: (one.title != self.spec.rank_by, len(one.protocols) < 2)))
+        """The columns as they are shown: without attack first, then attacks by norm and eps."""
+        return tuple(sorted(self.spec.column, key=self._order))
+
+    def _order(self, column: Column) -> tuple[bool, bool, float]:
+        scenarios = [evaluation.resolve()[1] for evaluation in self.spec.needed(column)]
+        attacks = [one for one in scenarios if isinstance(one, Attack)]
+        eps = max((float(one.eps) for one in attacks), default=0.0)
+        return bool(attacks), any(one.norm != "linf" for one in attacks), eps
 
     @cached_property
     def ranking(self) -> Ranking:

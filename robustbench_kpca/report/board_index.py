@@ -1,6 +1,7 @@
 """One page over all boards and packs below a folder, made from what `rbk board render` left there."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,30 @@ from typing import Any
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import by_number, require_marked, write_atomic
 from robustbench_kpca._core.strict import load_toml
-from robustbench_kpca._core.web import render
-from robustbench_kpca.report.render import JSON, PAGE
+from robustbench_kpca._core.web.as_html import html
+from robustbench_kpca._core.web.as_html import line as html_line
+from robustbench_kpca._core.web.document import (
+    PAGE,
+    Block,
+    Bullets,
+    Document,
+    Figure,
+    Heading,
+    Link,
+    Paragraph,
+    Prose,
+    Table,
+)
+from robustbench_kpca.report.overview import asked_below, overview
+from robustbench_kpca.report.render import JSON
 
-MADE = "Made by <code>rbk board index</code>."
+_HEADS = ("Board", "Data", "Rows", "Ranked by", "First", "State")
+OVERVIEW = "overview.svg"
+_FOUND = (
+    "Each question of the boards: the method minus its baseline, and minus its control, with intervals that hold "
+    "together with 95 %. Grey: what is too small to see with these trainings."
+)
+MADE = "Made by `rbk board index`."
 """Stands at the end of the page that is written here, and tells it from others."""
 
 
@@ -29,7 +50,7 @@ class Entry:
 
 
 def write_index(folder: Path) -> Path:
-    """Write index.html: every board with its first rows and its state, every pack with its pages.
+    """Write index.html: what was found, every board with its first rows, every pack with its pages; and the picture.
 
     Raises:
         BadInputError: there is no rendered board, or an index.html that was not written here.
@@ -39,10 +60,32 @@ def write_index(folder: Path) -> Path:
     packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
     if not boards and not packs:
         raise BadInputError(f"no rendered board below {folder}", fix="run: rbk board render NAME")
-    page = folder / PAGE
-    require_marked([page], MADE, "was not written by rbk board index")
-    write_atomic(page, render("index.html.j2", "report", title="Leaderboards", boards=boards, packs=packs).encode())
+    drawn, page = overview(asked_below(folder)), folder / PAGE
+    require_marked([page], html_line(Prose(MADE)), "was not written by rbk board index")
+    write_atomic(page, html(_document(boards, packs, drawn)).encode())
+    if drawn:
+        write_atomic(folder / OVERVIEW, drawn.replace("<svg ", '<svg style="background: #fff" ', 1).encode())
     return page
+
+
+def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], drawn: str) -> Document:
+    blocks: list[Block] = [Heading("What was found"), Figure(drawn, _FOUND)] if drawn else []
+    if boards:
+        rows = [
+            (Link(one.title, one.link), one.data, str(one.rows), one.rank_by, one.first, one.state) for one in boards
+        ]
+        blocks += [Heading("Boards"), Table(_HEADS, rows, "Boards")]
+    blocks += [Heading("Papers, reproduced")] if packs else []
+    for pack in packs:
+        title = Link(pack["title"], pack["link"]) if pack["link"] else pack["title"]
+        blocks += [Heading(title, level=3), Paragraph(pack["source"], soft=True)]
+        blocks.append(Bullets([Link(title, link) for title, link in pack["items"]]))
+    blocks.append(
+        Paragraph(
+            ("Every number has a 95 % interval, and every page says how it is made again. ", Prose(MADE)), soft=True
+        )
+    )
+    return Document("Leaderboards", blocks)
 
 
 def _entry(path: Path) -> Entry:

@@ -1,26 +1,46 @@
-"""The HTML page of a board, as one self-contained file: what its template is given."""
+"""The page of a board: answers first, then its table, then what qualifies it."""
 
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca._core.web import render
+from robustbench_kpca._core.web import asset
+from robustbench_kpca._core.web.document import (
+    Block,
+    Bullets,
+    Code,
+    Details,
+    Document,
+    Figure,
+    Heading,
+    Line,
+    Numbers,
+    Paragraph,
+    Prose,
+    Strong,
+    Table,
+    Widget,
+    Word,
+)
+from robustbench_kpca._core.web.marks import unmarked
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import Column, Described, Row
+from robustbench_kpca.report.cards import card
 from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures
 from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.heatmap import scale
 from robustbench_kpca.report.lines import FEW, PANELS
-from robustbench_kpca.report.markdown import unmarked
 from robustbench_kpca.report.notes import caption, ranking, trainings, values_of, without
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
+from robustbench_kpca.report.spoken import named, spoken
 from robustbench_kpca.report.table import (
     audit_balls,
     audit_lines,
@@ -31,12 +51,14 @@ from robustbench_kpca.report.table import (
     single_trainings,
 )
 
+MADE = "How this page was made"
+"""A heading that tells pages of boards from others."""
 _CURVES = f"Up to {FEW} models share a panel; more have one each, the others in grey (the first {PANELS} by value)."
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)
 
 
-def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()) -> str:
-    """Render index.html: sortable, filterable, no request to anywhere.
+def document(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()) -> Document:
+    """Return the page of a board: answers, then the table, then what qualifies it, folded.
 
     Args:
         board: with its records.
@@ -44,23 +66,135 @@ def html(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()
         downloads: files beside the page that have its numbers.
 
     """
-    spec = board.spec
+    names = spoken(board)
+    blocks: list[Block] = [
+        *(card(answer, names) for answer in answers(board)),
+        table_block(board, names, downloads),
+        *_beside_the_table(board),
+        Heading("Audit", "audit"),
+        *audit_blocks(board),
+        *_figures(board),
+        Details("Columns", [Bullets([(Strong(one.title), ": ", Prose(explain(board, one))) for one in board.columns]),
+                            Bullets([(Code(name), f": {metric_for(name).what}") for name in _metrics(board)])]),
+        Paragraph(Prose(board.spec.intro)),
+        _runs_block(board, folder),
+        Heading(MADE),
+        Bullets([Prose(line.removeprefix("- ")) for line in provenance(board)]),
+    ]  # fmt: skip
+    return Document(board.spec.title, blocks, style=_style(), script=asset("report", "board.js"))
+
+
+def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str] = ()) -> Block:
+    """Return the table: sortable and filterable in HTML."""
     rows = _rows(board)
-    notes = (without(board), caption(board, intervals=False), trainings(board), board.left_out)
-    return render(
-        "board.html.j2", "report", title=spec.title, intro=unmarked(spec.intro), rows=rows, facets=_facets(rows),
-        answers=answers(board), power=power_of(board),
-        caption=unmarked(" ".join(filter(None, notes))), ranking=ranking(board),
-        values=values_of(board),
-        columns=[_head(board, column) for column in board.columns], downloads=downloads,
-        audit=audit_lines(board), audited=audit_summary(board), balls=audit_balls(board), remarks=board.remarks,
-        single=single_trainings(board),
-        single_heads=single_heads(board), scatter=clean_and_robust(board), scatter_caption=_scatter_caption(board),
-        attacked=" and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values())),
-        figures=against_eps(board), curves_note=_CURVES, corruptions=corruption_figures(board), scale=scale(),
-        runs=[_run(board, number, run, folder) for number, run in enumerate(board.runs)],
-        provenance=[unmarked(line.removeprefix("- ")) for line in provenance(board)],
-    )  # fmt: skip
+    for row in rows:
+        row["name"] = named(names, row["model"])
+    values = {
+        "title": board.spec.title, "rows": rows, "facets": _facets(rows), "values": values_of(board),
+        "columns": [_head(board, column) for column in board.columns], "downloads": downloads,
+        "ranking": ranking(board),
+    }  # fmt: skip
+    return Widget("board_table.html.j2", "report", values, [plain_table(board, names)])
+
+
+def plain_table(board: Board, names: Mapping[str, str]) -> Table:
+    """Return the table as it stands on paper."""
+    heads = [
+        f"{heading(board, one)} ({under})" if (under := _under(board, one)) else heading(board, one)
+        for one in board.columns
+    ]
+    cells = [
+        (row["place"], " ".join([named(names, row["model"]), *row["marks"]]),
+         *(Strong(Numbers(cell["text"])) if cell["best"] else Numbers(cell["text"]) for cell in row["columns"]))
+        for row in shown(board)
+    ]  # fmt: skip
+    return Table(("Place", "Model", *heads), cells)
+
+
+def _under(board: Board, column: Column) -> str:
+    """Return what stands under a head: the number of samples, unless the title of the column says it."""
+    sizes = sorted({one.n for row in board.spec.rows if (one := board.estimate(row.title, column)) is not None})
+    return f"n = {sizes[-1]:,}" if sizes and "n = " not in column.title else ""
+
+
+def _beside_the_table(board: Board) -> list[Block]:
+    """Return what qualifies the table: how it is read is folded."""
+    missing = sum(run.record is None for run in board.runs)
+    said = [Paragraph(Prose(text)) for text in (without(board), board.left_out) if text]
+    if missing:
+        said.append(Paragraph((f"{missing} of {len(board.runs)} runs are missing: ", Code(board.missing), ".")))
+    notes = (caption(board, intervals=True), ranking(board), trainings(board), power_of(board))
+    read: list[Block] = [Paragraph(Prose(text)) for text in notes if text]
+    blocks: list[Block] = [*said, Details("How to read this", read)]
+    single: list[Sequence[Line]] = [(*row[:2], *map(Numbers, row[2:])) for row in single_trainings(board)]
+    if single:
+        blocks.append(Details("Single trainings", [Table(single_heads(board), single)]))
+    return blocks
+
+
+def audit_blocks(board: Board) -> list[Block]:
+    """Return what audits found, the flags of records, and the remarks."""
+    found = audit_lines(board)
+    blocks: list[Block] = [Bullets([f"{mark} {rows}: {text}" for mark, rows, text in found])] if found else []
+    blocks += [] if found else [Paragraph(audit_summary(board))]
+    blocks += [Paragraph(balls)] if (balls := audit_balls(board)) else []
+    flags = flag_lines(board)
+    return [*blocks, Details(f"Flags: {len(flags)}", [Bullets(flags)])] if flags else blocks
+
+
+def flag_lines(board: Board) -> list[Line]:
+    """Say every flag of a record once for each protocol: of which models, or that it is of all; then the remarks."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in board.runs:
+        for flag in run.record.flags if run.record else ():
+            found.setdefault((run.evaluation.protocol, flag), []).append(run.model)
+    runs = Counter(run.evaluation.protocol for run in board.runs if run.record)
+    lines: list[Line] = [
+        (*_whose(models, runs[protocol]), " under ", Code(protocol), f": {flag}")
+        for (protocol, flag), models in found.items()
+    ]
+    return [*lines, *board.remarks]
+
+
+def _whose(models: Sequence[str], runs: int) -> list[Word]:
+    if len(models) == runs > 3:
+        return [f"all {runs} runs"]
+    first, *others = map(Code, dict.fromkeys(models))
+    return [first, *(word for model in others for word in (", ", model))]
+
+
+def _figures(board: Board) -> Iterator[Block]:
+    if scatter := clean_and_robust(board):
+        yield from (Heading("Clean against robust"), Figure(scatter, _scatter_caption(board)))
+    attacked = " and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values()))
+    for place, (name, figure) in enumerate(against_eps(board).items()):
+        if place == 0:
+            yield Heading(f"{attacked} against the attacker's budget")
+        yield Figure(figure, f"{name}; bands are 95 % intervals. {_CURVES}")
+    for found in corruption_figures(board):
+        yield Heading(f"Under corruption: {found.title}")
+        if found.curves:
+            what = f"{found.quantity[0].upper()}{found.quantity[1:]} by severity, mean over corruptions"
+            yield Figure(found.curves, f"{what}; bands are 95 % intervals. {_CURVES}")
+        for place, one in enumerate(found.maps):
+            heat = Widget("heat.html.j2", "report", {"map": one, "found": found})
+            yield heat if place == 0 else Details(one.title.capitalize(), [heat])
+            if place == 0 and found.left_out:
+                yield Paragraph(f"{found.left_out} models of lower rank are not shown.")
+
+
+def _runs_block(board: Board, folder: Path | None) -> Block:
+    runs = [_run(board, number, run, folder) for number, run in enumerate(board.runs)]
+    return Widget("runs.html.j2", "report", {"runs": runs})
+
+
+def _metrics(board: Board) -> list[str]:
+    return list(dict.fromkeys(column.metric for column in board.columns))
+
+
+def _style() -> str:
+    steps = " ".join(f".h{step} {{ background: {colour}; color: {text}; }}" for step, colour, text in scale())
+    return f"{asset('report', 'board.css')}\n{steps}"
 
 
 def _scatter_caption(board: Board) -> str:
@@ -77,13 +211,11 @@ def _scatter_caption(board: Board) -> str:
 def _rows(board: Board) -> list[dict[str, Any]]:
     """Return what the table shows, with links, facets and widths of bars."""
     found = shown(board)
-    given = list(board.ranks.values())
     places = {row.title: row for row in board.spec.rows}
     for made in found:
         row = places[made["model"]]
         about = board.spec.described(row.models[0])
         made |= {
-            "tied": given.count(made["rank"]) > 1 if made["rank"] else False,
             "facets": _facets_of(board, row, about),
             "paper": about.paper_address,
         }
@@ -124,6 +256,7 @@ def _head(board: Board, column: Column) -> dict[str, Any]:
     return {
         "title": column.title,
         "heading": heading(board, column),
+        "under": _under(board, column),
         "lower": metric.lower_is_better,
         "ranked": column.title == board.spec.rank_by,
         "what": unmarked(f"{metric.what} {explain(board, column)}".strip()),

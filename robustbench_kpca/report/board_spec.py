@@ -138,7 +138,7 @@ class Row(BaseModel):
 class Question(BaseModel):
     """Whether `subject` is better than `baseline` in a column, and whether `ablation`, the control, is as good.
 
-    All three are titles of rows. The page answers it: `report/answers.py`.
+    All three are titles of rows. `asks` is the question in words. The page answers it: `report/answers.py`.
     """
 
     model_config = STRICT
@@ -146,6 +146,7 @@ class Question(BaseModel):
     baseline: str
     ablation: str
     column: str
+    asks: str | None = None
 
 
 class Described(BaseModel):

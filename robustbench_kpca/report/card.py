@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.web.marks import code, plain
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.record import Environment, Record
-from robustbench_kpca.report.markdown import code, plain
 from robustbench_kpca.report.table import spell
 from robustbench_kpca.tasks import task_named
 

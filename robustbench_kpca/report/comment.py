@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from robustbench_kpca._core.web.marks import plain
 from robustbench_kpca.report.compare import Comparison, table
-from robustbench_kpca.report.markdown import plain
 
 MARK = "<!-- robustbench-kpca -->"
 """First line of a comment, by which the next run finds it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
+from robustbench_kpca._core.web.marks import unquoted
 from robustbench_kpca.evaluation.agreement import in_full
 from robustbench_kpca.evaluation.caution import caution
 from robustbench_kpca.metrics import metric_for
@@ -11,7 +12,6 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import lines
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
-from robustbench_kpca.report.markdown import unquoted
 
 
 def explain(board: Board, column: Column) -> str:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from robustbench_kpca._core.web.marks import quoted, unquoted
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
-from robustbench_kpca.report.markdown import quoted, unquoted
 from robustbench_kpca.report.table import board_unit, without_numbers
 from robustbench_kpca.tasks import task_named
 
@@ -21,16 +21,16 @@ _TESTS = "McNemar exact, sign flips or bootstrap"
 _WELCH = "Welch's t-test over trainings"
 _KIND = " of its kind (of several trainings, or of one)"
 _RANKING = (
-    "Rank: 1 + the number of rows{kind} that are clearly better in the column {rank_by}, by the test that decides what "
-    "is bold. Rows are sorted by value. Two rows of different rank need not differ: whether they do is what their own "
-    "test says."
+    "Place: the places that a row can have{kind} in the column {rank_by}. The first is 1 + the rows that are clearly "
+    "better, the last leaves out those that are clearly worse, by the test that decides what is bold. Rows are sorted "
+    "by value."
 )
-_UNRANKED = "No rank: rows are sorted by their value in the column {rank_by}, in which they are not compared."
+_UNRANKED = "No place: rows are sorted by their value in the column {rank_by}, in which they are not compared."
 _PIECES = (
     "Rows are not compared in {columns}: the images of no known class are {pieces}, and tests or intervals over them "
     "say nothing of other pictures."
 )
-_BY_VALUE = "Rank: 1 + the number of rows{kind} with better values in the column {rank_by}; there are too many to test."
+_BY_VALUE = "Place: 1 + the rows{kind} with better values in the column {rank_by}; there are too many to test."
 _TRAININGS = (
     "A row of several trainings shows their mean, with a 95 % interval for the mean of all trainings of that recipe: "
     "Student's t, whose variance is that between trainings plus that over {resampled}. Such rows are compared by "

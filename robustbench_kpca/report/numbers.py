@@ -42,9 +42,9 @@ def json_text(board: Board) -> str:
              "power": _power(board, one)}
             for one in board.columns
         ],
-        "answers": answers(board),
+        "answers": [one.content() for one in answers(board)],
         "rows": [
-            {"rank": row["rank"], "model": row["model"], "marks": row["marks"],
+            {"rank": row["rank"], "place": row["place"], "model": row["model"], "marks": row["marks"],
              "cells": [None if cell["text"] == MISSING else {key: value for key, value in cell.items() if key != "text"}
                        for cell in row["columns"]]}
             for row in cells(board)

@@ -53,11 +53,11 @@ def against_eps(board: Board) -> dict[str, str]:
 
 
 def clean_columns(board: Board) -> tuple[Column, Column] | None:
-    """Return the first column of an attack, as they are shown, and that of the same metric without attack.
+    """Return the column of an attack that ranks, or the first one, and that of the same metric without attack.
 
     The latter is of the same samples where there is such a column.
     """
-    for column in board.columns:
+    for column in sorted(board.columns, key=lambda one: one.title != board.spec.rank_by):
         wanted = metric_for(column.metric).unattacked
         clean = [one for one in board.spec.column if wanted and one.metric == wanted]
         if clean:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from robustbench_kpca._core.web.marks import quoted
 from robustbench_kpca.metrics import Mean, Scores, aligned, metric_for
 from robustbench_kpca.metrics.shared.metric import scores_error
 from robustbench_kpca.metrics.shared.power import ALPHA, POWER, detectable_difference
 from robustbench_kpca.report import rows
-from robustbench_kpca.report.markdown import quoted
 
 if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board

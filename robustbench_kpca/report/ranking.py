@@ -18,10 +18,23 @@ MOST_TESTS = 1_000
 
 @dataclass(frozen=True)
 class Ranking:
-    """The ranks of a board, by row title, and whether they are by value alone, since there were too many tests."""
+    """The ranks of a board.
+
+    Attributes:
+        ranks: by row title, 1 + the number of rows that are clearly better.
+        last: by row title, the number of rows that are compared with it, minus those that are clearly worse.
+        by_value: whether both are by value alone, since there were too many tests.
+
+    """
 
     ranks: dict[str, int | None]
+    last: dict[str, int]
     by_value: bool
+
+    def place(self, title: str) -> str:
+        """Write the places that a row may have: `1–3`, or `7`."""
+        first, last = self.ranks[title], self.last.get(title)
+        return "–" if first is None else f"{first}–{last}" if last is not None and last > first else str(first)
 
 
 @dataclass(frozen=True)
@@ -50,14 +63,17 @@ def ranking(titles: Sequence[str], groups: Sequence[Group]) -> Ranking:
     the number of rows with better values.
     """
     ranks: dict[str, int | None] = dict.fromkeys(titles)
+    last: dict[str, int] = {}
     for group in groups:
         values = np.array(list(group.values.values()))
         for place, title in enumerate(group.values):
-            ahead = int(np.flatnonzero(values[: place + 1] == values[place])[0])  # rows with better values
+            equal = np.flatnonzero(values == values[place])
+            ahead, behind = int(equal[0]), len(values) - 1 - int(equal[-1])  # rows with better values, with worse ones
             if group.p_values is not None:
+                behind = int((group.p_values[place, len(values) - behind :] < group.level).sum())
                 ahead = int((group.p_values[:ahead, place] < group.level).sum())
-            ranks[title] = 1 + ahead
-    return Ranking(ranks, any(group.p_values is None for group in groups))
+            ranks[title], last[title] = 1 + ahead, len(values) - behind
+    return Ranking(ranks, last, any(group.p_values is None for group in groups))
 
 
 def p_values_of_all(

@@ -3,24 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from robustbench_kpca._core.files import safe_name, write_atomic
-from robustbench_kpca._core.web import render
+from robustbench_kpca._core.files import safe_name
+from robustbench_kpca._core.web.document import Block, Code, Document, Heading, Link, Paragraph, Prose
+from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.markdown import code, link, plain
+from robustbench_kpca.report.board_page import MADE, audit_blocks, plain_table
 from robustbench_kpca.report.notes import caption
-from robustbench_kpca.report.render import (
-    CSV,
-    JSON,
-    MADE,
-    PAGE,
-    README,
-    audit_section,
-    flag_lines,
-    numbers,
-    require_own,
-    write_board,
-)
-from robustbench_kpca.report.table import audit_lines, audit_summary, heading, shown
+from robustbench_kpca.report.render import CSV, JSON, require_own, write_board
+from robustbench_kpca.report.spoken import spoken
 
 
 def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path]:
@@ -37,35 +27,23 @@ def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path
     for one in (folder, *folders):
         require_own(one)
     whole = [page for board, one in zip(boards, folders, strict=True) for page in write_board(board, one)]
-    pages = {folder / README: markdown(title, boards), folder / PAGE: html(title, boards)}
-    for path, text in pages.items():
-        write_atomic(path, text.encode())
+    pages = write_page(document(title, boards), folder)
     for name in (CSV, JSON):  # of an earlier report of one data set: the numbers are in the folders now
         (folder / name).unlink(missing_ok=True)
     return [*pages, *whole]
 
 
-def markdown(title: str, boards: Sequence[Board]) -> str:
-    """Render README.md of several data sets."""
-    lines = [f"# {plain(title)}", ""]
+def document(title: str, boards: Sequence[Board]) -> Document:
+    """Return the page of several data sets: a section each."""
+    blocks: list[Block] = []
     for board in boards:
-        lines += [f"## {plain(board.spec.data)}", "", *numbers(board), "", *audit_section(board)]
-        lines += [*flags, ""] if (flags := flag_lines(board)) else []
-        lines += [f"Columns, records and commands: {link(_place(board), f'{_place(board)}/{README}')}.", ""]
-    return "\n".join([*lines, f"## {MADE}", "", f"- Command: {code(boards[0].remake)}.", ""])
-
-
-def html(title: str, boards: Sequence[Board]) -> str:
-    """Render index.html of several data sets."""
-    sections = [
-        {
-            "data": board.spec.data, "link": f"{_place(board)}/{PAGE}", "intro": board.spec.intro,
-            "heads": [heading(board, column) for column in board.columns], "rows": shown(board),
-            "caption": caption(board, intervals=True), "audit": audit_lines(board), "audited": audit_summary(board),
-        }
-        for board in boards
-    ]  # fmt: skip
-    return render("sections.html.j2", "report", title=title, sections=sections, made=MADE, command=boards[0].remake)
+        blocks += [Heading(board.spec.data), Paragraph(Prose(board.spec.intro))]
+        blocks.append(plain_table(board, spoken(board)))
+        blocks.append(Paragraph(Prose(caption(board, intervals=True)), soft=True))
+        blocks += audit_blocks(board)
+        blocks.append(Paragraph(Link("Columns, records and commands", folder=_place(board))))
+    blocks += (Heading(MADE), Paragraph(("Command: ", Code(boards[0].remake))))
+    return Document(title, blocks)
 
 
 def _place(board: Board) -> str:

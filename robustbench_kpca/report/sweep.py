@@ -13,9 +13,9 @@ import pandas as pd
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.strict import parse_assignments
+from robustbench_kpca._core.web.marks import code, plain
 from robustbench_kpca.metrics import leading, metric_for
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.report.markdown import code, plain
 from robustbench_kpca.tasks import task_named
 
 Options = Mapping[str, Any]

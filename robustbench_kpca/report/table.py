@@ -42,11 +42,16 @@ def cells(board: Board) -> list[dict[str, Any]]:
 
     Columns are in the order in which they are shown: `Board.columns`.
     """
-    rows = []
+    rows, marks_of = [], telling_marks(board)
     for row in board.ranked_rows():
         made = [_cell(board, row, column) for column in board.columns]
-        marks = list(audit_marks(board, row))
-        rows.append({"rank": board.ranks[row.title], "model": row.title, "marks": marks, "columns": made})
+        marks = marks_of[row.title]
+        rows.append(
+            {
+                "rank": board.ranks[row.title], "place": board.ranking.place(row.title), "model": row.title,
+                "marks": marks, "columns": made,
+            }
+        )  # fmt: skip
     return rows
 
 
@@ -113,9 +118,9 @@ def single_heads(board: Board) -> list[str]:
 
 
 def frame(board: Board) -> pd.DataFrame:
-    """Return the rows that have a number as a table of text; the best value is bold only where it is a clear winner."""
+    """Return the rows that have a number as a table for terminals; the best value is starred only as a clear winner."""
     table = [
-        {"#": row["rank"] or "–", "Model": " ".join([row["model"], *row["marks"]])}
+        {"#": row["place"], "Model": " ".join([row["model"], *row["marks"]])}
         | {
             heading(board, column): f"**{cell['text']}**" if cell["best"] else cell["text"]
             for column, cell in zip(board.columns, row["columns"], strict=True)
@@ -141,15 +146,35 @@ def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
 
 
 def audit_lines(board: Board) -> list[tuple[str, str, str]]:
-    """Explain every mark: the mark, the model or models, and what the audit found."""
-    marks = {row.title: audit_marks(board, row) for row in board.spec.rows}
-    lines = [(FLAGGED, model, flag) for model, found in marks.items() for flag in found.get(FLAGGED, [])]
-    lines += [(QUICK, model, text) for model, found in marks.items() for text in found.get(QUICK, [])]
-    partly = {row.title: any(board.audits(row)) for row in board.spec.rows if UNAUDITED in marks[row.title]}
-    for text, some in (("not audited", False), ("not audited for at least one of its attacks", True)):
-        if without := [title for title, found in partly.items() if found == some]:
-            lines.append((UNAUDITED, ", ".join(without), text))
-    return lines
+    """Explain every mark: the mark, the rows that have it, and what the audit found; one line for equal ones."""
+    found: dict[tuple[str, str], list[str]] = {}
+    partly = {row.title: any(board.audits(row)) for row in board.spec.rows}
+    for row in board.spec.rows:
+        for mark, texts in audit_marks(board, row).items():
+            for text in texts:
+                some = mark == UNAUDITED and partly[row.title]
+                found.setdefault((mark, f"{text} for at least one of its attacks" if some else text), []).append(
+                    row.title
+                )
+    order = (FLAGGED, QUICK, UNAUDITED)
+    everyone = len(attacked_rows(board))
+    return [
+        (mark, f"all {everyone} rows" if len(rows) == everyone > 3 else ", ".join(rows), text)
+        for (mark, text), rows in sorted(found.items(), key=lambda one: order.index(one[0][0]))
+    ]
+
+
+def attacked_rows(board: Board) -> list[str]:
+    """Return the titles of rows that are attacked, so that an audit of them would say something."""
+    return [row.title for row in board.spec.rows if board.audits(row)]
+
+
+def telling_marks(board: Board) -> dict[str, list[str]]:
+    """Return row title -> marks beside its name, without those that all attacked rows have."""
+    marks = {row.title: list(audit_marks(board, row)) for row in board.spec.rows}
+    attacked = attacked_rows(board)
+    common = {mark for mark in (QUICK, UNAUDITED) if len(attacked) > 1 and all(mark in marks[one] for one in attacked)}
+    return {title: [mark for mark in found if mark not in common] for title, found in marks.items()}
 
 
 def audit_balls(board: Board) -> str:

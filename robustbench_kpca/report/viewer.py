@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.web import render
+from robustbench_kpca._core.web import asset
+from robustbench_kpca._core.web.as_html import html
+from robustbench_kpca._core.web.document import Document, Widget
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import UNATTACKED
@@ -54,7 +56,11 @@ def view(shown: Sequence[Shown], title: str, most: int = MOST) -> tuple[str, int
         raise BadInputError("no record with one prediction a sample", expected="records of clean images or of attacks")
     chosen = [one for one in fitting if one.record.spec.data.digest == data.most_common(1)[0][0]]
     content = _content(chosen, min(most, MOST))
-    return render("viewer.html.j2", "report", title=title, content=content), len(shown) - len(chosen)
+    page = Document(
+        title, [Widget("viewer.html.j2", "report", {"content": content})],
+        style=asset("report", "viewer.css"), script=asset("report", "viewer.js"),
+    )  # fmt: skip
+    return html(page), len(shown) - len(chosen)
 
 
 def _single(record: Record) -> bool:

@@ -1,8 +1,8 @@
 """The answer under a board's title, on records whose answers are known."""
 
 import itertools
-import re
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +12,9 @@ from scipy import stats
 from stand_ins import posing_as
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.web.as_html import html
+from robustbench_kpca._core.web.as_markdown import markdown
+from robustbench_kpca._core.web.document import Document, Paragraph
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import detectable_difference
 from robustbench_kpca.records.audit import Audit
@@ -20,6 +23,7 @@ from robustbench_kpca.records.record import Record, find_records
 from robustbench_kpca.report.answers import answer, answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
+from robustbench_kpca.report.cards import card
 from robustbench_kpca.report.difference import difference_between
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.notes import caption, ranking
@@ -49,6 +53,7 @@ reference = "symvit_shapes"
 """
 ASKED = Question(subject="RPC", baseline="Plain", ablation="Identity", column="PGD")
 COLUMN = Column(title="PGD", protocol="pgd20-linf-1_255", metric="robust_accuracy", data="d", split="test")
+COLUMN_METRIC = metric_for("robust_accuracy")
 
 
 def audit(*flags, level="full"):
@@ -91,18 +96,19 @@ def board(shares, seeds=3, spread=0.01, flags=(), audited=True, level="full", no
     return Board("b", spec, tuple(runs), "remake", "plan")
 
 
-def test_it_helps_and_identity_does_not():
-    first, second = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
-    assert first.startswith("In “PGD”, on 400 samples, “RPC” has 5")
-    assert "% (3 trainings) and “Plain” 3" in first
-    assert "% (3 trainings): +" in first
-    assert re.search(r"\(p = [0-9.e-]+\)\. It helps\.$", first)
-    assert "“RPC” differs from it by +" in second
-    assert "). So it is clearly better. " in second
-    assert second.endswith(
-        "No audit of “RPC” (64 images at 8/255) raises a flag that its gradients hide anything. "
-        "The two intervals hold together with 95 % (each has 97.5 %), and p-values are doubled."
-    )
+def test_it_helps_where_it_beats_baseline_and_control():
+    made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
+    assert made.verdict == "helps"
+    assert (made.against.other, made.control.other) == ("Plain", "Identity")
+    assert (made.samples, made.trainings, made.planned) == (N, 3, 3)
+    assert made.audit == "no audit of “RPC” (64 images at 8/255) raises a flag that its gradients hide anything"
+
+
+@pytest.mark.parametrize(
+    ("control", "verdict"), [(0.3, "helps"), (0.5, "no difference found"), (0.7, "no difference found")]
+)
+def test_what_only_beats_its_baseline_does_not_help(control, verdict):
+    assert answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": control}), ASKED).verdict == verdict
 
 
 def test_the_difference_has_the_interval_that_belongs_to_its_test():
@@ -113,24 +119,21 @@ def test_the_difference_has_the_interval_that_belongs_to_its_test():
     table = {row: np.array([one.record.outcomes["broken_by"] == "" for one in made.runs if one.model[:-3] == row])
              for row in shares}  # fmt: skip
     error = np.std(table["RPC"].mean(0) - table["Plain"].mean(0), ddof=1) / np.sqrt(N)
-    low, high = welch(shares["RPC"], shares["Plain"], error)
-    shown = f"{100 * (np.mean(shares['RPC']) - np.mean(shares['Plain'])):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-    assert f"): {shown} points (p = " in answer(made, ASKED)[0]
+    against = answer(made, ASKED).against
+    assert against.difference == pytest.approx(np.mean(shares["RPC"]) - np.mean(shares["Plain"]))
+    assert (against.low, against.high) == pytest.approx(welch(shares["RPC"], shares["Plain"], error))
     alone = Board("b", made.spec, tuple(one for one in made.runs if "Identity" not in one.model), "", "")
-    assert answer(alone, ASKED)[0] == answer(made, ASKED)[0], "a control that is missing changes no verdict"
+    alone_against = replace(answer(alone, ASKED).against, least=against.least)
+    assert alone_against == against, "a control that is missing changes nothing here"
+    assert answer(alone, ASKED).verdict == "not yet"
 
 
 @pytest.mark.parametrize("spread", [0.005, 0.01, 0.02, 0.03])
-@pytest.mark.parametrize(
-    ("share", "verdicts"),
-    [(0.46, ("It helps.", "So it is clearly better.")), (0.32, ("It harms.", "So it is clearly worse."))],
-)
-def test_an_interval_without_zero_is_a_verdict_and_the_other_way_round(share, verdicts, spread):
-    texts = answer(board({"Plain": 0.40, "RPC": share, "Identity": 0.38}, spread=spread), ASKED)
-    for text, verdict in zip(texts, verdicts, strict=True):
-        low, high = re.search(r"\[([+-])[0-9.]+, ([+-])[0-9.]+\] points", text).groups()
-        assert (verdict in text) is (low == high)
-        assert ("cannot be told" in text) is (low != high)
+@pytest.mark.parametrize(("share", "sign"), [(0.46, 1), (0.32, -1)])
+def test_an_interval_without_zero_is_a_verdict_and_the_other_way_round(share, sign, spread):
+    made = answer(board({"Plain": 0.40, "RPC": share, "Identity": 0.38}, spread=spread), ASKED)
+    for duel in (made.against, made.control):
+        assert duel.sign(made.metric) == (sign if duel.low * duel.high > 0 else 0)
 
 
 def test_records_without_the_metric_are_no_trainings():
@@ -139,7 +142,8 @@ def test_records_without_the_metric_are_no_trainings():
     for run in made.runs:
         if not run.model.endswith("-s0"):
             run.record.metrics.clear()
-    assert "one training has no spread" in answer(made, ASKED)[0]
+    assert answer(made, ASKED).verdict == "not yet"
+    assert answer(made, ASKED).against.p_value is None
 
 
 def welch(first, second, error, confidence=0.975):
@@ -150,35 +154,58 @@ def welch(first, second, error, confidence=0.975):
     return stats.t.interval(confidence, freedom, loc=np.mean(first) - np.mean(second), scale=np.sqrt(variance))
 
 
-def test_it_harms_and_identity_does_better():
-    first, second = answer(board({"Plain": 0.6, "RPC": 0.3, "Identity": 0.6}), ASKED)
-    assert first.endswith("). It harms.")
-    assert "% (3 trainings): -" in first
-    assert "). So it is clearly worse. " in second
+def test_it_hurts_where_it_is_clearly_worse_than_its_baseline():
+    made = answer(board({"Plain": 0.6, "RPC": 0.3, "Identity": 0.6}), ASKED)
+    assert made.verdict == "hurts"
+    assert made.against.difference < 0
 
 
-def test_small_differences_cannot_be_told_and_the_page_says_which_could():
+def test_small_differences_are_not_found_and_the_card_says_which_would_be():
     made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, spread=0.04)
-    first, second = answer(made, ASKED)
-    assert "). Whether it helps cannot be told with these trainings; a true difference of " in first
-    assert "Whether they truly differ cannot be told with these trainings" in second
+    said = answer(made, ASKED)
+    assert said.verdict == "no difference found"
     least = detectable(made, COLUMN)
     assert (least.trainings, least.samples) == (3, N)
     assert 0.05 < least.difference < 0.3
     assert f"“PGD”: {100 * least.difference:.1f} points (3 trainings a row, 400 samples)" in power_of(made)
     two = detectable(made, COLUMN, ("RPC", "Plain"), 0.025)
     assert two.difference > detectable(made, COLUMN, ("RPC", "Plain")).difference
-    assert first.endswith(
-        f"; a true difference of {100 * two.difference:.1f} points would have been found with a probability of 80 %, "
-        "if trainings of a recipe spread as those of all rows here do."
-    )
+    assert said.against.least == two.difference
+    page = markdown(Document("t", [card(said, {"RPC": "Robust"})]))
+    assert "### Does Robust help?\n\n**no difference found**\n\n" in page
+    assert f"Differences below {100 * two.difference:.1f} points are too small to see with these trainings." in page
+    assert "PGD; 400 samples; 3 trainings; no audit flag." in page
+
+
+def test_a_card_is_short_and_draws_what_it_says():
+    made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3})
+    shown = card(answer(made, ASKED), {})
+    text = next(block.text for block in shown.blocks if isinstance(block, Paragraph))
+    assert len(text.split()) <= 40
+    assert (shown.verdict.text, shown.verdict.kind) == ("helps", "supported")
+    page = html(Document("t", [shown]))
+    assert page.count("<svg") == 1
+    assert "Plain (baseline)" in page
+    assert "Identity (control)" in page
+    assert 'class="verdict supported">helps<' in page
+
+
+def test_other_programs_get_the_fields():
+    made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
+    fields = json.loads(json.dumps(made.content()))
+    assert {name: fields[name] for name in ("subject", "baseline", "ablation", "column", "verdict", "samples")} == {
+        "subject": "RPC", "baseline": "Plain", "ablation": "Identity", "column": "PGD", "verdict": "helps", "samples": N
+    }  # fmt: skip
+    assert fields["against"] == asdict(made.against)
 
 
 def test_one_training_tells_nothing_however_large_the_difference():
-    first, second = answer(board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1}, seeds=1), ASKED)
-    assert first.endswith("Whether it helps cannot be told with these trainings, since one training has no spread.")
-    assert first.count("% (1 training)") == 2
-    assert "since one training has no spread" in second
+    made = answer(board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1}, seeds=1), ASKED)
+    assert made.verdict == "not yet"
+    assert (made.against.low, made.against.p_value) == (None, None)
+    page = markdown(Document("t", [card(made, {})]))
+    assert "One training has no spread, so nothing is tested." in page
+    assert "400 samples; 1 training; no audit flag." in page
 
 
 @pytest.mark.parametrize(
@@ -186,17 +213,17 @@ def test_one_training_tells_nothing_however_large_the_difference():
     [
         (
             {"flags": ("gradients", "scale")},
-            "Audits of “RPC” raise flags (gradients, scale), so its gradients may",
+            "audits of “RPC” raise flags (gradients, scale), so its gradients may",
         ),
         (
             {"level": "quick"},
-            "8/255; a quick audit makes no black-box attack) raises a flag that its gradients hide anything.",
+            "8/255; a quick audit makes no black-box attack) raises a flag that its gradients hide anything",
         ),
         ({"audited": False}, "“RPC” was not audited throughout, so whether its gradients hide anything is not known"),
     ],
 )
 def test_what_audits_say(how, said):
-    assert said in answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}, **how), ASKED)[1]
+    assert said in answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}, **how), ASKED).audit
 
 
 def test_rows_of_several_trainings_share_a_rank_where_their_spread_does_not_tell_them_apart():
@@ -242,7 +269,7 @@ def test_rows_of_several_trainings_and_of_one_are_ranked_and_bold_among_themselv
     said = caption(both, intervals=True)
     assert "every other row of its kind (of several trainings, or of one)" in said
     assert "McNemar exact, sign flips or bootstrap; Welch's t-test over trainings, p below 0.05 divided" in said
-    assert "the number of rows of its kind" in ranking(both)
+    assert "that a row can have of its kind" in ranking(both)
     assert "McNemar" not in caption(several, intervals=True)
     assert "Welch" not in caption(single, intervals=True)
 
@@ -269,7 +296,7 @@ def test_ranks_never_say_more_than_the_sentence():
         made = board(shares, spread={"Identity": 0.05}, noise=0.2)
         apart = made.ranks["RPC"] != made.ranks["Plain"]
         parted += apart
-        assert not apart or "cannot be told" not in answer(made, ASKED)[0]
+        assert not apart or answer(made, ASKED).against.sign(COLUMN_METRIC) != 0
     assert 0 < parted < 24, "some are parted and some are not"
 
 
@@ -282,13 +309,12 @@ def test_one_training_out_of_several_is_compared_with_no_other():
     assert difference_between(firsts, "RPC", "Plain", COLUMN) is None
     assert detectable(firsts, COLUMN) is None
     assert power_of(firsts) == ""
-    first, second = answer(firsts, ASKED)
-    assert first.count("% (1 of 3 trainings)") == 2
-    assert "cannot be told with these trainings, since one training has no spread" in first
-    assert "(1 of 3 trainings); “RPC” differs from it by +" in second
+    said = answer(firsts, ASKED)
+    assert said.verdict == "not yet"
+    assert (said.trainings, said.planned, said.against.trainings, said.against.planned) == (1, 3, 1, 3)
     several = [run for run in whole.runs if run.model in ("RPC-s0", "RPC-s1", "Plain-s0")]
-    first, _ = answer(Board("b", whole.spec, tuple(several), "", ""), ASKED)
-    assert re.search(r"“RPC” has .* % \(2 of 3 trainings\) and “Plain” .* % \(1 of 3 trainings\): \+", first)
+    said = answer(Board("b", whole.spec, tuple(several), "", ""), ASKED)
+    assert (said.trainings, said.against.trainings, said.against.p_value) == (2, 1, None)
 
 
 def test_power_takes_the_spread_of_all_rows_also_between_two():
@@ -360,7 +386,8 @@ def test_a_question_about_a_metric_that_divides_by_another_model(tmp_path):
     (tmp_path / "board.toml").write_text(RELATIVE)
     made = load_board(str(tmp_path), find_records(records))
     (said,) = answers(made)
-    assert "“rpc_symvit_shapes” has" in said
+    assert said.value is not None
+    assert said.against.value == pytest.approx(1.0), "it is divided by itself"
 
 
 def test_rows_without_records():
@@ -369,12 +396,11 @@ def test_rows_without_records():
     def without(*rows):
         return Board("b", made.spec, tuple(run for run in made.runs if run.model[:-3] not in rows), "", "")
 
-    assert answer(without("RPC"), ASKED) is None
-    assert answer(without("Plain"), ASKED) is None
-    assert answers(without("Plain")) == ["Not answered yet: “RPC” and “Plain” do not both have a number in “PGD”."]
-    first, second = answer(without("Identity"), ASKED)
-    assert first.endswith("). It helps.")
-    assert second.startswith("“Identity”, the control, has no number in “PGD”. No audit of “RPC”")
+    for absent in ("RPC", "Plain"):
+        said = answer(without(absent), ASKED)
+        assert (said.verdict, said.against) == ("not yet", None)
+        assert "RPC or Plain has no number in PGD yet." in markdown(Document("t", [card(said, {})]))
+    assert answer(without("Identity"), ASKED).control is None
 
 
 @pytest.mark.parametrize(("field", "value"), [("subject", "Nobody"), ("column", "Nothing")])

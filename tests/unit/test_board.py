@@ -71,7 +71,7 @@ def board(tmp_path, records):
 
 def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
     table = frame(board)
-    assert table["Model"].tolist() == ["vit_digits_adv ○", "vit_digits ○"]
+    assert table["Model"].tolist() == ["vit_digits_adv", "vit_digits"], "a mark that all have tells nothing"
     assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 40 images: no chance
     assert not any(cell.startswith("**") for cell in table["Clean"])  # 98 % against 98 %
 
@@ -299,7 +299,7 @@ def test_a_flagged_model_is_marked_and_its_flags_are_spelled_out(tmp_path, recor
     escaped = "slope: 9 &lt;script&gt;alert(1)&lt;/script&gt; | of 60 (&amp;)"
     in_markdown = escaped.replace("|", "\\|").replace("&amp;", "&")  # no entity begins there
     assert f"- ⚠ vit_digits: {in_markdown}" in markdown(board).splitlines()
-    assert f"<li>⚠ <code>vit_digits</code>: {escaped}</li>" in html(board)
+    assert f"<li>⚠ vit_digits: {escaped}</li>" in html(board)
     for page in (markdown(board), html(board)):
         assert "<script>alert" not in page
         assert "ascent" not in page
@@ -469,7 +469,7 @@ def test_a_column_can_have_samples_of_its_own(tmp_path, records):
     assert board.estimate("vit_digits", board.spec.column[0]).n == 40
     said = "Percent of 30 `digits` images (train) in “Seen, again”; 40 `digits` images (test) in all other columns; "
     assert said in markdown(board)
-    assert said.replace("`", "") in html(board)
+    assert "Percent of 30 <code>digits</code> images (train) in “Seen, again”; 40 <code>digits</code>" in html(board)
     (tmp_path / "board.toml").write_text(text + 'split = "train"\nlimit = 31\n')
     without = load_board(str(tmp_path), find_records(copies))  # no record of the column's own samples
     assert "Percent of 40 `digits` images (test) in “Clean” and “PGD”; with" in markdown(without)

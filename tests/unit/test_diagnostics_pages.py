@@ -11,6 +11,8 @@ import pytest
 
 from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.web.as_html import html
+from robustbench_kpca._core.web.as_markdown import markdown
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.estimate import Estimate
@@ -79,8 +81,24 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
+def model_html(done):
+    return html(pages.document(done))
+
+
+def model_markdown(done):
+    return markdown(pages.document(done))
+
+
+def comparison_html(shown):
+    return html(pages.comparison(shown))
+
+
+def comparison_markdown(shown):
+    return markdown(pages.comparison(shown))
+
+
 def test_the_page_of_a_model_says_everything(done):
-    page = Page(pages.html(done))
+    page = Page(model_html(done))
     text = " ".join(" ".join(page.text).split())
     assert not page.open
     assert {link.removeprefix("#") for link in page.links} == set(done.claims) <= page.ids
@@ -92,7 +110,7 @@ def test_the_page_of_a_model_says_everything(done):
 
 
 def test_no_request_goes_anywhere(small):
-    for text in (pages.html(small), pages.comparison_html(Comparison({"a": small}))):
+    for text in (model_html(small), comparison_html(Comparison({"a": small}))):
         page = Page(text)
         assert not page.outside
         assert all(link.startswith("#") for link in page.links)
@@ -100,26 +118,26 @@ def test_no_request_goes_anywhere(small):
 
 
 def test_pages_are_made_twice_alike(small):
-    assert pages.html(small) == pages.html(small)
+    assert model_html(small) == model_html(small)
     both = {"a": small, "b": small}
-    assert pages.comparison_html(Comparison(both)) == pages.comparison_html(Comparison(both))
+    assert comparison_html(Comparison(both)) == comparison_html(Comparison(both))
 
 
 def test_markdown_keeps_its_tables_whole(done):
-    for text in (pages.markdown(done), pages.comparison_markdown(Comparison({"a": done, "b": done}))):
+    for text in (model_markdown(done), comparison_markdown(Comparison({"a": done, "b": done}))):
         for block in text.split("\n\n"):
             rows = [line for line in block.splitlines() if line.startswith("|")]
             assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1, block
         assert r"\|K - L - S\| / \|K\|" in text
-    assert "## The pursuit splits the keys: K = L + S: not supported" in pages.markdown(done)
+    assert "## The pursuit splits the keys: K = L + S: **not supported**" in model_markdown(done)
 
 
 def test_names_are_escaped(small):
     hostile = small.model_copy(update={"model": small.model.model_copy(update={"name": "<b>&`|x*"})})
-    for text in (pages.html(hostile), pages.comparison_html(Comparison({"<b>&`|x*": hostile}))):
+    for text in (model_html(hostile), comparison_html(Comparison({"<b>&`|x*": hostile}))):
         assert "<b>" not in text
         assert "&lt;b&gt;&amp;" in text
-    assert r"&lt;b&gt;&amp;\`\|x\*" in pages.markdown(hostile)
+    assert r"&lt;b&gt;&'\|x\*" in model_markdown(hostile)
 
 
 def test_models_of_one_name_are_numbered(done):
@@ -128,7 +146,7 @@ def test_models_of_one_name_are_numbered(done):
 
 def test_a_claim_that_one_model_lacks_was_not_measured(done):
     fewer = done.model_copy(update={"claims": {"gamma": done.claims["gamma"]}})
-    text = " ".join(Page(pages.comparison_html(Comparison({"a": done, "b": fewer}))).text)
+    text = " ".join(Page(comparison_html(Comparison({"a": done, "b": fewer}))).text)
     assert "not measured" in text
     assert "not testable" in text  # there is no Primal layer
 
@@ -187,7 +205,7 @@ def test_the_command_writes_pages_and_compares(tmp_path, capsys):
         "layers.csv",
         "profiles.csv",
     }
-    assert (one / "index.html").read_text().startswith(pages.html(load_diagnosis(one)))
+    assert (one / "index.html").read_text().startswith(model_html(load_diagnosis(one)))
     assert main(["diagnose", "--compare", str(one), "--compare", str(one), "-o", str(both)]) == 0
     assert {path.name for path in both.iterdir()} == {"README.md", "index.html"}
     for wrong in (["--compare", str(one)], ["x", "--compare", str(one), "-o", str(both)], [], ["--compare", "nowhere"]):
@@ -225,12 +243,12 @@ def test_a_comparison_says_what_is_not_alike(small):
         return small.model_copy(update={"protocol": small.protocol.model_copy(update=update)})
 
     limits = small.protocol.thresholds | {"ALIGNED": 0.1}
-    assert "Same limits" in pages.comparison_markdown(Comparison({"a": small, "b": small}))
+    assert "Same limits" in comparison_markdown(Comparison({"a": small, "b": small}))
     for other, what in ((changed(thresholds=limits), "limits (ALIGNED)"), (changed(images=3), "numbers of samples")):
-        page = pages.comparison_html(Comparison({"a": small, "b": other}))
+        page = comparison_html(Comparison({"a": small, "b": other}))
         assert f"NOT ALIKE: different {what}." in " ".join(Page(page).text)
     data = small.model_copy(update={"data": small.data.model_copy(update={"digest": "0" * 64})})
-    assert "NOT ALIKE: different data" in pages.comparison_markdown(Comparison({"a": small, "b": data}))
+    assert "NOT ALIKE: different data" in comparison_markdown(Comparison({"a": small, "b": data}))
 
 
 @pytest.mark.parametrize("name", [r"m $\foo$ x", "模型 \U0001f600", "a_b^c"])

@@ -372,7 +372,7 @@ def test_a_table_names_trainings_that_overfitted_catastrophically(pack, tmp_path
         f"epoch,loss,val_adv_accuracy,val_stronger_accuracy\n0,1,0.3,0.25\n1,1,0.5,{stronger}\n2,1,0.4,0.35\n"
     )
     board = board_of("table-1", load_pack(str(pack))[2]["table-1"], roles)
-    flags = markdown(board).partition("## Flags")[2]
+    flags = markdown(board).partition("<summary>Flags: ")[2]
     assert bool(board.remarks) == flagged
     assert ("shows catastrophic overfitting in 1 of its epochs, the last being 2: accuracy 50.0 %" in flags) == flagged
 

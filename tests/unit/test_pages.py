@@ -181,7 +181,7 @@ def test_a_board_without_percent(tmp_path):
     assert frame(board)["first ↓"][0].startswith("1.750 [1.000, 2.500]")
     page = html(board)
     assert "Values of 2 `data` images" in markdown(board)
-    assert "Values of 2 data images" in page
+    assert "Values of 2 <code>data</code> images" in page
     assert '<td class="number" data-value="1.75" style="--share:0.0%">' in page
     assert "1.750</a> <small>[1.000, 2.500]</small>" in page
     assert not [line for line in markdown(board).splitlines() if "Percent" in line]

@@ -3,6 +3,7 @@
 import json
 import re
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
@@ -39,6 +40,12 @@ def href(address: str) -> str:
     if _SCHEME.match(address) and not _WEB.match(address):
         return ""
     return quote(address, safe=_KEPT)
+
+
+def asset(room: str, name: str) -> str:
+    """Return the text of a style or a script in the folder `templates` of a room."""
+    folder = files("robustbench_kpca").joinpath(*room.split("."), "templates")
+    return folder.joinpath(name).read_text("utf-8")
 
 
 @lru_cache

@@ -27,7 +27,7 @@ function choose() {
   let shown = 0;
   for (const row of rows) {
     const fits = Object.entries(chosen).every(([name, values]) => values.includes(row.dataset[name]));
-    row.hidden = !(fits && row.cells[1].dataset.value.toLowerCase().includes(words));
+    row.hidden = !(fits && `${row.cells[1].dataset.value} ${row.cells[1].dataset.id}`.toLowerCase().includes(words));
     shown += !row.hidden;
   }
   none.hidden = shown > 0;

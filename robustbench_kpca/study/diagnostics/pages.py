@@ -1,17 +1,31 @@
-"""Markdown and self-contained HTML pages of one diagnosis, and of a comparison across models; needs no torch."""
+"""The pages of one diagnosis, and of a comparison across models; needs no torch."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
-from tabulate import tabulate
-
-from robustbench_kpca._core.errors import BadInputError, printable
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_marked, write_atomic
-from robustbench_kpca._core.web import render
+from robustbench_kpca._core.web.document import (
+    PAGE,
+    README,
+    Block,
+    Bullets,
+    Code,
+    Details,
+    Document,
+    Figure,
+    Heading,
+    Line,
+    Link,
+    Paragraph,
+    Table,
+    Verdict,
+    Word,
+)
+from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.study.diagnostics import csvs, epochs, figures, tables
 from robustbench_kpca.study.diagnostics.ablation import COLUMNS, contrasts, without_identity
@@ -20,7 +34,7 @@ from robustbench_kpca.study.diagnostics.epochs import Trajectory
 
 Kind = Literal["model", "comparison"]
 ACROSS = "The kernel-PCA claims across models"
-_README, _PAGE = "README.md", "index.html"
+STYLE = "tbody th { min-width: 11rem; }"
 _LAYERS, _PROFILES = "layers.csv", "profiles.csv"
 _STATISTICS = ("Statistic", "What", *tables.STATISTICS[2:])
 _FINDINGS = ("Published statement", "Source", "Measured", "95 % interval", "Outcome")
@@ -49,7 +63,7 @@ class Comparison:
         named: diagnoses by the names of their models.
         ablation: what the pursuit adds, one row a model and protocol; note: what is said above it.
         missing: models that were not run, and why.
-        title: of the page; lead: its first paragraphs, as plain text.
+        title: of the page; lead: its first paragraphs.
 
     """
 
@@ -58,7 +72,7 @@ class Comparison:
     note: str = _ABLATION
     missing: Sequence[tables.Row] = ()
     title: str = ACROSS
-    lead: Sequence[str] = ()
+    lead: Sequence[Line] = ()
 
 
 def require_own(folder: Path, kind: Kind) -> None:
@@ -69,12 +83,12 @@ def require_own(folder: Path, kind: Kind) -> None:
 
     """
     why = "was not written by rbk diagnose as a page of this kind"
-    require_marked((folder / _README, folder / _PAGE), _mark(kind), why)
+    require_marked((folder / README, folder / PAGE), _mark(kind), why)
 
 
 def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:
     """Write pages and CSV files beside `diagnosis.json`, each atomically; return their paths."""
-    written = _write(folder, "model", markdown(diagnosis), html(diagnosis))
+    written = _write(folder, "model", document(diagnosis))
     tables_of_numbers = {folder / _LAYERS: csvs.layers(diagnosis), folder / _PROFILES: csvs.profiles(diagnosis)}
     for path, text in tables_of_numbers.items():
         write_atomic(path, text.encode())
@@ -87,7 +101,7 @@ def write_comparison(
     records: Sequence[Record] = (),
     missing: Mapping[str, str] | None = None,
     title: str = ACROSS,
-    lead: Sequence[str] = (),
+    lead: Sequence[Line] = (),
 ) -> list[Path]:
     """Write README.md and index.html across models; return their paths.
 
@@ -97,7 +111,7 @@ def write_comparison(
         records: records of evaluations, for the ablation.
         missing: models that were not run, and why.
         title: of the page.
-        lead: its first paragraphs, as plain text.
+        lead: its first paragraphs.
 
     Raises:
         BadInputError: there are no diagnoses, or other files would be replaced.
@@ -114,7 +128,7 @@ def write_comparison(
         title=title,
         lead=lead,
     )
-    return _write(folder, "comparison", comparison_markdown(shown), comparison_html(shown))
+    return _write(folder, "comparison", comparison(shown))
 
 
 def write_trajectory(found: Trajectory, folder: Path) -> list[Path]:
@@ -136,73 +150,97 @@ def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:
     return named
 
 
-def markdown(diagnosis: Diagnosis) -> str:
-    """Render the page of one model as GitHub-flavoured markdown, without figures."""
-    parts = [f"# {_md(_title(diagnosis))}", _md(_intro(diagnosis)), "## Verdicts"]
-    parts.append(_table(tables.VERDICTS, tables.verdict_rows(diagnosis)))
-    for name, judged in diagnosis.claims.items():
-        parts += [f"## {_md(judged.title)}: {judged.outcome}", _md(judged.source), f"{_md(judged.why)}."]
-        if judged.statistics:
-            parts.append(_table(_head(judged), _statistics(diagnosis, name)))
-        parts += [f"By chance: {_md(null)}" for null in _nulls(judged)]
-        if judged.findings:
-            parts.append(_table(_FINDINGS, _findings(judged)))
-    if diagnosis.chance:
-        parts += ["## Similarity of unrelated matrices", _table(tables.CHANCE, tables.chance_rows(diagnosis))]
-    return _joined(parts, _provenance(diagnosis))
-
-
-def html(diagnosis: Diagnosis) -> str:
-    """Render the HTML page of one model; it loads nothing from elsewhere."""
-    claims = [
-        {
-            "name": name, "judged": judged, "head": _head(judged), "rows": _statistics(diagnosis, name),
-            "nulls": _nulls(judged), "findings": _findings(judged), "by_layer": tables.layer_matrix(judged),
-            "layers": figures.by_layer(judged), "profiles": figures.profiles(judged),
-            "profiles_by_layer": figures.profiles_by_layer(judged),
-        }
+def document(diagnosis: Diagnosis) -> Document:
+    """Return the page of one model."""
+    verdicts = [
+        (Link(judged.title, f"#{name}"), verdict(judged.outcome), judged.why)
         for name, judged in diagnosis.claims.items()
-    ]  # fmt: skip
-    return render(
-        "diagnosis.html.j2", "study.diagnostics", title=_title(diagnosis), intro=_intro(diagnosis), claims=claims,
-        totals=Counter(one.outcome for one in diagnosis.claims.values()).most_common(),
-        findings_head=_FINDINGS, chance_head=tables.CHANCE,
-        chance=tables.chance_rows(diagnosis), provenance=_provenance(diagnosis),
-    )  # fmt: skip
+    ]
+    blocks: list[Block] = [Paragraph(_counts(diagnosis.claims.values())), Table(tables.VERDICTS, verdicts, "Verdicts")]
+    for name, judged in diagnosis.claims.items():
+        blocks += _claim(diagnosis, name, judged)
+    if diagnosis.chance:
+        chance = Table(tables.CHANCE, tables.chance_rows(diagnosis))
+        blocks.append(Details("Similarity of unrelated matrices", [chance]))
+    return Document(
+        _title(diagnosis), [*blocks, *_made(_intro(diagnosis), _provenance(diagnosis))], _mark("model"), STYLE
+    )
 
 
-def comparison_markdown(shown: Comparison) -> str:
-    """Render the page across models as markdown."""
-    named = shown.named
-    claims = _across(named)
-    parts = [f"# {_md(shown.title)}", *map(_md, shown.lead), _md(_across_intro(named)), "## Verdicts"]
-    rows = [(claim["title"], *(outcome or "not measured" for outcome in claim["outcomes"])) for claim in claims]
-    parts += [_table(("Claim", *named), rows), "## Statistics (chance)", _table(*tables.model_matrix(named))]
+def _claim(diagnosis: Diagnosis, name: str, judged: Judged) -> list[Block]:
+    """Return the section of a claim: its verdict and why, then its figures, with the numbers folded."""
+    blocks: list[Block] = [
+        Heading((f"{judged.title}: ", verdict(judged.outcome)), name),
+        Paragraph(f"{judged.why}."),
+        Paragraph(judged.source, soft=True),
+    ]
+    if not judged.statistics:
+        return blocks
+    blocks.append(Figure(figures.by_layer(judged), "The main statistic of every head, by layer."))
+    if profiles := figures.profiles(judged):
+        blocks.append(Figure(profiles, "Profiles: means over layers, heads and images."))
+    nulls = [Paragraph(f"By chance: {null}") for null in _nulls(judged)]
+    blocks.append(Details("Statistics", [Table(_head(judged), _statistics(diagnosis, name)), *nulls]))
+    if judged.findings:
+        blocks.append(Details("Published numbers", [Table(_FINDINGS, _findings(judged))]))
+    by_layer = [Figure(svg, title.capitalize()) for title, svg in figures.profiles_by_layer(judged).items()]
+    return [*blocks, Details("By layer", [Table(*tables.layer_matrix(judged)), *by_layer])]
+
+
+def comparison(shown: Comparison) -> Document:
+    """Return the page across models."""
+    named, claims = shown.named, _across(shown.named)
+    judged = [judged for one in named.values() for judged in one.claims.values()]
+    verdicts: list[Sequence[Line]] = [
+        (Link(claim["title"], f"#{claim['name']}"), *(verdict(one or "not measured") for one in claim["outcomes"]))
+        for claim in claims
+    ]
+    means = "Means over heads and images; in brackets the chance level, or a control where a claim has no null model."
+    blocks: list[Block] = [
+        *map(Paragraph, shown.lead),
+        Paragraph(_counts(judged)),
+        Table(("Claim", *map(Code, named)), verdicts, "Verdicts: claims by models"),
+        Heading("The main statistic of each verdict"),
+        Figure(figures.across_models(named), "Mean and 95 % interval over images; the grey mark is the chance level."),
+        Details("All statistics, by model", [Table(*tables.model_matrix(named), means)]),
+    ]
+    if profiles := figures.profiles_across_models(named):
+        blocks.append(Details("Profiles", [Figure(profiles, "Means over layers, heads and images.")]))
     for claim in claims:
-        parts += [f"## {_md(claim['title'])}", _md(claim["source"]), _table(_REASONS, claim["reasons"])]
+        reasons = [(name, verdict(outcome), why) for name, outcome, why in claim["reasons"]]
+        blocks += [
+            Heading(claim["title"], claim["name"]), Table(_REASONS, reasons), Paragraph(claim["source"], soft=True),
+        ]  # fmt: skip
         if claim["rows"]:
-            parts.append("\n".join(f"- {_md(name)}: {_md(what)}" for name, what in claim["what"].items()))
-            parts.append(_table(claim["head"], claim["rows"]))
+            what = Bullets([f"{name}: {text}" for name, text in claim["what"].items()])
+            blocks.append(Details("Statistics", [what, Table(claim["head"], claim["rows"])]))
     if shown.ablation:
-        parts += ["## What the pursuit adds", _md(shown.note), _table(COLUMNS, shown.ablation)]
+        blocks += [Heading("What the pursuit adds"), Table(COLUMNS, shown.ablation), Paragraph(shown.note, soft=True)]
     if shown.missing:
-        parts += ["## Not run", _table(_MISSING, shown.missing)]
-    return _joined(parts, [f"{name}: {line}" for name, one in named.items() for line in _provenance(one)])
+        blocks += [Heading("Not run"), Table(_MISSING, shown.missing)]
+    made = [f"{name}: {line}" for name, one in named.items() for line in _provenance(one)]
+    return Document(shown.title, [*blocks, *_made(_across_intro(named), made)], _mark("comparison"), STYLE)
 
 
-def comparison_html(shown: Comparison) -> str:
-    """Render the HTML page across models; it loads nothing from elsewhere."""
-    named = shown.named
-    return render(
-        "comparison.html.j2", "study.diagnostics", title=shown.title, lead=shown.lead, names=list(named),
-        claims=_across(named), intro=_across_intro(named),
-        totals=Counter(judged.outcome for one in named.values() for judged in one.claims.values()).most_common(),
-        matrix=tables.model_matrix(named), figure=figures.across_models(named),
-        profiles=figures.profiles_across_models(named),
-        reasons_head=_REASONS, ablation=shown.ablation, ablation_head=COLUMNS,
-        ablation_note=shown.note, missing=shown.missing, missing_head=_MISSING,
-        provenance=[f"{name}: {line}" for name, one in named.items() for line in _provenance(one)],
-    )  # fmt: skip
+def verdict(outcome: str) -> Verdict:
+    """Return an outcome in its colour."""
+    return Verdict(outcome, outcome.replace(" ", "-"))
+
+
+def _counts(claims: Iterable[Judged]) -> Line:
+    """Say how many claims have each outcome."""
+    words: list[Word] = []
+    for outcome, number in Counter(one.outcome for one in claims).most_common():
+        words += ["; " if words else "", verdict(outcome), f": {number}"]
+    return [*words, "."]
+
+
+def _made(intro: str, provenance: Sequence[str]) -> list[Block]:
+    return [
+        Heading("How this page was made"),
+        Paragraph(intro),
+        Details("Data, limits, versions", [Bullets(provenance)]),
+    ]
 
 
 def _across_intro(named: Mapping[str, Diagnosis]) -> str:
@@ -321,28 +359,6 @@ def _mark(kind: Kind) -> str:
     return f"<!-- rbk diagnose: {kind} -->"
 
 
-def _write(folder: Path, kind: Kind, readme: str, page: str) -> list[Path]:
+def _write(folder: Path, kind: Kind, page: Document) -> list[Path]:
     require_own(folder, kind)
-    pages = {folder / _README: f"{readme}\n{_mark(kind)}\n", folder / _PAGE: f"{page}\n{_mark(kind)}\n"}
-    for path, text in pages.items():
-        write_atomic(path, text.encode())
-    return list(pages)
-
-
-def _joined(parts: Sequence[str], provenance: Sequence[str]) -> str:
-    lines = [*parts, "## How this page was made", "\n".join(f"- {_md(line)}" for line in provenance)]
-    return "\n\n".join(lines) + "\n"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = [[_md(cell) for cell in row] for row in rows]
-    text: str = tabulate(cells, [_md(title) for title in head], tablefmt="github", disable_numparse=True)
-    return text
-
-
-def _md(text: str) -> str:
-    """Escape markdown, so that norms are not read as cell borders nor powers as emphasis."""
-    escaped = escape(text, quote=False)
-    for sign in ("\\", "|", "*", "_", "`", "["):
-        escaped = escaped.replace(sign, f"\\{sign}")
-    return printable(" ".join(escaped.split()))
+    return write_page(page, folder)

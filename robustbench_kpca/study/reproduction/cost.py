@@ -1,15 +1,10 @@
 """What the rows of a pack cost: parameters, time of training, and passes and time of all evaluations."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from tabulate import tabulate
-
-from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.progress import spell
-from robustbench_kpca._core.web import render
+from robustbench_kpca._core.web.document import Block, Document, Paragraph, Prose, Table
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.report.markdown import paragraph, plain, unmarked
 from robustbench_kpca.study.reproduction.pack import Cost
 from robustbench_kpca.study.reproduction.roles import Model, Roles
 
@@ -84,11 +79,12 @@ def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:
     return ", ".join(texts) or UNKNOWN
 
 
-def write_cost(item: Cost, found: Sequence[Sequence[str]], folder: Path, origin: str) -> None:
-    """Write README.md and index.html of the table. `origin`: what is done, and the command that makes it."""
-    table = tabulate([list(map(plain, row)) for row in found], HEADS, tablefmt="pipe")
-    text = [f"# {plain(item.title)}", "", paragraph(item.intro), "", table, "", NOTE, "", origin, ""]
-    write_atomic(folder / "README.md", "\n".join(text).encode())
-    page = render("cost.html.j2", "study.reproduction", title=item.title, item=item, heads=HEADS, rows=found, note=NOTE,
-                  origin=unmarked(origin))  # fmt: skip
-    write_atomic(folder / "index.html", page.encode())
+def document(item: Cost, found: Sequence[Sequence[str]], origin: Block) -> Document:
+    """Return the page of the table. `origin`: what is done, and the command that makes it."""
+    blocks: list[Block] = [
+        Table(HEADS, found, item.title),
+        Paragraph(NOTE, soft=True),
+        Paragraph(Prose(item.intro)),
+        origin,
+    ]
+    return Document(item.title, blocks)

@@ -4,7 +4,6 @@ Where a statement is about k columns, each interval has the confidence 1 - 0.05 
 once with 95 %.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,12 +47,6 @@ class Answer:
     result: str
     folder: Path | None
     command: str
-
-    def link(self, page: Path, *names: str) -> str:
-        """Return the way from the folder of a page to the first of these files beside the numbers; empty: none is."""
-        files = [] if self.folder is None else [self.folder / name for name in names]
-        found = next((file for file in files if file.is_file()), None)
-        return os.path.relpath(found, page).replace(os.sep, "/") if found else ""
 
 
 def answer(evidence: Evidence, own: Results) -> Answer:

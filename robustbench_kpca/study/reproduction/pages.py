@@ -3,31 +3,50 @@
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from tabulate import tabulate
-
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import safe_name, write_atomic
-from robustbench_kpca._core.web import render
+from robustbench_kpca._core.files import safe_name
+from robustbench_kpca._core.web.document import (
+    PAGE,
+    README,
+    Block,
+    Bullets,
+    Code,
+    Details,
+    Document,
+    Figure,
+    Heading,
+    Link,
+    Paragraph,
+    Prose,
+    Strong,
+)
+from robustbench_kpca._core.web.document import (
+    Table as Grid,
+)
+from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.cards import sentence
 from robustbench_kpca.report.curves import draw_curves, read_curves
-from robustbench_kpca.report.markdown import link, paragraph, plain, prose, unmarked
-from robustbench_kpca.report.render import PAGE, README, write_board
+from robustbench_kpca.report.render import write_board
+from robustbench_kpca.report.spoken import spoken
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.epochs import load_trajectory
 from robustbench_kpca.study.diagnostics.figures import trajectory
 from robustbench_kpca.study.diagnostics.pages import write_comparison
+from robustbench_kpca.study.reproduction.cost import document as cost
 from robustbench_kpca.study.reproduction.cost import rows as cost_rows
-from robustbench_kpca.study.reproduction.cost import write_cost
 from robustbench_kpca.study.reproduction.counts import counted, reasons
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Follow, Planned, Train, board_or_trouble
 
-HEADS = ("", "Title", "Done", "State")
+HEADS = ("Item", "Title", "Done", "State")
 STATEMENTS = "statements"
 """The folder of the page of the paper's statements."""
+ALL = Link("All tables and figures", folder="..")
+_WHITE = "figure svg { background: #fff; color: #000; border-radius: 4px; }"
 BESIDE = "What the paper says, beside what was measured here, with computed verdicts"
 
 
@@ -45,7 +64,6 @@ def write_pages(
         statements: whether the index links the page of the paper's statements, which is not written here.
 
     """
-    pack = roles.pack
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
     shown = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
     pages, rows, said = {}, [], []
@@ -63,29 +81,30 @@ def write_pages(
         except BadInputError as error:
             here, trouble = False, str(error)
         pages[name] = here
-        said += [(name, text) for text in answers(board)] if board and here else []
+        said += [(name, sentence(one, spoken(board))) for one in answers(board)] if board and here else []
         rows.append(_row(name, item, planned, trouble, page=here))
-    absent = reasons(planned)
-    scale = roles.intro
-    text = [f"# {plain(pack.title)}", "", paragraph(f"{pack.source}. {pack.intro}"), "", paragraph(scale), ""]
-    text += [f"- {link(name, f'{name}/{README}')}: **{prose(found)}**" for name, found in said]
-    text += [""] if said else []
-    linked = [[link(row[0], f"{row[0]}/{README}" if pages[row[0]] else ""), *map(plain, row[1:])] for row in rows]
-    text += [tabulate(linked, HEADS, tablefmt="pipe"), ""]
-    if statements:
-        text += [f"{link(BESIDE, f'{STATEMENTS}/{README}')}.", ""]
-    if absent:
-        text += ["## Not run", "", *(f"- {plain(f'{why}: {steps}')}" for why, steps in absent), ""]
-        text += [f"`{roles.command} --plan` lists every step.", ""]
-    text += [f"Made by `{roles.command}`; again, it keeps what is finished.", ""]
-    write_atomic(roles.out / README, "\n".join(text).encode())
-    page = render(
-        "pack.html.j2", "study.reproduction", title=pack.title, intro=unmarked(f"{pack.source}. {pack.intro}"),
-        scale=unmarked(scale), heads=HEADS, rows=rows, pages=pages, absent=absent, said=said, command=roles.command,
-        statements=f"{STATEMENTS}/{PAGE}" if statements else "", beside=BESIDE,
-    )  # fmt: skip
-    write_atomic(roles.out / PAGE, page.encode())
+    write_page(_index(roles, rows, pages, said, reasons(planned), statements=statements), roles.out)
     return roles.out / README
+
+
+def _index(
+    roles: Roles, rows: Sequence[Sequence[str]], pages: Mapping[str, bool], said: Sequence[tuple[str, str]],
+    absent: Sequence[tuple[str, str]], *, statements: bool,
+) -> Document:  # fmt: skip
+    """Return the page of a pack: what was found, then its items, and what was not run."""
+    pack, command = roles.pack, Code(roles.command)
+    table = [[Link(row[0], folder=row[0]) if pages[row[0]] else row[0], *row[1:]] for row in rows]
+    answered = [(Link(name, folder=name), ": ", Strong(Prose(text))) for name, text in said]
+    blocks: list[Block] = [Bullets(answered)] if answered else []
+    blocks.append(Grid(HEADS, table, pack.title))
+    if statements:
+        blocks.append(Paragraph((Link(BESIDE, folder=STATEMENTS), ".")))
+    blocks += [Paragraph(Prose(f"{pack.source}. {pack.intro}")), Paragraph(Prose(roles.intro))]
+    if absent:
+        steps = [Bullets([f"{why}: {steps}" for why, steps in absent])]
+        blocks += [Details("Not run", [*steps, Paragraph((Code(f"{roles.command} --plan"), " lists every step."))])]
+    blocks.append(Paragraph(("Made by ", command, "; again, it keeps what is finished.")))
+    return Document(pack.title, blocks)
 
 
 def _row(name: str, item: Item, planned: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:
@@ -111,13 +130,16 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles,
     """
     mine = [one for one in planned if name in one.items]
     done = [one.step for one in mine if one.made]
-    origin = f"{counted(mine)} done. Made by `{roles.command} --item {name}`."
+    done_by = f"{counted(mine)} done. Made by "
+    origin = Paragraph((done_by, Code(f"{roles.command} --item {name}"), ". ", ALL))
     if isinstance(item, Cost):
-        return _write_cost(name, item, roles, records, origin)
+        if found := cost_rows(item, roles, records):
+            write_page(cost(item, found, origin), roles.out / name)
+        return bool(found)
     if isinstance(item, Claims):
         diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
         if diagnoses:
-            write_comparison(diagnoses, roles.out / name, title=item.title, lead=(item.intro.strip(), unmarked(origin)))
+            write_comparison(diagnoses, roles.out / name, title=item.title, lead=(Prose(item.intro), origin.text))
         return bool(diagnoses)
     figures: dict[str, str] = {}
     if isinstance(item, Curves):
@@ -129,28 +151,12 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles,
             step.model.name: trajectory(load_trajectory(step.folder)) for step in done if isinstance(step, Follow)
         }
     if figures:
-        _write_figures(roles.out / name, item, figures, origin)
+        drawn = {title: figure[figure.index("<svg") :] for title, figure in figures.items()}
+        sections = [
+            block
+            for title, svg in drawn.items()
+            for block in (Heading(title), Figure(svg, title, f"{safe_name(title)}.svg"))
+        ]
+        page = Document(item.title, [*sections, Paragraph(Prose(item.intro)), origin], style=_WHITE)
+        write_page(page, roles.out / name)
     return bool(figures)
-
-
-def _write_cost(name: str, item: Cost, roles: Roles, records: Sequence[Record], origin: str) -> bool:
-    found = cost_rows(item, roles, records)
-    if found:
-        write_cost(item, found, roles.out / name, origin)
-    return bool(found)
-
-
-def _write_figures(folder: Path, item: Item, figures: Mapping[str, str], origin: str) -> None:
-    lines = [f"# {plain(item.title)}", "", paragraph(item.intro), ""]
-    for title, figure in figures.items():
-        drawn = figure[figure.index("<svg") :].replace("<svg ", '<svg style="background: #fff" ', 1)
-        write_atomic(folder / f"{safe_name(title)}.svg", drawn.encode())
-        lines += [f"## {plain(title)}", "", f"!{link(title, f'{safe_name(title)}.svg')}", ""]
-    write_atomic(folder / README, "\n".join([*lines, origin, ""]).encode())
-    inline = {title: figure[figure.index("<svg") :] for title, figure in figures.items()}
-    write_atomic(folder / PAGE, _figure_page(item, inline, origin).encode())
-
-
-def _figure_page(item: Item, figures: Mapping[str, str], origin: str) -> str:
-    origin = unmarked(origin)
-    return render("figure.html.j2", "study.reproduction", title=item.title, item=item, figures=figures, origin=origin)

@@ -1,15 +1,28 @@
 """The page of a paper's statements beside what was measured here; its verdicts are computed when it is written."""
 
+import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from tabulate import tabulate
-
-from robustbench_kpca._core.files import write_atomic
-from robustbench_kpca._core.web import render
-from robustbench_kpca.report.markdown import code, link, paragraph, plain, prose, unmarked
+from robustbench_kpca._core.web.document import (
+    PAGE,
+    README,
+    Block,
+    Code,
+    Details,
+    Document,
+    Line,
+    Link,
+    Paragraph,
+    Prose,
+    Table,
+    Word,
+)
+from robustbench_kpca._core.web.document import Verdict as Coloured
+from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.study.reproduction.evidence import Answer, answer
-from robustbench_kpca.study.reproduction.pages import STATEMENTS
+from robustbench_kpca.study.reproduction.pages import ALL, STATEMENTS
 from robustbench_kpca.study.reproduction.results import Results
 from robustbench_kpca.study.reproduction.statements import Statements
 from robustbench_kpca.study.reproduction.verdicts import Verdict
@@ -19,6 +32,7 @@ CLASSES = {
     Verdict.agrees: "supported", Verdict.differs: "not-supported", Verdict.undecided: "not-testable",
     Verdict.missing: "not-measured",
 }  # fmt: skip
+STYLE = "td { min-width: 8rem; } td:nth-child(2), td:nth-child(5) { min-width: 16rem; }"
 RULES = (
     "The first row of a comparison is the one that the paper says is better; a gain above zero is for the better, "
     "also in columns where lower is better. Intervals are of 95 %, over the same samples, and over trainings where a "
@@ -38,46 +52,43 @@ RULES = (
 def write_statements(statements: Statements, own: Results) -> Path:
     """Write README.md and index.html into the folder `statements` of a pack's results; return the former's path."""
     folder = own.roles.out / STATEMENTS
-    for name, text in pages(statements, own).items():
-        write_atomic(folder / name, text.encode())
-    return folder / "README.md"
+    return write_page(document(statements, own), folder)[0]
 
 
-def pages(statements: Statements, own: Results) -> dict[str, str]:
-    """Return the texts of README.md and index.html."""
+def document(statements: Statements, own: Results) -> Document:
+    """Return the page: how many verdicts there are of each kind, then all of them."""
     folder = own.roles.out / STATEMENTS
     found = [(one, [answer(evidence, own) for evidence in one.evidence]) for one in statements.statement]
-    command = f"{own.roles.command} --statements"
     counts = Counter(made.verdict for _, answers in found for made in answers)
     untested = sum(bool(one.open) for one in statements.statement)
-    each = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
-    summary = (
-        f"Statements: {len(found)}, of which {untested} cannot be tested by anything here. Comparisons and diagnoses "
-        f"beside the others, each with its own verdict: {counts.total()} ({each})."
-    )
-    rows = []
+    words: list[Word] = [
+        word for verdict in Verdict if counts[verdict] for word in (_verdict(verdict), f": {counts[verdict]}; ")
+    ]
+    rows: list[Sequence[Line]] = []
     for one, answers in found:
         for place, made in enumerate(answers):
-            first = (prose(one.where), prose(one.says)) if place == 0 else ("", "")
-            rows.append((*first, _strong(made.verdict), prose(made.on), prose(made.result), _source(made, folder)))
+            first = (one.where, Prose(one.says)) if place == 0 else ("", "")
+            rows.append((*first, _verdict(made.verdict), Prose(made.on), Prose(made.result), _source(made, folder)))
         if one.open:
-            rows.append((prose(one.where), prose(one.says), "–", "", prose(one.open), ""))
-    text = [f"# {plain(statements.title)}", "", paragraph(statements.intro), "", summary, ""]
-    text += [tabulate(rows, HEADS, tablefmt="pipe"), "", RULES, "", f"Made by {code(command)}.", ""]
-    page = render(
-        "statements.html.j2", "study.reproduction", title=statements.title, intro=unmarked(statements.intro),
-        summary=summary, found=found, heads=HEADS, rules=RULES, command=command, folder=folder,
-        classes=CLASSES,
-    )  # fmt: skip
-    return {"README.md": "\n".join(text), "index.html": page}
+            rows.append((one.where, Prose(one.says), "–", "", Prose(one.open), ""))
+    blocks: list[Block] = [
+        Paragraph([*words, f"of {len(found)} statements nothing here can test {untested}."]),
+        Table(HEADS, rows, statements.title),
+        Details("How verdicts are computed", [Paragraph(RULES)]),
+        Paragraph(Prose(statements.intro), soft=True),
+        Paragraph(("Made by ", Code(f"{own.roles.command} --statements"), ". ", ALL)),
+    ]
+    return Document(statements.title, blocks, style=STYLE)
 
 
-def _strong(verdict: Verdict) -> str:
-    return f"**{verdict}**" if verdict in (Verdict.agrees, Verdict.differs) else str(verdict)
+def _verdict(verdict: Verdict) -> Coloured:
+    return Coloured(str(verdict), CLASSES[verdict])
 
 
-def _source(made: Answer, folder: Path) -> str:
+def _source(made: Answer, folder: Path) -> Line:
     if made.folder is None:
         return ""
-    shown = link(made.folder.name, made.link(folder, "README.md"))
-    return f"{shown}: {code(made.command)}" if made.command else shown
+    name, place = made.folder.name, os.path.relpath(made.folder, folder).replace(os.sep, "/")
+    files = [file for file in (PAGE, README) if (made.folder / file).is_file()]
+    shown = Link(name, folder=place) if len(files) == 2 else Link(name, f"{place}/{files[0]}") if files else name
+    return (shown, ": ", Code(made.command)) if made.command else shown
