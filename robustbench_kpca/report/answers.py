@@ -3,7 +3,7 @@
 Nothing is written here but what a test or an audit says. Where it says nothing, the answer says so.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca._core.web.marks import quoted
@@ -110,11 +110,17 @@ def answer(board: "Board", question: "Question") -> Answer:
     )
     number = board.estimate(question.subject, column)
     return Answer(
-        question, metric, _verdict(metric, against, control),
-        None if number is None else number.value, len(board.trainings(question.subject, column)),
-        board.planned(question.subject), 0 if number is None else number.n, against, control,
-        _audited(board, question.subject),
-    )  # fmt: skip
+        question=question,
+        metric=metric,
+        verdict=_verdict(metric, against, control),
+        value=None if number is None else number.value,
+        trainings=len(board.trainings(question.subject, column)),
+        planned=board.planned(question.subject),
+        samples=0 if number is None else number.n,
+        against=against,
+        control=control,
+        audit=_audited(board, question.subject),
+    )
 
 
 def _verdict(metric: Metric, against: Duel | None, control: Duel | None) -> str:
@@ -143,10 +149,13 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | No
     if paired is None or gap is None:
         return duel
     least = detectable(board, column, (title, other), level)
-    return Duel(
-        other, second.value, here, planned, duel.difference, gap.low, gap.high,
-        min(1.0, COMPARISONS * paired.p_value), None if least is None else least.difference,
-    )  # fmt: skip
+    return replace(
+        duel,
+        low=gap.low,
+        high=gap.high,
+        p_value=min(1.0, COMPARISONS * paired.p_value),
+        least=None if least is None else least.difference,
+    )
 
 
 def _audited(board: "Board", title: str) -> str:
