@@ -15,6 +15,17 @@ def bundled() -> dict[str, Path]:
     return {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 
 
+def attention_of(checkpoint: Path | str) -> str | None:
+    """Return the attention that a training put in place of the architecture's own; None where the file names none."""
+    path = Path(checkpoint)
+    header = read_header(path) if path.suffix == ".safetensors" and path.is_file() else {}
+    try:
+        attention: str | None = json.loads(header.get("config", "{}")).get("attention")
+    except (ValueError, AttributeError, RecursionError):  # no config of ours
+        return None
+    return attention
+
+
 def vocabulary_of(checkpoint: Path | str) -> str | None:
     """Return the digest of the words that weights were trained with, None where their file does not say it."""
     path = Path(checkpoint)

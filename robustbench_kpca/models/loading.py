@@ -10,7 +10,7 @@ from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
-from robustbench_kpca.models.bundle import bundled, vocabulary_of
+from robustbench_kpca.models.bundle import attention_of, bundled, vocabulary_of
 from robustbench_kpca.models.checkpoint import load_strictly, read_state
 from robustbench_kpca.models.names import config_of, home_data, require_model
 from robustbench_kpca.models.sources import SOURCES, source_of
@@ -58,6 +58,12 @@ def load_model(
             model, checkpoint = _own(name, checkpoint, untrained=untrained, options=options)
     if checkpoint is not None:
         state = read_state(checkpoint, ema=ema)
+        trained = attention_of(checkpoint)
+        if trained is not None and "attention" not in options and not source and ":" not in name:
+            raise BadInputError(
+                f"checkpoint {checkpoint} was trained with attention {trained}, and '{name}' has another",
+                fix=f"add --set model.attention={trained}, and model.layers as in the training",
+            )
         load_strictly(model, state, f"checkpoint {checkpoint}", resize_positions=resize_positions)
         model.vocabulary_sha256 = vocabulary_of(checkpoint)  # type: ignore[assignment] # see `describe`
     elif ema or resize_positions:

@@ -1,5 +1,6 @@
 """Members of every family from one file outside the package, by their address wherever a name is taken."""
 
+import json
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 import torch
 from fake_ray import FakeRay
 from PIL import Image
+from safetensors.torch import save_file
 
 from robustbench_kpca import evaluate
 from robustbench_kpca._core import address, plugins
@@ -378,6 +380,16 @@ def test_a_plan_says_which_code_the_commands_of_a_board_run(folder, capfd):
     (folder / "runs").mkdir()
     assert rbk("board", "plan", folder / "board", "--records", "runs") == 0
     assert "read what the board names: mine.py:Push would be imported" in capfd.readouterr().err
+
+
+def test_weights_of_a_placed_attention_are_not_evaluated_with_another(folder):
+    with torch.random.fork_rng():
+        model = create_model("vit_digits", attention="mine.py:Mine", layers="first")
+    save_file(model.state_dict(), "mine.safetensors", {"config": json.dumps(model.config)})
+    with pytest.raises(BadInputError, match=r"trained with attention mine.py:Mine, .* --set model.attention=mine.py:M"):
+        load_model("vit_digits", "mine.safetensors")
+    loaded = load_model("vit_digits", "mine.safetensors", attention="mine.py:Mine", layers="first")
+    assert type(loaded.blocks[0].attn).__name__ == "Mine"
 
 
 def test_pictures_are_corrupted_by_an_address(folder):
