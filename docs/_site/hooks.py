@@ -13,6 +13,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+import cells
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -38,6 +40,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for shelf in SHELVES:
         shown.append(File.generated(config, f"catalogue/{shelf}.md", content=catalogue(shelf)))
     shown.append(File.generated(config, "api.md", content=api()))
+    for path in sorted(ROOT.glob("docs/*.ipynb")):
+        page = path.relative_to(ROOT).with_suffix(".md").as_posix()
+        shown.append(File.generated(config, page, content=cells.markdown(cells.load(path))))
     config.nav = _expand(config.nav or [], [file.src_uri for file in shown])
     return shown
 
@@ -53,6 +58,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         name = target.relative_to(ROOT).as_posix()
         if files.get_file_from_path(name) is not None:
             return match[0]
+        if name.endswith(".ipynb"):
+            return f"[{match[1]}]({match[2].removesuffix('.ipynb')}.md)"
         for index in ("README.md", "index.html"):
             if files.get_file_from_path(f"{name}/{index}") is not None:
                 return f"[{match[1]}]({match[2].rstrip('/')}/{index}{match[3] or ''})"
