@@ -45,8 +45,8 @@ GridWorkers = Annotated[int | None, typer.Option(min=0, show_default=False, help
 Processes = Annotated[int | None, typer.Option(min=1, show_default=False, help=HELP["processes"])]
 SEVERAL = "Repeatable, or several with commas."
 MODEL = (
-    "a name of `rbk list models`, timm:NAME, torchvision:NAME, hf:OWNER/NAME or hf:FOLDER, FILE.onnx, or your own "
-    "FILE.py:FACTORY or MODULE:FACTORY, whose code is run"
+    "a name of `rbk list models`, timm:NAME, torchvision:NAME, robustbench:NAME, hf:OWNER/NAME or hf:FOLDER, "
+    "FILE.onnx, or your own FILE.py:FACTORY or MODULE:FACTORY, whose code is run"
 )
 Data = Annotated[
     str | None,

@@ -33,8 +33,9 @@ def load_model(
 
     Args:
         name: a bundled model (`symvit_digits_adv`), an architecture of `rbk list models` with a `checkpoint`, a model
-            of a source (`timm:NAME`, `torchvision:NAME`, `hf:OWNER/NAME`, `onnx:FILE`; see `models.sources`), or
-            `module.path:factory` or `file.py:factory`, a callable that returns a module; its code is run.
+            of a source (`timm:NAME`, `torchvision:NAME`, `robustbench:NAME`, `hf:OWNER/NAME`, `onnx:FILE`; see
+            `models.sources`), or `module.path:factory` or `file.py:factory`, a callable that
+            returns a module; its code is run.
         checkpoint: safetensors or torch file with the weights, or `hf-hub:OWNER/NAME`; names and shapes must fit. No
             code in it is run.
         untrained: allow an architecture without weights; it has the same ones each time, drawn with seed 0.

@@ -1,9 +1,11 @@
 """Models of every source: they answer as their own library does, and their pictures are those of its own transforms."""
 
+import enum
 import json
 import pickle
 import shutil
 import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -408,7 +410,7 @@ def test_a_library_that_is_missing_is_one_line(monkeypatch):
 
 
 def test_sources_are_listed_without_their_libraries():
-    assert SOURCES.names() == ["hf", "onnx", "timm", "torchvision"]
+    assert SOURCES.names() == ["hf", "onnx", "robustbench", "timm", "torchvision"]
 
 
 def test_the_bomb_explodes_when_unpickled(tmp_path):
@@ -429,3 +431,78 @@ def test_no_dead_network_is_waited_for(monkeypatch):
     assert not constants.HF_HUB_OFFLINE
     monkeypatch.setattr(hub, "getproxies", lambda: {"https": "proxy"})
     assert hub._reachable("https://nowhere.invalid")
+
+
+class Labelled(enum.Enum):
+    CIFAR10, IMAGENET, LINF, L2 = "cifar10", "imagenet", "Linf", "L2"
+
+
+@pytest.fixture
+def zoo(monkeypatch):
+    """Stands in for RobustBench, which needs packages that are not on PyPI; yields what was asked of it."""
+    asked = []
+
+    def made():
+        return nn.Sequential(nn.Flatten(1), nn.Linear(3 * 32 * 32, 10))
+
+    def load(name, folder, dataset, threat):
+        print("Downloading")
+        asked.append((name, folder.name, dataset, threat))
+        if name == "Lost":
+            raise OSError("no network")
+        return made()
+
+    resized = {"model": made, "preprocessing": "BicubicRes256Crop224"}
+    dicts = {
+        Labelled.CIFAR10: {
+            Labelled.LINF: {"Wong2020Fast": {"model": made}, "Lost": {"model": made}},
+            Labelled.L2: {"Rice2020Overfitting": {"model": made}},
+        },
+        Labelled.IMAGENET: {Labelled.LINF: {"Wong2020Fast": resized, "Salman2020Do_R18": resized}},
+    }
+    monkeypatch.setitem(sys.modules, "robustbench", ModuleType("robustbench"))
+    monkeypatch.setitem(sys.modules, "robustbench.model_zoo", SimpleNamespace(model_dicts=dicts))
+    monkeypatch.setitem(sys.modules, "robustbench.utils", SimpleNamespace(load_model=load))
+    return asked
+
+
+def test_a_model_of_robustbench_is_the_one_of_its_list(zoo, images, capsys):
+    assert load_model("robustbench:Rice2020Overfitting")(images).shape == (3, 10)
+    load_model("robustbench:cifar10/Wong2020Fast")
+    imagenet = load_model("robustbench:Salman2020Do_R18")
+    assert zoo == [
+        ("Rice2020Overfitting", "robustbench", "cifar10", "L2"),
+        ("Wong2020Fast", "robustbench", "cifar10", "Linf"),
+        ("Salman2020Do_R18", "robustbench", "imagenet", "Linf"),
+    ]
+    assert stated_view(imagenet).how == "bicubic 224 of 256, as torchvision"
+    assert class_names_of(imagenet)[0] == "n01440764"
+    assert capsys.readouterr().out == ""
+
+
+def test_a_model_of_robustbench_takes_weights_from_a_file(zoo, images, tmp_path):
+    first = load_model("robustbench:Rice2020Overfitting", untrained=True)
+    torch.save(first.state_dict(), tmp_path / "w.pt")
+    assert torch.equal(load_model("robustbench:Rice2020Overfitting", tmp_path / "w.pt")(images), first(images))
+    assert zoo == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("Rice2020Overfittin", {}, "did you mean 'Rice2020Overfitting'"),
+        ("Linf/Rice2020Overfitting", {}, "did you mean 'Rice2020Overfitting'"),
+        ("Wong2020Fast", {}, "several.*cifar10/Linf/Wong2020Fast or robustbench:imagenet/Linf/Wong2020Fast"),
+        ("Lost", {"depth": 3}, "'model.depth' of robustbench:Lost cannot be set"),
+        ("Lost", {}, r"could not be built .*--checkpoint FILE"),
+    ],
+)
+def test_what_robustbench_has_not_is_one_line(zoo, name, options, message):
+    with pytest.raises((UnknownNameError, BadInputError), match=message):
+        load_model(f"robustbench:{name}", **options)
+
+
+def test_robustbench_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "robustbench", None)
+    with pytest.raises(BadInputError, match=r"needs robustbench.*pip install robustbench"):
+        load_model("robustbench:Wong2020Fast")

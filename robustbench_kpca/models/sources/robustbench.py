@@ -1,0 +1,65 @@
+"""`robustbench:NAME`: a model of RobustBench's zoo with its weights, which normalises inside.
+
+Where the zoo has several of a name, its data set or threat stands before it, as in `robustbench:cifar10/L2/Standard`.
+Weights are kept in the folder of torch's hub.
+"""
+
+import sys
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.registry import unknown_name
+from robustbench_kpca.data.imagenet_classes import imagenet_wnids
+from robustbench_kpca.data.request import View
+from robustbench_kpca.models.checkpoint import only_weights
+from robustbench_kpca.models.source import describe, library
+
+VIEWS = {
+    "Res256Crop224": View.between(224, 256, "bilinear"),
+    "BicubicRes256Crop224": View.between(224, 256, "bicubic"),
+    "Res224": View(224, interpolation="bilinear", squash=True),
+}
+"""What the zoo calls them; one of another name leaves pictures as they are."""
+
+
+def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    """Return a model as `sources` says."""
+    if options:
+        raise BadInputError(f"'model.{next(iter(options))}' of robustbench:{name} cannot be set", expected="no options")
+    library("robustbench", f"robustbench:{name}")
+    zoo = library("robustbench.model_zoo", f"robustbench:{name}").model_dicts
+    data, threat, role = _place(name, zoo)
+    utils, entry = library("robustbench.utils", f"robustbench:{name}"), zoo[data][threat][role]
+    folder = Path(torch.hub.get_dir()) / "robustbench"
+    load = partial(utils.load_model, role, folder, data.value, threat.value) if pretrained else entry["model"]
+    try:
+        with only_weights(), redirect_stdout(sys.stderr):
+            model: nn.Module = load()
+    except Exception as error:  # noqa: BLE001 (the download fails in many ways)
+        raise BadInputError(
+            f"robustbench model '{name}' could not be built ({reason_of(error)})",
+            fix="without a network connection add --checkpoint FILE",
+        ) from None
+    names = imagenet_wnids() if data.value == "imagenet" else None
+    return describe(model, VIEWS.get(entry.get("preprocessing")), names)
+
+
+def _place(name: str, zoo: Any) -> tuple[Any, Any, str]:
+    """Return the data set, the threat and the name of a model in the zoo; what stands before a name narrows it."""
+    *before, role = name.split("/")
+    places = [(data, threat, each) for data in zoo for threat in zoo[data] for each in zoo[data][threat]]
+    known = {f"{data.value}/{threat.value}/{each}": (data, threat, each) for data, threat, each in places}
+    fitting = [full for full, (*_, each) in known.items() if each == role and {*before} <= {*full.split("/")[:2]}]
+    if len(fitting) > 1:
+        raise BadInputError(
+            f"RobustBench has several models '{name}'", expected=" or ".join(f"robustbench:{full}" for full in fitting)
+        )
+    if not fitting:
+        raise unknown_name("robustbench model", name, sorted({*known, *(each for *_, each in places)}))
+    return known[fitting[0]]
