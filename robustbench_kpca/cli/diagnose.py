@@ -107,6 +107,9 @@ def diagnose(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for diagnosis.json and its pages; by default none.")
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Print every statistic and published number below the verdicts.")
+    ] = False,
     seed: Seed = 0,
     device: Device = None,
     presets: Presets = None,
@@ -173,7 +176,7 @@ def diagnose(
     if json:
         _console.show_json(done.model_dump(mode="json"))
     else:
-        _show(done)
+        _show(done, every=every)
 
 
 def _measure_all(
@@ -274,9 +277,11 @@ def _over_training(
         _console.show_table(found.name, COLUMNS, found.rows())
 
 
-def _show(done: "Diagnosis") -> None:
+def _show(done: "Diagnosis", *, every: bool) -> None:
+    """Print the verdicts; with `every`, what they rest on below."""
     from robustbench_kpca.study.diagnostics import tables
 
-    _console.show_table(done.model.name, tables.STATISTICS, tables.statistic_rows(done))
-    _console.show_table("\nWhat others found", tables.FINDINGS, tables.finding_rows(done))
-    _console.show_table("\nVerdicts", tables.VERDICTS, tables.verdict_rows(done))
+    _console.show_table(done.model.name, tables.VERDICTS, tables.verdict_rows(done))
+    if every:
+        _console.show_table("\nStatistics", tables.STATISTICS, tables.statistic_rows(done))
+        _console.show_table("\nWhat others found", tables.FINDINGS, tables.finding_rows(done))

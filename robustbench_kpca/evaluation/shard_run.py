@@ -90,7 +90,7 @@ class Turn:
         """Return what `rbk records status` shows."""
         seconds, rows = self.told - self.started, self.done - (self.first or 0)
         rate = rows / seconds if rows > 0 and seconds > 0 else None
-        return Running(self.host, self.pid, self.since, self.done, self.rows, rate)
+        return Running(self.host, self.pid, self.since, done=self.done, rows=self.rows, per_second=rate)
 
 
 class ShardRun:
@@ -145,7 +145,7 @@ class ShardRun:
         folder = folder_of(out, spec.stem(), key)
         state = replace(evaluation.state(len(shards)), attempt=next_attempt(folder))
         make_folder(folder)
-        return cls(folder, shards, state, len(cells), progress, lock)
+        return cls(folder, shards, state, len(cells), progress=progress, lock=lock)
 
     def outcomes(self, evaluation: Evaluation) -> tuple[Outcomes, Made]:
         """Return the outcomes of all samples, and the sums over all shards.

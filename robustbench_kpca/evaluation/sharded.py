@@ -13,7 +13,6 @@ from robustbench_kpca._core.address import dumps
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, LostError, reason_of
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca.evaluation.code import added_members
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.pool import Call
@@ -55,13 +54,15 @@ def outcomes_by(
         run = ShardRun.of(evaluation, out, progress, lock)
         if run.schedule.open:
             work = Work(
-                evaluation.request or evaluation.subject.runner.model, evaluation.data, evaluation.scenario,
-                replace(options, executor=None), evaluation.spec, str(run.folder.resolve()), evaluation.algorithms,
-                None if getattr(executor, "same_machine", False) else evaluation.surroundings,
-                added_members(
-                    evaluation.scenario, evaluation.data.task, runs_script=getattr(executor, "same_machine", True)
-                ),
-            )  # fmt: skip
+                model=evaluation.request or evaluation.subject.runner.model,
+                data=evaluation.data,
+                scenario=evaluation.scenario,
+                options=replace(options, executor=None),
+                spec=evaluation.spec,
+                folder=str(run.folder.resolve()),
+                algorithms=evaluation.algorithms,
+                surroundings=None if getattr(executor, "same_machine", False) else evaluation.surroundings,
+            )
             known = Smaller(smaller, evaluation.data.ids)
             carry_out(run, executor, _pickled(work), known, most=options.processes, patience=60 * options.stall_minutes)
         return run.outcomes(evaluation)

@@ -7,7 +7,6 @@ PACKAGE = Path(__file__).parents[2] / "robustbench_kpca"
 POSITIONAL = 5  # most arguments of a call without a name
 UNNAMED = {
     "attention/_fused.py",  # kernels of Triton take pointers and sizes in the order of their launch
-    "evaluation/sharded.py", "evaluation/shard_run.py",
 }  # fmt: skip
 
 
