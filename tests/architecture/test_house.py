@@ -72,6 +72,26 @@ except ModuleNotFoundError:
         )
 
 
+def test_the_core_evaluates_and_shows_without_the_study(tmp_path):
+    """The study of the papers' claims enters by the command line alone."""
+    done = python(
+        f"""
+        import sys
+        class Blocker:
+            def find_spec(self, name, path=None, target=None):
+                if name.startswith("robustbench_kpca.study"):
+                    raise ModuleNotFoundError(name)
+        sys.meta_path.insert(0, Blocker())
+        from robustbench_kpca.cli.main import main
+        asked = ["--limit", "4", "--batch-size", "4", "-q", "-o", {str(tmp_path)!r}]
+        assert main(["eval", "-m", "vit_digits", "-p", "pgd20-linf-8_255", "--set", "steps=1", *asked]) == 0
+        assert main(["board", "report", {str(tmp_path)!r}, "--out", {str(tmp_path / "page")!r}, "--quiet"]) == 0
+        assert main(["list", "attacks"]) == main(["records", "show", {str(tmp_path)!r}]) == 0
+        """
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["eval", "--help"], ["check", "--help"], ["list", "protocols"]])
 def test_help_imports_no_torch(arguments):
     done = python(
