@@ -1,6 +1,7 @@
 """Read images of ImageNet classes: one folder per class, labels are ImageNet-1K indices."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
@@ -13,32 +14,41 @@ from robustbench_kpca.data.request import Request
 _VALIDATION = re.compile(r"ILSVRC2012_val_\d{8}")
 
 
-def load_collection(request: Request, name: str, published: int, *, classes: int = 1000) -> ImageFiles:
-    """Load a collection of images with one folder per ImageNet class; all its published classes must be present.
+def collection(name: str, published: int, *, classes: int = 1000) -> Callable[[Request], ImageFiles]:
+    """Return the function that loads a collection of images, one folder an ImageNet class.
 
-    Fewer images per class than published are accepted: compare `len` with `expected`.
+    All its published classes must be present. Fewer images per class than published are accepted: compare `len` with
+    `expected`. The only split is `test`.
 
     Args:
-        request: the request; the only split is `test`.
         name: name of the collection.
         published: number of published images.
         classes: 0 if the images belong to none of the classes of their folders: then they have no labels.
 
-    Raises:
-        BadInputError: another split, no such folder, or a folder that is not this collection.
-
     """
-    root = stored_folder(name, request.folder)
-    split = request.split_of(name, ("test",))
-    files, labels = read_classes(root, name, complete=True)
-    odd = next((file for file in files if _VALIDATION.match(Path(file).name)), None)
-    if odd is not None:
-        raise BadInputError(f"{root} is not {name}: '{odd}' is an ImageNet validation image", fix="give another folder")
-    samples = ImageFiles(
-        root, files, labels, classes, name=name, split=split, view=request.view, bad_images=request.bad_images
-    )
-    samples.expected = published
-    return samples
+
+    def load(request: Request) -> ImageFiles:
+        """Load the only split, `test`.
+
+        Raises:
+            BadInputError: another split, no such folder, or a folder that is not this collection.
+
+        """
+        root = stored_folder(name, request.folder)
+        split = request.split_of(name, ("test",))
+        files, labels = read_classes(root, name, complete=True)
+        odd = next((file for file in files if _VALIDATION.match(Path(file).name)), None)
+        if odd is not None:
+            raise BadInputError(
+                f"{root} is not {name}: '{odd}' is an ImageNet validation image", fix="give another folder"
+            )
+        samples = ImageFiles(
+            root, files, labels, classes, name=name, split=split, view=request.view, bad_images=request.bad_images
+        )
+        samples.expected = published
+        return samples
+
+    return load
 
 
 def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list[str], list[int]]:

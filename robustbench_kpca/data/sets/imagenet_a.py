@@ -3,13 +3,6 @@
 Hendrycks et al. (2021), arXiv:1907.07174.
 """
 
-from robustbench_kpca.data.io.folder import ImageFiles
-from robustbench_kpca.data.request import Request
-from robustbench_kpca.data.sets._imagenet_files import load_collection
+from robustbench_kpca.data.sets._imagenet_files import collection
 
-IMAGES = 7_500
-
-
-def load(request: Request) -> ImageFiles:
-    """Load the only split, `test`; see `load_collection`."""
-    return load_collection(request, "imagenet-a", IMAGES)
+load = collection("imagenet-a", 7_500)

@@ -4,13 +4,6 @@ Hendrycks et al. (2021), arXiv:1907.07174. Its folders have the names of 200 Ima
 none of them, so they have no labels.
 """
 
-from robustbench_kpca.data.io.folder import ImageFiles
-from robustbench_kpca.data.request import Request
-from robustbench_kpca.data.sets._imagenet_files import load_collection
+from robustbench_kpca.data.sets._imagenet_files import collection
 
-IMAGES = 2_000
-
-
-def load(request: Request) -> ImageFiles:
-    """Load the only split, `test`; see `load_collection`."""
-    return load_collection(request, "imagenet-o", IMAGES, classes=0)
+load = collection("imagenet-o", 2_000, classes=0)

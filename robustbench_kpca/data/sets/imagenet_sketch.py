@@ -3,13 +3,6 @@
 Wang et al. (2019), arXiv:1905.13549.
 """
 
-from robustbench_kpca.data.io.folder import ImageFiles
-from robustbench_kpca.data.request import Request
-from robustbench_kpca.data.sets._imagenet_files import load_collection
+from robustbench_kpca.data.sets._imagenet_files import collection
 
-IMAGES = 50_889
-
-
-def load(request: Request) -> ImageFiles:
-    """Load the only split, `test`; see `load_collection`."""
-    return load_collection(request, "imagenet-sketch", IMAGES)
+load = collection("imagenet-sketch", 50_889)

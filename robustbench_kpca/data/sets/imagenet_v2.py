@@ -3,13 +3,6 @@
 Recht et al. (2019), arXiv:1902.10811.
 """
 
-from robustbench_kpca.data.io.folder import ImageFiles
-from robustbench_kpca.data.request import Request
-from robustbench_kpca.data.sets._imagenet_files import load_collection
+from robustbench_kpca.data.sets._imagenet_files import collection
 
-IMAGES = 10_000
-
-
-def load(request: Request) -> ImageFiles:
-    """Load the only split, `test`; see `load_collection`."""
-    return load_collection(request, "imagenet-v2", IMAGES)
+load = collection("imagenet-v2", 10_000)
