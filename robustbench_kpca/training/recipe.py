@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
+from robustbench_kpca._core.address import is_address
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import sha256
+from robustbench_kpca._core.plugins import require_used
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._core.strict import STRICT, load_toml, validate
 from robustbench_kpca.models.families import ARCHITECTURES
@@ -287,7 +289,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
 
     Raises:
         UnknownNameError: no such recipe, or an architecture that is none of the package.
-        BadInputError: a key or value of it cannot be used.
+        BadInputError: a key or value of it cannot be used, or its file names code that the user did not.
 
     """
     path = recipe_path(name)
@@ -308,4 +310,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
     recipe = validate(Recipe, data, f"recipe {path.name}")
     if recipe.model not in ARCHITECTURES:  # also `FILE.py:FACTORY`: a recipe runs no code
         raise unknown_name(f"architecture (in recipe {path.name})", recipe.model, ARCHITECTURES)
+    attention = str(recipe.model_options.get("attention", ""))
+    if is_address(attention) and "model_options.attention" not in (overrides or {}):
+        require_used(attention, f"recipe {path.name}")
     return path.stem, recipe, text

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from robustbench_kpca import load_model, place
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.metrics import METRICS
+from robustbench_kpca.training import recipe_path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text("utf-8")
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
 MOST_LINES = 15
+ADDRESS = "my_attention.py:Cosine"
 
 
 def blocks(text, *languages):
@@ -43,5 +46,11 @@ def test_an_example(title, tmp_path, monkeypatch, capsys):
         more = [word for verb, added in short.items() if verb in words for word in added]
         METRICS.added.clear()  # a command is a program of its own
         assert main([*words, *more]) == 0, capsys.readouterr().err
+    if title == "An attention":
+        kinds = [type(block.attn).__name__ for block in place(load_model("fan_digits"), ADDRESS, "last").blocks]
+        assert kinds == ["TokenMix", "TokenMix", "Cosine"]
+        Path("my.toml").write_text(recipe_path("vit_digits").read_text().replace("{}", f"{{attention = '{ADDRESS}'}}"))
+        assert main(["train", "my.toml"]) == 2
+        assert "recipe my.toml names code" in capsys.readouterr().err
     if title == "A metric":
         assert "lost" in capsys.readouterr().out

@@ -79,7 +79,7 @@ def test_its_options_are_those_of_a_stage(added):
     with pytest.raises(BadInputError, match="'abc' is not a number"):
         build_attack(scenario([{"attack": "jump", "restarts": 1, "share": "abc"}]).stage[0])
     with pytest.raises(BadInputError, match="climb' in l1"):
-        climb().start(rand(1, 2, *SHAPE), torch.zeros(2), Threat("l1", 1.0), torch.arange(2))
+        climb().start(rand(1, 2, *SHAPE), torch.zeros(2).long(), Threat("l1", 1.0), torch.arange(2))
 
 
 def test_a_whole_attack_that_leaves_the_ball_is_refused():

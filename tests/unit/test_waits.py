@@ -74,6 +74,7 @@ def test_a_violation_that_is_seen_late_refuses_the_result(monkeypatch):
     with as_on_a_gpu(), pytest.raises(EvaluationError, match="gradient is NaN or infinite on 9 of"):
         attacked([PGD], model=Broken(SHAPE, lead=9.0))
     for norm, said in (("linf", "proposed a distance of"), ("l2", "proposed a distance of")):
-        monkeypatch.setattr("robustbench_kpca.attacks.pgd.project", lambda x, centre, threat: (x + 1e-3).clamp(0, 1))
+        project = "robustbench_kpca.attacks.shared.one_gradient.project"
+        monkeypatch.setattr(project, lambda x, centre, threat: (x + 1e-3).clamp(0, 1))
         with as_on_a_gpu(), pytest.raises(EvaluationError, match=said):
             attacked([PGD | {"steps": 60, "step_size": "0.9 eps"}], norm, model=Wavy(SHAPE, lead=200.0))

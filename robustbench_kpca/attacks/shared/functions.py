@@ -24,6 +24,7 @@ def one_gradient(
     random_start: bool = False,
     memory: Sequence[str] = (),
     norms: Sequence[BallNorm] = ("linf", "l2"),
+    many_labels: bool = False,
 ) -> Callable[[Callable[[Images, Images, State], Images]], type]:
     """Make an attack of a function `step(x, gradient, state) -> x` that is called with one gradient a step.
 
@@ -36,6 +37,7 @@ def one_gradient(
         random_start: begin at a random point of the ball; an option, too.
         memory: names of images that a sample remembers.
         norms: of the balls that it can search.
+        many_labels: whether it may attack samples with many labels, such as scenes.
 
     """
 
@@ -46,7 +48,7 @@ def one_gradient(
         def propose(_: Any, x: Images, gradient: Images, state: State, threat: Threat) -> Images:  # noqa: ARG001
             return step(x, gradient, state)
 
-        body = {"norms": tuple(norms), "memory": remembered, "propose": propose}
+        body = {"norms": tuple(norms), "many_labels": many_labels, "memory": remembered, "propose": propose}
         options = {"steps": (Count, steps), "random_start": (StrictBool, random_start)}
         return _class_of(step, (OneGradient,), body, options)
 

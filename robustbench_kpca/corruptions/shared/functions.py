@@ -1,6 +1,7 @@
 """Corruptions made of a function."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from robustbench_kpca.corruptions import PROFILES
 from robustbench_kpca.corruptions.shared.kernels import Pixels
 
 SEVERITIES = (1, 2, 3, 4, 5)
-Corrupt = Callable[[Pixels, int, np.random.Generator], Pixels]
+Corrupt = Callable[[Pixels, int, np.random.Generator], Any]
 
 
 class FunctionCorruption:
@@ -18,7 +19,7 @@ class FunctionCorruption:
         self.__wrapped__, self.__doc__ = function, function.__doc__  # its code is that of the function
         self.parameters = dict.fromkeys(PROFILES, SEVERITIES)
 
-    def fast(self, image: Pixels, parameter: int, rng: np.random.Generator) -> Pixels:
+    def fast(self, image: Pixels, parameter: int, rng: np.random.Generator) -> Any:
         """Return the corrupted image."""
         return self.__wrapped__(image, parameter, rng)
 

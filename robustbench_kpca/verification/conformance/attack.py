@@ -1,7 +1,7 @@
 """What every attack promises: ball and box, one state a sample, any order, resumption, seeds, and its passes."""
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -236,9 +236,9 @@ USUAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def scenario(stages: list[dict[str, Any]], **fields: Any) -> Scenario:
+def scenario(stages: Sequence[dict[str, Any]], **fields: Any) -> Scenario:
     """Return the scenario that a protocol of these stages would be."""
-    parsed = parse_scenario(USUAL | fields | {"stage": stages}, "test")
+    parsed = parse_scenario(USUAL | fields | {"stage": list(stages)}, "test")
     assert isinstance(parsed, Scenario)
     return parsed
 

@@ -14,7 +14,7 @@ from robustbench_kpca.verification.conformance.finding import Finding, found, re
 
 SIDE = (32, 40, 3)
 SEVERITIES = range(1, 6)
-Make = Callable[[Pixels, int, int], Pixels]
+Make = Callable[[Pixels, int, int], Any]
 """(image, severity, seed) to the corrupted image."""
 
 
@@ -23,9 +23,8 @@ def findings(corruption: Any) -> Iterator[Finding]:
     yield found("every profile has five severities", partial(_has_five_severities, corruption))
     for profile in corruption.parameters:
 
-        def make(image: Pixels, severity: int, seed: int, profile: str = profile) -> Pixels:
-            made: Pixels = corruption.fast(image, corruption.parameters[profile][severity - 1], generator(seed))
-            return made
+        def make(image: Pixels, severity: int, seed: int, profile: str = profile) -> Any:
+            return corruption.fast(image, corruption.parameters[profile][severity - 1], generator(seed))
 
         for promise, check in PROMISES.items():
             yield found(f"{promise} ({profile})", partial(check, make))

@@ -40,7 +40,7 @@ def _ignore(images: Images, rows: Any, outside: bool) -> None:
 class PlainQuery:
     """`look` sees every image shown, the numbers of its rows, and whether it may lie outside the ball."""
 
-    def __init__(self, model: Callable[[Tensor], Tensor], look: Look = _ignore, rows: Tensor | None = None) -> None:
+    def __init__(self, model: Any, look: Look = _ignore, rows: Tensor | None = None) -> None:
         self.model, self.look, self.index = model, look, rows
         self.classes: int = getattr(model, "vocab_size", 0)
         self.forwards = self.backwards = 0
@@ -50,7 +50,8 @@ class PlainQuery:
         self.look(x, self.index, outside)
         self.forwards += 1
         with torch.no_grad():
-            return self.model(x)
+            answer: Tensor = self.model(x)
+        return answer
 
     def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Tensor]:
         """See `Query`."""
