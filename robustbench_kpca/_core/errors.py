@@ -122,6 +122,15 @@ class BenchmarkError(Exception):
     """An expected kind of failure; the message states what was met, what was expected and what to do.
 
     The message is one line. The command line prints it without a traceback and exits with `exit_code`.
+
+    Examples:
+        >>> from robustbench_kpca import BenchmarkError, load_data
+        >>> try:
+        ...     load_data("digit")
+        ... except BenchmarkError as error:
+        ...     print(str(error).partition("?")[0])
+        there is no data set named 'digit'; did you mean 'digits'
+
     """
 
     exit_code = 2

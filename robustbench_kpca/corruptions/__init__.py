@@ -163,6 +163,13 @@ def corrupt(
         BadInputError: wrong dtype or shape, unknown name, mode or profile, severity outside 1 to 5, images too small
             or too large for the corruption, frost photographs missing or not the originals.
 
+    Examples:
+        >>> import numpy as np
+        >>> from robustbench_kpca import corrupt
+        >>> grey = np.full((1, 32, 32, 3), 128, np.uint8)
+        >>> corrupt(grey, "brightness", severity=3).mean() > grey.mean()
+        np.True_
+
     """
     images = np.asarray(images)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape:

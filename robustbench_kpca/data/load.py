@@ -45,6 +45,12 @@ def load_data(
         BadInputError: unknown name or split, unreadable folder, no images, a folder that is not the named set, a limit
             below 1.
 
+    Examples:
+        >>> from robustbench_kpca import load_data
+        >>> images, labels = load_data("digits", limit=10).tensors()
+        >>> images.shape, labels.tolist()
+        (torch.Size([10, 3, 32, 32]), [6, 8, 7, 5, 9, 3, 4, 1, 2, 0])
+
     """
     require_data(source)
     data: Dataset

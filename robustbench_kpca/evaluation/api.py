@@ -52,6 +52,12 @@ class AttackResult:
         forwards: forward passes, without the one on the clean image.
         backwards: backward passes.
 
+    Examples:
+        >>> from robustbench_kpca import attack, load_data, load_model
+        >>> images, labels = load_data("digits", limit=4).tensors()
+        >>> attack(load_model("vit_digits"), images, labels, "fgsm-linf-8_255").images.shape
+        torch.Size([4, 3, 32, 32])
+
     """
 
     images: Images
@@ -136,6 +142,12 @@ def evaluate(
         BadInputError: the input would give a meaningless result; nothing is written.
         EvaluationError: the evaluation started but could not finish.
 
+    Examples:
+        >>> from robustbench_kpca import evaluate
+        >>> record = evaluate("vit_digits", protocol="fgsm-linf-8_255", audit=False, quiet=True)
+        >>> record.metrics["robust_accuracy"].n
+        364
+
     """
     options, overrides = run_options(settings)
     several = isinstance(protocol, (list, tuple))
@@ -184,6 +196,12 @@ def attack(
             statistics of batch normalisation, are afterwards what they were before, and gradients are not touched. The
             result is on the model's device.
         **overrides: see `evaluate`.
+
+    Examples:
+        >>> from robustbench_kpca import attack, load_data, load_model
+        >>> images, labels = load_data("digits", limit=4).tensors()
+        >>> attack(load_model("vit_digits"), images, labels, "pgd20-linf-8_255", eps="16/255").broken.tolist()
+        [True, True, True, True]
 
     """
     label, scenario = prepare(protocol, overrides)

@@ -38,6 +38,12 @@ def create_model(name: str, **options: Any) -> Any:
         UnknownNameError: no such model.
         BadInputError: an option the model does not have, or a value it cannot take.
 
+    Examples:
+        >>> from robustbench_kpca import create_model
+        >>> model = create_model("rpc_symvit_digits", iterations=2, lam=4.0, layers="first")
+        >>> [type(block.attn).__name__ for block in model.blocks[:2]]
+        ['RPCAttention', 'SymmetricAttention']
+
     """
     shape = shape_of(name, options)
     family, backbone = parts_of(name)

@@ -46,6 +46,12 @@ def load_model(
     Raises:
         BadInputError: unknown name, no weights, or weights that do not fit.
 
+    Examples:
+        >>> from robustbench_kpca import load_data, load_model
+        >>> images, labels = load_data("digits", limit=4).tensors()
+        >>> (load_model("vit_digits")(images).argmax(1) == labels).tolist()
+        [True, True, True, True]
+
     """
     source, rest = source_of(name)
     with torch.random.fork_rng():  # initial weights are random; the caller's generator stays as it is

@@ -27,6 +27,12 @@ def place(model: nn.Module, attention: str | type[nn.Module], layers: Any = "all
     Raises:
         BadInputError: no such layers, an option the attention does not have, or a model without such blocks.
 
+    Examples:
+        >>> from robustbench_kpca import load_model, place
+        >>> model = place(load_model("vit_digits"), "symmetric", layers="last")
+        >>> type(model.blocks[-1].attn).__name__
+        'SymmetricAttention'
+
     """
     inner: Any = getattr(model, "encoder", model)
     blocks: Any = getattr(inner, "blocks", None)

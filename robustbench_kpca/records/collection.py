@@ -16,7 +16,14 @@ SHOWN = 50  # records in the table of a notebook
 
 
 class Records(Sequence[Record]):
-    """Records in order; `records[0]` is a record, `records[:5]` are records."""
+    """Records in order; `records[0]` is a record, `records[:5]` are records.
+
+    Examples:
+        >>> from robustbench_kpca import Records, evaluate
+        >>> Records([evaluate("vit_digits", protocol="clean", quiet=True)])
+        Records(1 records of 1 model)
+
+    """
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._records = tuple(records)
@@ -87,6 +94,13 @@ def load_records(folder: Path | str) -> Records:
 
     Raises:
         BadInputError: there is none, or one of them cannot be read, see `load_record`.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> from robustbench_kpca import evaluate, load_records
+        >>> made = evaluate("vit_digits", protocol="clean", out=(folder := mkdtemp()), quiet=True)
+        >>> load_records(folder)
+        Records(1 records of 1 model)
 
     """
     return Records([load_record(path) for path in find_records(folder)])

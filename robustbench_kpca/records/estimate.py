@@ -20,7 +20,14 @@ BLOCK = 2**15
 
 @dataclass(frozen=True)
 class Estimate:
-    """`value` with a two-sided 95 % interval [`low`, `high`] from `n` independent samples, by `method`."""
+    """`value` with a two-sided 95 % interval [`low`, `high`] from `n` independent samples, by `method`.
+
+    Examples:
+        >>> from robustbench_kpca import Estimate
+        >>> print(Estimate(0.93, 0.86, 0.97, n=100, method="wilson"))
+        0.9300 [0.8600, 0.9700], n = 100
+
+    """
 
     value: float
     low: float

@@ -196,6 +196,12 @@ class Record(BaseModel):
     records have none.
     `algorithms` are versions of the attacks or corruptions of the package that made it, and of the attack loop: name ->
     digest of the code. A record of other versions than today's is made again; older records have none.
+
+    Examples:
+        >>> from robustbench_kpca import evaluate
+        >>> evaluate("vit_digits", protocol="clean", quiet=True).spec.data.n
+        364
+
     """
 
     model_config = STRICT
@@ -357,6 +363,15 @@ def load_record(path: Path | str) -> Record:
 
     Raises:
         BadInputError: missing, truncated, written by another version, with an altered table or another model's audit.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import mkdtemp
+        >>> from robustbench_kpca import evaluate, load_record
+        >>> made = evaluate("vit_digits", protocol="clean", out=(folder := mkdtemp()), quiet=True)
+        >>> [path] = Path(folder).glob("*.record.json")
+        >>> load_record(path).metrics == made.metrics
+        True
 
     """
     path = Path(path)

@@ -39,6 +39,14 @@ def one_gradient(
         norms: of the balls that it can search.
         many_labels: whether it may attack samples with many labels, such as scenes.
 
+    Examples:
+        >>> from robustbench_kpca import one_gradient
+        >>> @one_gradient(steps=5)
+        ... def climb(x, gradient, state):
+        ...     return x + 0.25 * state["eps"] * gradient.sign()
+        >>> climb(steps=3)
+        climb(steps=3, random_start=False)
+
     """
 
     def attack(step: Callable[[Images, Images, State], Images]) -> type:
@@ -67,6 +75,14 @@ def whole_attack(
     Args:
         norms: of the balls that it can search.
         bounded: whether what it returns lies in the ball: an image outside is an error. If not, it does not count.
+
+    Examples:
+        >>> from robustbench_kpca import whole_attack
+        >>> @whole_attack()
+        ... def brighten(model, x, y, eps, share=1.0):
+        ...     return (x + share * eps).clamp(0, 1)
+        >>> brighten(share=0.5)
+        brighten(share=0.5)
 
     """
 

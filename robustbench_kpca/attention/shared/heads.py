@@ -61,6 +61,16 @@ class MultiHeadAttention(nn.Module, ABC):
 
     An `attend` without `causal` is called once for every token and those before it where later ones are hidden: right,
     but as many times slower. One without `mask` sees padding as words.
+
+    Examples:
+        >>> import torch
+        >>> from robustbench_kpca import MultiHeadAttention
+        >>> class Average(MultiHeadAttention):
+        ...     def attend(self, q, k, v):
+        ...         return v.mean(dim=2, keepdim=True).expand_as(v)
+        >>> Average(16, num_heads=4)(torch.zeros(1, 5, 16)).shape
+        torch.Size([1, 5, 16])
+
     """
 
     symmetric: ClassVar[bool] = False

@@ -29,5 +29,15 @@ def corruption(function: Corrupt) -> FunctionCorruption:
 
     Images are uint8, (height, width, 3); the one given is not to be modified. `severity` is 1 to 5. All random numbers
     come from `rng`, a numpy generator that is seeded for every image.
+
+    Examples:
+        >>> import numpy as np
+        >>> from robustbench_kpca import corruption
+        >>> @corruption
+        ... def darker(image, severity, rng):
+        ...     return image // (1 + severity)
+        >>> darker.fast(np.full((2, 2, 3), 60, np.uint8), 2, np.random.default_rng(0)).max()
+        np.uint8(20)
+
     """
     return FunctionCorruption(function)

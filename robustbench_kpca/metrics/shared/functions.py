@@ -27,6 +27,15 @@ def metric(
         task: of the outcomes: `classification`, `segmentation` or `language`.
         lower_is_better: whether a smaller value is the better one.
 
+    Examples:
+        >>> from robustbench_kpca import metric
+        >>> @metric(kinds=["clean"])
+        ... def sevens(outcomes):
+        ...     "Share of samples that are called a seven."
+        ...     return outcomes["prediction"] == 7
+        >>> sevens.title, sevens.what
+        ('sevens', 'Share of samples that are called a seven.')
+
     """
 
     def make(function: Callable[[Outcomes], ArrayLike]) -> Mean:
