@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from robustbench_kpca._core.errors import printable
-from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Paragraph, Verdict
+from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Paragraph, Verdict, Word
 from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import Metric, Unit
 from robustbench_kpca.report.answers import HELPS, HURTS, OPEN, SAME, Answer, Duel
@@ -41,10 +41,10 @@ def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
     return Card(asked, Verdict(answer.verdict, KINDS[answer.verdict]), blocks)
 
 
-def sentence(answer: Answer, spoken: Mapping[str, str]) -> str:
-    """Return an answer in one sentence, for pages that list several."""
+def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
+    """Return an answer in one line, for pages that list several."""
     asked = answer.question.asks or f"Does {spoken.get(answer.question.subject, answer.question.subject)} help?"
-    return f"{asked} {answer.verdict[0].upper()}{answer.verdict[1:]}. {_text(answer, spoken)}"
+    return [f"{asked} ", Verdict(answer.verdict, KINDS[answer.verdict]), f". {_text(answer, spoken)}"]
 
 
 def _text(answer: Answer, spoken: Mapping[str, str]) -> str:

@@ -63,7 +63,7 @@ class Comparison:
         named: diagnoses by the names of their models.
         ablation: what the pursuit adds, one row a model and protocol; note: what is said above it.
         missing: models that were not run, and why.
-        title: of the page; lead: its first paragraphs.
+        title: of the page; lead: its first paragraphs; foot: its last ones.
 
     """
 
@@ -73,6 +73,7 @@ class Comparison:
     missing: Sequence[tables.Row] = ()
     title: str = ACROSS
     lead: Sequence[Line] = ()
+    foot: Sequence[Line] = ()
 
 
 def require_own(folder: Path, kind: Kind) -> None:
@@ -102,6 +103,7 @@ def write_comparison(
     missing: Mapping[str, str] | None = None,
     title: str = ACROSS,
     lead: Sequence[Line] = (),
+    foot: Sequence[Line] = (),
 ) -> list[Path]:
     """Write README.md and index.html across models; return their paths.
 
@@ -112,6 +114,7 @@ def write_comparison(
         missing: models that were not run, and why.
         title: of the page.
         lead: its first paragraphs.
+        foot: its last ones.
 
     Raises:
         BadInputError: there are no diagnoses, or other files would be replaced.
@@ -127,6 +130,7 @@ def write_comparison(
         missing=list((missing or {}).items()),
         title=title,
         lead=lead,
+        foot=foot,
     )
     return _write(folder, "comparison", comparison(shown))
 
@@ -219,7 +223,8 @@ def comparison(shown: Comparison) -> Document:
     if shown.missing:
         blocks += [Heading("Not run"), Table(_MISSING, shown.missing)]
     made = [f"{name}: {line}" for name, one in named.items() for line in _provenance(one)]
-    return Document(shown.title, [*blocks, *_made(_across_intro(named), made)], _mark("comparison"), STYLE)
+    blocks += [*_made(_across_intro(named), made), *map(Paragraph, shown.foot)]
+    return Document(shown.title, blocks, _mark("comparison"), STYLE)
 
 
 def verdict(outcome: str) -> Verdict:

@@ -82,7 +82,7 @@ def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:
 def document(item: Cost, found: Sequence[Sequence[str]], origin: Block) -> Document:
     """Return the page of the table. `origin`: what is done, and the command that makes it."""
     blocks: list[Block] = [
-        Table(HEADS, found, item.title),
+        Table(HEADS, found),
         Paragraph(NOTE, soft=True),
         Paragraph(Prose(item.intro)),
         origin,

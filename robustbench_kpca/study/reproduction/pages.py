@@ -18,7 +18,7 @@ from robustbench_kpca._core.web.document import (
     Link,
     Paragraph,
     Prose,
-    Strong,
+    Word,
 )
 from robustbench_kpca._core.web.document import (
     Table as Grid,
@@ -27,7 +27,7 @@ from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.cards import sentence
+from robustbench_kpca.report.cards import in_a_line
 from robustbench_kpca.report.curves import draw_curves, read_curves
 from robustbench_kpca.report.render import write_board
 from robustbench_kpca.report.spoken import spoken
@@ -81,22 +81,22 @@ def write_pages(
         except BadInputError as error:
             here, trouble = False, str(error)
         pages[name] = here
-        said += [(name, sentence(one, spoken(board))) for one in answers(board)] if board and here else []
+        said += [(name, in_a_line(one, spoken(board))) for one in answers(board)] if board and here else []
         rows.append(_row(name, item, planned, trouble, page=here))
     write_page(_index(roles, rows, pages, said, reasons(planned), statements=statements), roles.out)
     return roles.out / README
 
 
 def _index(
-    roles: Roles, rows: Sequence[Sequence[str]], pages: Mapping[str, bool], said: Sequence[tuple[str, str]],
+    roles: Roles, rows: Sequence[Sequence[str]], pages: Mapping[str, bool], said: Sequence[tuple[str, Sequence[Word]]],
     absent: Sequence[tuple[str, str]], *, statements: bool,
 ) -> Document:  # fmt: skip
     """Return the page of a pack: what was found, then its items, and what was not run."""
     pack, command = roles.pack, Code(roles.command)
     table = [[Link(row[0], folder=row[0]) if pages[row[0]] else row[0], *row[1:]] for row in rows]
-    answered = [(Link(name, folder=name), ": ", Strong(Prose(text))) for name, text in said]
+    answered = [(Link(name, folder=name), ": ", *line) for name, line in said]
     blocks: list[Block] = [Bullets(answered)] if answered else []
-    blocks.append(Grid(HEADS, table, pack.title))
+    blocks.append(Grid(HEADS, table))
     if statements:
         blocks.append(Paragraph((Link(BESIDE, folder=STATEMENTS), ".")))
     blocks += [Paragraph(Prose(f"{pack.source}. {pack.intro}")), Paragraph(Prose(roles.intro))]
@@ -139,7 +139,9 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles,
     if isinstance(item, Claims):
         diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
         if diagnoses:
-            write_comparison(diagnoses, roles.out / name, title=item.title, lead=(Prose(item.intro), origin.text))
+            write_comparison(
+                diagnoses, roles.out / name, title=item.title, lead=[Prose(item.intro)], foot=[origin.text]
+            )
         return bool(diagnoses)
     figures: dict[str, str] = {}
     if isinstance(item, Curves):

@@ -32,7 +32,7 @@ CLASSES = {
     Verdict.agrees: "supported", Verdict.differs: "not-supported", Verdict.undecided: "not-testable",
     Verdict.missing: "not-measured",
 }  # fmt: skip
-STYLE = "td { min-width: 8rem; } td:nth-child(2), td:nth-child(5) { min-width: 16rem; }"
+STYLE = "td { min-width: 8rem; } td:nth-child(2), td:nth-child(5), td:nth-child(6) { min-width: 15rem; }"
 RULES = (
     "The first row of a comparison is the one that the paper says is better; a gain above zero is for the better, "
     "also in columns where lower is better. Intervals are of 95 %, over the same samples, and over trainings where a "
@@ -73,7 +73,7 @@ def document(statements: Statements, own: Results) -> Document:
             rows.append((one.where, Prose(one.says), "–", "", Prose(one.open), ""))
     blocks: list[Block] = [
         Paragraph([*words, f"of {len(found)} statements nothing here can test {untested}."]),
-        Table(HEADS, rows, statements.title),
+        Table(HEADS, rows),
         Details("How verdicts are computed", [Paragraph(RULES)]),
         Paragraph(Prose(statements.intro), soft=True),
         Paragraph(("Made by ", Code(f"{own.roles.command} --statements"), ". ", ALL)),
