@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -11,24 +11,26 @@ from torch import nn
 
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.keywords import takes
 from robustbench_kpca._core.progress import Progress, Screen, python_screen, spell
 from robustbench_kpca._engine.attack_loop.query import require_finite
 from robustbench_kpca._engine.inference.environment import PACKAGE, revision, version
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode
 from robustbench_kpca._engine.inference.runner import Runner, device_for, is_stochastic
-from robustbench_kpca.audit.budgets import EPS, resolved
+from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import run_checks
 from robustbench_kpca.audit.context import AuditContext, all_finite
 from robustbench_kpca.audit.limits import limits
 from robustbench_kpca.audit.meter import Meter, costs, speed_of
 from robustbench_kpca.audit.model_identity import subject_of
+from robustbench_kpca.audit.options import AuditOptions
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words, stated_classes, stated_view
 from robustbench_kpca.protocols.threat import Threat, parse_fraction
-from robustbench_kpca.records.audit import Audit, Check, Level, Plan, Subject, audit_path, load_audit
+from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.records.audit_versions import summary
 from robustbench_kpca.tasks import task_named
 
@@ -65,6 +67,7 @@ def _shown(ask: Callable[P, Audit]) -> Callable[P, Audit]:
     return asked
 
 
+@takes(AuditOptions)
 @no_early_exit()
 @_shown
 def audit(
@@ -72,21 +75,10 @@ def audit(
     images: Any,
     labels: Any = None,
     *,
-    eps: str | float = EPS,
-    limit: int | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    device: str | None = None,
-    name: str | None = None,
-    sibling: nn.Module | None = None,
-    sibling_name: str | None = None,
-    allow: Collection[str] | None = None,
-    out: Path | None = None,
-    fresh: bool = False,
-    level: Level = "full",
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
     quiet: bool = False,  # noqa: ARG001 (read by `_shown`)
+    **settings: Any,
 ) -> Audit:
     """Audit a model: run checks whose results are known if attacks on the model are effective (docs/trust.md).
 
@@ -94,28 +86,18 @@ def audit(
         model: as in `evaluate`.
         images: as in `evaluate`.
         labels: as in `evaluate`.
-        eps: radius of the L-infinity ball, in pixel values of [0, 1].
-        limit: number of samples, evenly spread over the set; default: 64 images, or 16 images with masks.
-        seed: seed of all randomness.
-        batch_size: batch size of the model; default: that of the task.
-        device: such as "cuda"; default: the device of the model.
-        name: name of the model in the audit; default: the name of its class.
-        sibling: another model of the same task; its adversarial images are tried on this model.
-        sibling_name: name of the sibling; default: the name of its class.
-        allow: if given, a failed preflight check is refused as in `evaluate`, except these; if None, it is a flag.
-        out: folder that stores the audit. A stored audit of the same code, model, images and plan is returned; where a
-            quick one is asked for, a full one, too.
-        fresh: make a new audit even if a stored one exists.
-        level: `full`, or `quick` for fewer checks: those of `records.audit_versions.CHECKS`.
         announce: told what a new audit will cost, before it begins; not called if a stored one is returned.
         progress: told of the passes done, and of the most that are still possible. Where neither it nor `announce` is
             given, the audit is shown on a terminal, in a notebook, or in the log (`progress.python_screen`).
         quiet: show nothing; flags are logged.
+        **settings: fields of `AuditOptions`, such as `eps="4/255"` or `level="quick"`.
 
     Raises:
         BadInputError: the images cannot be used, or the model fails on clean images.
+        UnknownNameError: a keyword is no option.
 
     """
+    options = AuditOptions.of(settings)
     if not is_differentiable(model):
         raise BadInputError("an audit of a model without gradients", expected="a model in torch")
     require_evaluation_mode(model)
@@ -123,43 +105,43 @@ def audit(
     task = task_named(data.task)
     require_words(model, data)
     data = task.compute.at_size(data, stated_view(model) if data.raw else None, asked=False)
-    compute, chosen = task.compute, task.compute.audited(data, limit)
-    size = compute.batch_size(model, chosen, None) if batch_size is None else batch_size
-    where = device_for(model, device)
+    compute, chosen = task.compute, task.compute.audited(data, options.limit)
+    size = compute.batch_size(model, chosen, None) if options.batch_size is None else options.batch_size
+    where = device_for(model, options.device)
     x, y = (part.to(where) for part in compute.tensors(chosen))
-    if sibling is not None and (level == "quick" or not compute.audit.attacks):
-        kind = "a quick audit" if level == "quick" else f"an audit of {task.name}"
+    if options.sibling is not None and (options.level == "quick" or not compute.audit.attacks):
+        kind = "a quick audit" if options.level == "quick" else f"an audit of {task.name}"
         raise BadInputError(f"a sibling for {kind}, which does not use it", fix="leave it out")
-    sibling = None if sibling is None else sibling.to(where)
+    sibling = None if options.sibling is None else options.sibling.to(where)
     started = time.perf_counter()
-    other = None if sibling is None else (sibling_name or type(sibling).__name__)
+    other = None if sibling is None else (options.sibling_name or type(sibling).__name__)
     plans = {
         which: Plan(
-            norm="linf", eps=parse_fraction(eps), images=len(chosen), seed=seed, batch_size=size,
-            attacks=resolved(compute.audit, eps, which),
+            norm="linf", eps=parse_fraction(options.eps), images=len(chosen), seed=options.seed, batch_size=size,
+            attacks=resolved(compute.audit, options.eps, which),
             limits=limits(len(chosen), compute.audit.limits), sibling=other, level=which,
         )
-        for which in ("full", level)
+        for which in ("full", options.level)
     }  # fmt: skip
-    plan = plans[level]
-    name = name or type(model).__name__
+    plan = plans[options.level]
+    name = options.name or type(model).__name__
     presentation = compute.presentation(model, attacked=True)
     runner = None if is_stochastic(model) else Runner(model.to(where), size, where, presentation=presentation)
     classes = stated_classes(model) if runner is None else runner.logits(x[:size]).shape[1]
     if classes is not None:
         whole, (chosen, _) = chosen, compute.match_classes(chosen, classes, class_names_of(model))
         y = y if chosen is whole else compute.tensors(chosen)[1].to(where)
-    if runner is not None and allow is not None:
-        preflight(runner, x[:size], y[:size], allow, causal=compute.causal)
+    if runner is not None and options.allow is not None:
+        preflight(runner, x[:size], y[:size], options.allow, causal=compute.causal)
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))
     code = version(PACKAGE), revision()
-    for one in plans.values():
-        kept = None if out is None or fresh else _kept(out, subject, one)
+    for each in plans.values():
+        kept = None if options.out is None or options.fresh else _kept(options.out, subject, each)
         if kept is not None and (kept.version, kept.revision) == code:
             return kept
     if runner is None:
         if announce is not None:
-            announce(f"{level} audit: the model draws noise, so nothing is attacked")
+            announce(f"{options.level} audit: the model draws noise, so nothing is attacked")
         checks = [_stochastic()]
     else:
         before = _state(model)
@@ -169,11 +151,11 @@ def audit(
             runner,
             x,
             labels=y,
-            eps=eps,
+            eps=options.eps,
             threat=Threat("linf", plan.eps),
-            seed=seed,
+            seed=options.seed,
             sibling=sibling,
-            level=level,
+            level=options.level,
         )
         require_finite(context.per_batch(x, y, all_finite))
         context.meter = _metered(context, size, announce, progress)
@@ -182,8 +164,8 @@ def audit(
         subject=subject, plan=plan, plan_digest=plan.digest(), checks=tuple(checks), version=code[0],
         revision=code[1], seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
-    if out is not None:
-        done.save(out)
+    if options.out is not None:
+        done.save(options.out)
     return done
 
 

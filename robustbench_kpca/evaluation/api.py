@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.keywords import split, takes
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.attack_loop.whole_batch import search
@@ -22,8 +23,8 @@ from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.evaluation import runner_for
 from robustbench_kpca.evaluation.execute import execute
-from robustbench_kpca.evaluation.from_python import Models, data_of, models_of
-from robustbench_kpca.evaluation.options import run_options
+from robustbench_kpca.evaluation.from_python import HowGiven, Models, data_of, models_of
+from robustbench_kpca.evaluation.options import RunOptions, run_options
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.reporter import python_reporter
 from robustbench_kpca.models.source import class_names_of
@@ -83,6 +84,7 @@ def evaluate(
 def evaluate(
     model: Models, images: Any = None, labels: Any = None, *, protocol: str | Path, curve: Budgets, **how: Any
 ) -> list[Record]: ...
+@takes(HowGiven, RunOptions)
 @no_early_exit()
 def evaluate(
     model: Models,
@@ -93,11 +95,6 @@ def evaluate(
     curve: Budgets = (),
     independent: bool = False,
     audit: Audit | Level | bool = True,
-    classes: int | None = None,
-    size: int | None = None,
-    crop: float | None = None,
-    name: str | None = None,
-    source: str = "python",
     progress: Progress | None = None,
     quiet: bool = False,
     **settings: Any,
@@ -120,19 +117,13 @@ def evaluate(
         audit: the audit for the records of attacks: True or `"full"` makes one first, as `rbk eval` does (about a
             minute, for each eps of the protocols), `"quick"` one of fewer checks; False omits it; or pass an existing
             audit (`audit.run.audit`).
-        classes: number of classes of the images, where their labels do not have all of them.
-        size: side in pixels to which pictures are resized, without cropping. By default pictures of a folder or of a
-            collection are as a named model, or `describe`, states it, or else as they are; arrays always as they are.
-        crop: such as 0.875: the short side is resized to size / crop, and the centre cropped. The record says how
-            pictures were resized and cropped (`spec.data.resized`).
-        name: name of a single model in the record; default: its own, or the name of its class.
-        source: where modules came from, for the record.
         progress: called with the numbers of samples done and of all and, by name, what else is known
             (`progress.Progress`). By default a bar on a terminal or in a notebook, else a line a minute in the log.
         quiet: show nothing; flags are logged. Else audits, records and remarks are shown as `rbk eval` shows them, on a
             terminal or in a notebook, and by the logger `robustbench_kpca` elsewhere.
-        **settings: fields of `RunOptions`, such as `seed=1`, `out="runs"` or `executor="ray"`; every other one is a
-            field of the protocol to replace, such as `eps="3/255"`.
+        **settings: fields of `HowGiven`, such as `name="mine"` or `size=32`, and of `RunOptions`, such as `seed=1`,
+            `out="runs"` or `executor="ray"`; every other one is a field of the protocol to replace, such as
+            `eps="3/255"`.
 
     Returns:
         The record; or a list of records, where several models, a list of protocols or a curve is given: model by model
@@ -149,14 +140,15 @@ def evaluate(
         364
 
     """
+    how, settings = split(HowGiven, settings)
     options, overrides = run_options(settings)
     several = isinstance(protocol, (list, tuple))
     protocols: Sequence[str | Path] = protocol if isinstance(protocol, (list, tuple)) else [protocol]
     if not protocols:
         raise BadInputError("no protocol", expected="the name of one, or several", fix="see: rbk list protocols")
     budgets = tuple({parse_fraction(value): str(value) for value in curve}.values())
-    models = models_of(model, name, source)
-    data = data_of(model, images, labels, classes, size=size, crop=crop)
+    models = models_of(model, how)
+    data = data_of(model, images, labels, how)
     jobs = [Job(each, protocols, overrides, budgets, independent) for each in models]
     level = "full" if audit is True else audit or None
     plan = make_plan(jobs, data, options, audit=level)

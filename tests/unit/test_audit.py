@@ -1,5 +1,6 @@
 """The audit raises no flag on honest models, and every planted fake that changes a verdict is caught."""
 
+import inspect
 import json
 import re
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from stand_ins import posing_as, short_audits
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit import preflight as preflighting
 from robustbench_kpca.audit import run as auditing
@@ -432,3 +433,15 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
                  "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "refused", "-q"]) == 2  # fmt: skip
     assert "meaningless" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()
+
+
+def test_options_of_an_audit_and_of_an_evaluation_are_completed():
+    shown, of_audit = inspect.signature(evaluate).parameters, inspect.signature(audit).parameters
+    assert {"protocol", "size", "name", "seed", "out"} < set(shown)
+    assert {"eps", "sibling", "level"} < set(of_audit)
+    assert of_audit["level"].default == "full"
+
+
+def test_an_unknown_option_of_an_audit_is_one_line():
+    with pytest.raises(UnknownNameError, match="no option of an audit named 'levl'; did you mean 'level'"):
+        audit(Flat(), "digits", levl="quick")

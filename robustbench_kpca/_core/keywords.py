@@ -1,0 +1,33 @@
+"""Keywords of a function that are fields of a dataclass: stated there once, with their defaults."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def split(kind: type[T], settings: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+    """Return the dataclass that keywords fill, and the other keywords."""
+    own = {field.name for field in fields(kind)} & set(settings)  # type: ignore[arg-type] # a dataclass
+    rest = {name: value for name, value in settings.items() if name not in own}
+    return kind(**{name: settings[name] for name in own}), rest
+
+
+def takes(*kinds: type) -> Callable[[F], F]:
+    """Show fields of dataclasses in a function's signature, for help and completion, before its `**settings`."""
+
+    def shown(function: F) -> F:
+        signature = inspect.signature(function)
+        *own, rest = signature.parameters.values()
+        more = [
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+            for kind in kinds
+            for field in fields(kind)
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *more, rest])  # type: ignore[attr-defined]
+        return function
+
+    return shown

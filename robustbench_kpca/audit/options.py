@@ -1,0 +1,61 @@
+"""Options of an audit; here and nowhere else."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from robustbench_kpca._core.keywords import split
+from robustbench_kpca._core.registry import unknown_name
+from robustbench_kpca.audit.budgets import EPS
+from robustbench_kpca.records.audit import Level
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What an audit is to be; the fields are the keywords of `audit`.
+
+    Attributes:
+        eps: radius of the L-infinity ball, in pixel values of [0, 1].
+        limit: number of samples, evenly spread over the set; default: 64 images, or 16 images with masks.
+        seed: seed of all randomness.
+        batch_size: batch size of the model; default: that of the task.
+        device: such as "cuda"; default: the device of the model.
+        name: name of the model in the audit; default: the name of its class.
+        sibling: another model of the same task; its adversarial images are tried on this model.
+        sibling_name: name of the sibling; default: the name of its class.
+        allow: if given, a failed preflight check is refused as in `evaluate`, except these; if None, it is a flag.
+        out: folder that stores the audit. A stored audit of the same code, model, images and plan is returned; where a
+            quick one is asked for, a full one, too.
+        fresh: make a new audit even if a stored one exists.
+        level: `full`, or `quick` for fewer checks: those of `records.audit_versions.CHECKS`.
+
+    """
+
+    eps: str | float = EPS
+    limit: int | None = None
+    seed: int = 0
+    batch_size: int | None = None
+    device: str | None = None
+    name: str | None = None
+    sibling: nn.Module | None = None
+    sibling_name: str | None = None
+    allow: Collection[str] | None = None
+    out: Path | None = None
+    fresh: bool = False
+    level: Level = "full"
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "AuditOptions":
+        """Return the options that keywords name.
+
+        Raises:
+            UnknownNameError: one of them is no option.
+
+        """
+        options, others = split(cls, settings)
+        for name in others:
+            raise unknown_name("option of an audit", name, [field.name for field in fields(cls)])
+        return options
