@@ -7,7 +7,8 @@ from attack_checks import Wavy, drive, rand
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.attacks import _spsa, cw_cleverhans, noise, pgd, spsa_cleverhans
+from robustbench_kpca.attacks import _spsa, cw_cleverhans, noise, spsa_cleverhans
+from robustbench_kpca.attacks.shared import one_gradient
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import protocols
@@ -84,7 +85,7 @@ def test_fgsm(model, few):
 
 
 def test_pgd(model, few, monkeypatch):
-    (images, labels), drawn = few, recording(monkeypatch, pgd, "uniform_in_ball")
+    (images, labels), drawn = few, recording(monkeypatch, one_gradient, "uniform_in_ball")
     found = attack(model, images, labels, "teo2024-pgd")
     (first,) = drawn
     loop = lambda net, x, start: theirs.pgd(net, x, start, 6 / 255, 0.15 * 6 / 255, 20)  # noqa: E731
