@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -13,6 +13,7 @@ from robustbench_kpca.types import Images, Labels
 EVERY: tuple[Norm, ...] = ("linf", "l2", "l1")
 
 
+@runtime_checkable
 class Run(Protocol):
     """Makes adversarial images."""
 
