@@ -39,35 +39,6 @@ def protocol(axes: Any) -> None:
     axes.legend(frameon=False)
 
 
-def findings(axes: Any) -> None:
-    """Draw four attentions under the attacks of the questions of the pack cifar10, with their intervals."""
-    shown = {
-        "table-1": "PGD-20 1/255",
-        "table-3": "AutoAttack 1/255",
-        "table-2": "PGD-20 4/255",
-        "table-3b": "AutoAttack 4/255",
-    }
-    rows = {
-        "ViT": "softmax",
-        "SymViT": "symmetric",
-        "RPC-SymViT, first layer": "RPC",
-        "Identity-SymViT, first layer": "no mixing",
-    }
-    places = []
-    for block, (table, column) in enumerate(shown.items()):
-        suffix = ", adversarial" if column.endswith("4/255") else ""
-        for line, (row, name) in enumerate(rows.items()):
-            cell = _cells(BOARDS / "cifar10" / table, row + suffix)[column]
-            value, low, high = (100 * cell[key] for key in ("value", "low", "high"))
-            place = -(block * 5 + line)
-            axes.errorbar(
-                value, place, xerr=[[value - low], [high - value]], fmt="o", color=DARK if name == "RPC" else "gray"
-            )
-            places.append((place, f"{name}, {column}{suffix}"))
-    axes.set_yticks(*zip(*places, strict=True))
-    axes.set_xlabel("robust accuracy (%), with 95 % intervals over trainings and images")
-
-
 def spot_check(axes: Any) -> None:
     """Draw how likely a check of k random rows finds one of the forged ones."""
     rows = range(1, 101)
@@ -123,7 +94,6 @@ def _cells(folder: Path, row: str) -> dict[str, Any]:
 PICTURES = {
     "coverage": (coverage, (7, 2.2)),
     "protocol": (protocol, (7, 2.8)),
-    "findings": (findings, (7, 4.6)),
     "spot_check": (spot_check, (7, 2.6)),
     "shards": (shards, (7, 2.2)),
     "members": (members, (7, 1.4)),

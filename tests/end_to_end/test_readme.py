@@ -1,5 +1,6 @@
 """What the README shows works as it stands."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -62,3 +63,36 @@ def test_every_linked_file_exists():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def _board(name):
+    return json.loads((ROOT / "leaderboards" / name / "board.json").read_text("utf-8"))
+
+
+def _points(compared):
+    """Return a difference as pages write it: +0.1 [−2.2, +2.5]."""
+    value, low, high = (f"{100 * compared[key]:+.1f}".replace("-", "−") for key in ("difference", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def test_the_numbers_of_the_findings_are_those_of_the_boards():
+    findings = (ROOT / "docs" / "findings.md").read_text()
+    for table in ("table-1", "table-2", "table-3", "table-3b"):
+        [answer] = _board(f"cifar10/{table}")["answers"]
+        row = f"| {_points(answer['against'])} | {_points(answer['control'])} | [{table.replace('-', ' ')}]"
+        assert row in findings
+        assert answer["verdict"] == "no difference found"
+        if table == "table-1":
+            assert all(_points(answer[key]) in " ".join(README.split()) for key in ("against", "control"))
+
+
+def test_the_numbers_of_the_protocols_are_those_of_the_board():
+    method = (ROOT / "docs" / "method.md").read_text()
+    [row] = [row for row in _board("teo2024/table-2")["rows"] if row["model"] == "SymViT"]
+    kept = {cell["column"]: f"{100 * cell['value']:.1f}" for cell in row["cells"] if cell}
+    for name, attack in (("PGD-20", "PGD"), ("FGSM", "FGSM"), ("SPSA", "SPSA"), ("SLD", "SLD"), ("C&W", "C&W")):
+        literal, corrected = (kept[f"{attack} top-1, {kind}"] for kind in ("literal", "corrected"))
+        assert f"| {name} | {literal} | {corrected} |" in method
+    for page in (README, (ROOT / "docs" / "findings.md").read_text()):
+        assert f"{kept['PGD top-1, literal']} %" in page
+        assert f"{kept['PGD top-1, corrected']} %" in page
