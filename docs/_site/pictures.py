@@ -30,13 +30,13 @@ def coverage(axes: Any) -> None:
 def protocol(axes: Any) -> None:
     """Draw what SymViT keeps under each attack, literal and corrected (leaderboards/teo2024/table-2)."""
     cells = _cells(BOARDS / "teo2024" / "table-2", "SymViT")
-    attacks = [title.partition(" top-1, ")[0] for title in cells if title.endswith("top-1, corrected")]
+    attacks = ["PGD", "FGSM", "SPSA", "SLD", "AutoAttack", "C&W", "Noise"]
     for offset, (kind, colour) in enumerate((("literal", HALF), ("corrected", DARK))):
         values = [100 * cells[f"{attack} top-1, {kind}"]["value"] for attack in attacks]
         axes.bar([place + 0.4 * offset for place in range(len(attacks))], values, 0.4, label=kind, color=colour)
     axes.set_xticks([place + 0.2 for place in range(len(attacks))], attacks)
     axes.set_ylabel("images kept (%)")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
 def spot_check(axes: Any) -> None:

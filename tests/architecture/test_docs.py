@@ -54,3 +54,11 @@ def test_sentences_are_short_and_plain(page):
     long = [part for part in sentences(page) if len(part.split()) > LONGEST_SENTENCE]
     private = [part for part in sentences(page) if PRIVATE.search(part) or INVERTED.search(part)]
     assert (long, private) == ([], [])
+
+
+def test_pages_that_code_and_boards_name_exist():
+    files = [*(ROOT / "robustbench_kpca").rglob("*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/*.py")]
+    files += [*ROOT.glob("leaderboards/**/*.toml"), *ROOT.glob("attacks/*.toml"), *ROOT.glob("corruptions/*.toml")]
+    named = {(file, name) for file in files for name in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text("utf-8"))}
+    assert named
+    assert not [(file.name, name) for file, name in named if not (ROOT / name).exists()]
