@@ -13,6 +13,7 @@ from robustbench_kpca._core.address import dumps
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, LostError, reason_of
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca.evaluation.code import added_members
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.pool import Call
@@ -62,6 +63,9 @@ def outcomes_by(
                 folder=str(run.folder.resolve()),
                 algorithms=evaluation.algorithms,
                 surroundings=None if getattr(executor, "same_machine", False) else evaluation.surroundings,
+                added=added_members(
+                    evaluation.scenario, evaluation.data.task, runs_script=getattr(executor, "same_machine", True)
+                ),
             )
             known = Smaller(smaller, evaluation.data.ids)
             carry_out(run, executor, _pickled(work), known, most=options.processes, patience=60 * options.stall_minutes)
