@@ -86,10 +86,10 @@ def agreement_of(name: str, protocol: Scenario) -> Agreement | None:
     """
     known = _measured() if isinstance(protocol, Attack) else ()
     digest = search_digest(protocol) if known and isinstance(protocol, Attack) else ""
-    same = next((one for one in known if one.search == digest), None)
+    same = next((agreement for agreement in known if agreement.search == digest), None)
     if same is not None:
         return same
-    base = next((one for one in known if one.protocol == name.partition("+")[0]), None)
+    base = next((agreement for agreement in known if agreement.protocol == name.partition("+")[0]), None)
     return None if base is None else base.model_copy(update={"parts": ()})
 
 

@@ -67,8 +67,8 @@ def along_curve(eps: Iterable[str | float], *, independent: bool = False) -> lis
 
 
 def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:
-    found = [data.get(name, []) for name in _TABLES]
-    tables = [table for parts in found if isinstance(parts, list) for table in parts if isinstance(table, dict)]
+    values = [data.get(name, []) for name in _TABLES]
+    tables = [table for parts in values if isinstance(parts, list) for table in parts if isinstance(table, dict)]
     tables += [data["inference"]] if isinstance(data.get("inference"), dict) else []
     fixed = {"kind", "inference", *_TABLES, *UNHASHED}
     targets = [table for table in tables if key in table and key != "attack"]

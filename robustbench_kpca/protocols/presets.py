@@ -30,13 +30,13 @@ def roots() -> list[Path]:
 
 def find(shelf: Shelf) -> dict[str, Path]:
     """Return name -> path of every preset of a kind; of two with the same name, the one in the earlier root is used."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for root in reversed(roots()):
         if shelf in _FOLDERS:
-            found |= {path.parent.name: path for path in sorted((root / "leaderboards").glob(f"*/{_FOLDERS[shelf]}"))}
+            paths |= {path.parent.name: path for path in sorted((root / "leaderboards").glob(f"*/{_FOLDERS[shelf]}"))}
         else:
-            found |= {path.stem: path for path in sorted((root / shelf).glob("*.toml"))}
-    return dict(sorted(found.items()))
+            paths |= {path.stem: path for path in sorted((root / shelf).glob("*.toml"))}
+    return dict(sorted(paths.items()))
 
 
 def protocols() -> dict[str, Path]:
@@ -66,14 +66,14 @@ def _at_another_eps(name: str, known: Iterable[str]) -> UnknownNameError | None:
     """Return the error for `pgd20-linf-3_255` where `pgd20-linf-4_255` is nearest: its eps can be set."""
     asked = _EPS.fullmatch(name)
     budgets = {
-        one: float(own[2])
-        for one in known
-        if asked and (own := _EPS.fullmatch(one)) and own.group(1, 3) == asked.group(1, 3)
+        other: float(own[2])
+        for other in known
+        if asked and (own := _EPS.fullmatch(other)) and own.group(1, 3) == asked.group(1, 3)
     }
     if asked is None or not budgets:
         return None
     wanted = float(asked[2])
-    nearest = min(budgets, key=lambda one: abs(math.log(budgets[one] / wanted)))
+    nearest = min(budgets, key=lambda other: abs(math.log(budgets[other] / wanted)))
     eps = asked[2] + (asked[3] or "").replace("_", "/")
     return UnknownNameError(
         f"there is no protocol named '{name}'", fix=f"give '{nearest}' with eps = {eps}: -p {nearest} --set eps={eps}"

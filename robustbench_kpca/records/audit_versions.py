@@ -57,9 +57,9 @@ def samples_allowed(n: int) -> int:
 
 def summary(audit: Audit) -> str:
     """Name the flags of an audit; of 1 or 2 samples without one, say that no check of them could have one."""
-    found = ", ".join(check.name for check in audit.flags)
+    flags = ", ".join(check.name for check in audit.flags)
     few = audit.plan.images <= samples_allowed(audit.plan.images)
-    return found or ("too few images to flag anything" if few else "no flags")
+    return flags or ("too few images to flag anything" if few else "no flags")
 
 
 def slopes_allowed(n: int) -> int:

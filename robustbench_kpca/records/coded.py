@@ -78,8 +78,8 @@ class Columns(Mapping[str, Column]):
         self._held = dict(held)
 
     def __getitem__(self, name: str) -> Column:
-        found = self.held(name)
-        return found.text() if isinstance(found, Coded) else found
+        column = self.held(name)
+        return column.text() if isinstance(column, Coded) else column
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._held)
@@ -88,7 +88,7 @@ class Columns(Mapping[str, Column]):
         return len(self._held)
 
     def __contains__(self, name: object) -> bool:
-        return any(name == one for one in self)  # Mapping's own would read the column
+        return any(name == column for column in self)  # Mapping's own would read the column
 
     def held(self, name: str) -> Column | Coded:
         """Return a column as it is kept."""

@@ -36,8 +36,8 @@ class Records(Sequence[Record]):
     @overload
     def __getitem__(self, index: slice) -> "Records": ...
     def __getitem__(self, index: int | slice) -> "Record | Records":
-        found = self._records[index]
-        return Records(found) if isinstance(found, tuple) else found
+        records = self._records[index]
+        return Records(records) if isinstance(records, tuple) else records
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self._records)

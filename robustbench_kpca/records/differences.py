@@ -49,8 +49,8 @@ def differences(before: Outcomes, after: Outcomes, *, exact: bool) -> list[Diffe
     """
     searched = before.kind == "attack" and not exact
     names = [name for name in before.columns if not searched or "picture" in before.columns or name in _SEARCHED]
-    old, new = (_by_key(one, clean_only=searched) for one in (before, after))
-    found = []
+    old, new = (_by_key(outcomes, clean_only=searched) for outcomes in (before, after))
+    rows = []
     for key in [*old, *(key for key in new if key not in old)]:
         if key not in old or key not in new:
             row = old[key] if key in old else new[key]
@@ -61,8 +61,8 @@ def differences(before: Outcomes, after: Outcomes, *, exact: bool) -> list[Diffe
             pairs = {name: (old[key][name], new[key][name]) for name in names}
             values = {name: pair for name, pair in pairs.items() if not _same(name, *pair, exact=exact)}
         if values:
-            found.append(Difference(" ".join(map(str, key)), values))
-    return found
+            rows.append(Difference(" ".join(map(str, key)), values))
+    return rows
 
 
 def only(outcomes: Outcomes, samples: Collection[str]) -> Outcomes:

@@ -82,16 +82,20 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
         raise BadInputError(f"{path} is not the file its record was made with (SHA-256 differs)", fix="restore it")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(one.file_size for one in archive.infolist()) > LIMIT + 2**20:
+            if sum(member.file_size for member in archive.infolist()) > LIMIT + 2**20:
                 raise UnfitError("larger than its limit")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             samples, clean, attacked = (arrays[name] for name in _ARRAYS)
-        found = KeptImages(tuple(samples.tolist()), clean, attacked)
-        if clean.ndim != 4 or clean.shape != attacked.shape or not (len(found.samples) == len(clean) == stated.samples):
+        images = KeptImages(tuple(samples.tolist()), clean, attacked)
+        if (
+            clean.ndim != 4
+            or clean.shape != attacked.shape
+            or not (len(images.samples) == len(clean) == stated.samples)
+        ):
             raise UnfitError("shapes do not fit")
     except _DAMAGE as error:
         raise BadInputError(f"{path} holds no images ({reason_of(error)})", fix="evaluate again") from None
-    return found
+    return images
 
 
 def _exact(images: NDArray[np.float32]) -> NDArray[Any]:

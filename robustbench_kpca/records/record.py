@@ -224,7 +224,7 @@ class Record(BaseModel):
 
     def __repr__(self) -> str:
         """Name what was evaluated, and its metrics, in one line."""
-        spec, values = self.spec, "".join(f", {name}={found.value:.4f}" for name, found in self.metrics.items())
+        spec, values = self.spec, "".join(f", {name}={estimate.value:.4f}" for name, estimate in self.metrics.items())
         data = f"{spec.data.name}/{spec.data.split}"
         return f"Record({spec.model.name!r}, {data!r}, {spec.protocol.name!r}, n={spec.data.n}{values})"
 
@@ -404,7 +404,7 @@ def find_records(folder: Path | str) -> list[Path]:
     folder = Path(folder)
     if folder.is_file():
         return [folder]
-    found = sorted(folder.rglob(f"*{SUFFIX}"))
-    if not found:
+    paths = sorted(folder.rglob(f"*{SUFFIX}"))
+    if not paths:
         raise BadInputError(f"no *{SUFFIX} below {folder}", fix="run: rbk eval … --out FOLDER")
-    return found
+    return paths

@@ -84,8 +84,8 @@ class SpotCheck(BaseModel):
 
     def entry(self, record: Record) -> Entry | None:
         """Return the entry of a record; None if there is none of this very table."""
-        found = self.records.get(record.spec.stem())
-        return found if found is not None and found.outcomes == record.outcomes_file.sha256 else None
+        entry = self.records.get(record.spec.stem())
+        return entry if entry is not None and entry.outcomes == record.outcomes_file.sha256 else None
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -131,20 +131,20 @@ def lines(check: SpotCheck | None, records: Sequence[Record]) -> list[str]:
     """Return sentences about the spot check of these records; none if there was no spot check."""
     if check is None:
         return []
-    found = [(record, check.entry(record)) for record in records]
-    made = [(record, entry) for record, entry in found if entry is not None and entry.samples]
+    entries = [(record, check.entry(record)) for record in records]
+    made = [(record, entry) for record, entry in entries if entry is not None and entry.samples]
     text = f"Spot check: {_done([entry for _, entry in made], check)}" if made else "Spot check: no record was remade."
     wrong = [
         f"{record.spec.model.name} under {record.spec.protocol.name} ({entry.differing} of {entry.rows} rows)"
         for record, entry in made
         if entry.differing
     ]
-    missing = sum(entry is None for _, entry in found)
-    refused = Counter(entry.why for _, entry in found if entry is not None and not entry.samples)
+    missing = sum(entry is None for _, entry in entries)
+    refused = Counter(entry.why for _, entry in entries if entry is not None and not entry.samples)
     return [
         text,
         *([f"Rows differ in: {'; '.join(wrong)}."] if wrong else []),
-        *([f"{missing} of {len(found)} records have not been checked."] if missing else []),
+        *([f"{missing} of {len(entries)} records have not been checked."] if missing else []),
         *(f"{count} could not be remade: {why}." for why, count in sorted(refused.items())),
     ]
 
