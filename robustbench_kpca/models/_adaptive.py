@@ -102,7 +102,7 @@ class AdaptiveHead(TiedHead):
             return scores.log_softmax(-1)
         first = self.cutoffs[0]
         head = torch.cat([scores[..., :first], F.linear(h, self.cluster_weight, self.cluster_bias)], -1).log_softmax(-1)
-        found = [head[..., :first]]
+        parts = [head[..., :first]]
         for number, (begin, end) in enumerate(zip(self.cutoffs, [*self.cutoffs[1:], len(self.weight)], strict=True)):
-            found.append(head[..., -1 - number, None] + scores[..., begin:end].log_softmax(-1))
-        return torch.cat(found, -1)
+            parts.append(head[..., -1 - number, None] + scores[..., begin:end].log_softmax(-1))
+        return torch.cat(parts, -1)

@@ -179,7 +179,7 @@ def load_strictly(
         state = state | {name: own[name] for name in kept}
     shared = [name for name in own if name in state]
     misshaped = [name for name in shared if state[name].shape != own[name].shape]
-    found = {
+    faults = {
         "missing": [name for name in own if name not in state],
         "unexpected": [name for name in state if name not in own],
         "mis-shaped": [f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}" for name in misshaped],
@@ -191,12 +191,12 @@ def load_strictly(
     }
     problems = [
         f"{len(names)} {kind} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
-        for kind, names in found.items()
+        for kind, names in faults.items()
         if names
     ]
     if problems:
         fixes = _fixes(model, state, own, misshaped)
-        if not fixes or found["missing"] or found["unexpected"] or found["mis-typed"]:
+        if not fixes or faults["missing"] or faults["unexpected"] or faults["mis-typed"]:
             fixes = [*fixes, "name the architecture and options it was trained with"]
         raise BadInputError(
             f"{where} does not fit {type(model).__name__}: {', '.join(problems)}", fix=", and ".join(fixes)
@@ -208,7 +208,7 @@ def load_strictly(
 def _heads_of_other_classes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor]) -> tuple[str, ...]:
     """Return the tensors that differ in the number of classes alone; none where they disagree about that number."""
     both = {name: (state[name], own[name]) for name in own if name in state and state[name].shape != own[name].shape}
-    classes = {name: found for name, pair in both.items() if (found := _other_classes(model, *pair)) is not None}
+    classes = {name: count for name, pair in both.items() if (count := _other_classes(model, *pair)) is not None}
     return tuple(classes) if len(set(classes.values())) == 1 else ()
 
 
@@ -224,7 +224,7 @@ def _fixes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor], m
     places = _positions(model)
     positions = [places] if places in misshaped and _resizable(model, state, own) else []
     others = [name for name in misshaped if name != places]
-    heads = [found for name in others if (found := _other_classes(model, state[name], own[name]))]
+    heads = [count for name in others if (count := _other_classes(model, state[name], own[name]))]
     classes = set(heads)
     if len(positions) + len(heads) < len(misshaped) or len(classes) > 1:
         return []

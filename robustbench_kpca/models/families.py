@@ -127,12 +127,12 @@ class _Architectures(Mapping[str, tuple[str, str]]):
     """Name -> family and size, of all that `FAMILIES` has now."""
 
     def __getitem__(self, name: str) -> tuple[str, str]:
-        if (found := self._find(name)) is None:
+        if (place := self._find(name)) is None:
             plugins.load()
-            found = self._find(name)
-        if found is None:
+            place = self._find(name)
+        if place is None:
             raise KeyError(name)
-        return found
+        return place
 
     def __iter__(self) -> Iterator[str]:
         plugins.load()
@@ -143,10 +143,10 @@ class _Architectures(Mapping[str, tuple[str, str]]):
         return len(list(iter(self)))
 
     def _find(self, name: str) -> tuple[str, str] | None:
-        for one, family in FAMILIES.items():
-            size = name.removeprefix(f"{one}_")
+        for family_name, family in FAMILIES.items():
+            size = name.removeprefix(f"{family_name}_")
             if size != name and any(size in part.sizes for part in family.backbones):
-                return one, size
+                return family_name, size
         return None
 
 

@@ -91,10 +91,10 @@ def attention_weights(query: Heads, keys: Heads, *, causal: bool = False, mask: 
 
 def trace_pursuit(pursuit: Pursuit, k: Heads, v: Heads, block: int = 0) -> list[Mixing]:
     """Run a pursuit on keys and values; return the statistics of iterations 0 to n."""
-    found: list[Mixing] = []
+    mixings: list[Mixing] = []
     for run in (replace(pursuit, iterations=0), pursuit):
-        run(k, v, observer=lambda iterate: found.append(mixing(iterate, block)))
-    return found
+        run(k, v, observer=lambda iterate: mixings.append(mixing(iterate, block)))
+    return mixings
 
 
 def trace_model(model: nn.Module, images: Images) -> list[Mixing]:
@@ -110,16 +110,16 @@ def densities(model: nn.Module, images: Images) -> list[float]:
 @torch.no_grad()
 def observe(model: nn.Module, images: Images, measure: Callable[[Iterate, int], T]) -> list[T]:
     """Run `images` through `model`; return measure(iterate, block) of every iterate of every RPC layer, in order."""
-    found: list[T] = []
+    measured: list[T] = []
     layers = rpc_layers(model)
     for block, layer in enumerate(layers):
-        layer.observer = lambda iterate, block=block: found.append(measure(iterate, block))
+        layer.observer = lambda iterate, block=block: measured.append(measure(iterate, block))
     try:
         model(images)
     finally:
         for layer in layers:
             layer.observer = None
-    return found
+    return measured
 
 
 def gradient_norms(model: nn.Module, images: Images, labels: Labels) -> list[float]:

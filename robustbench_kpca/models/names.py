@@ -72,12 +72,12 @@ def _require_place(name: str) -> None:
 
 def _unknown(name: str) -> UnknownNameError:
     """Return the error for a name that is no model of this package: other sources that have it are named."""
-    found = [f"{library}:{name}" for library in _LIBRARIES if name.partition(".")[0] in _library_names(library)]
-    found += [f"hf:{name}"] if name.count("/") == 1 or (name and (Path(name) / "config.json").is_file()) else []
-    found += [f"{name}:FACTORY"] if name.endswith(".py") else []
-    if not found:
+    suggestions = [f"{library}:{name}" for library in _LIBRARIES if name.partition(".")[0] in _library_names(library)]
+    suggestions += [f"hf:{name}"] if name.count("/") == 1 or (name and (Path(name) / "config.json").is_file()) else []
+    suggestions += [f"{name}:FACTORY"] if name.endswith(".py") else []
+    if not suggestions:
         return unknown_name("model", name, [*ARCHITECTURES, *bundled()])
-    return UnknownNameError(f"there is no model named '{name}'", fix=f"did you mean {' or '.join(found)}?")
+    return UnknownNameError(f"there is no model named '{name}'", fix=f"did you mean {' or '.join(suggestions)}?")
 
 
 def _library_names(library: str) -> list[str]:

@@ -68,8 +68,8 @@ def attack_of(settings: Adversarial | Stronger) -> Attack:
         BadInputError: an unknown attack, or options that it does not have.
 
     """
-    found: Attack = validate(ATTACKS.get(settings.attack), settings.options, f"attack '{settings.attack}'")
-    return found
+    attack: Attack = validate(ATTACKS.get(settings.attack), settings.options, f"attack '{settings.attack}'")
+    return attack
 
 
 def _divergence_from(clean: Logits, rows: Rows) -> Loss:

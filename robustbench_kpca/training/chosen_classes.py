@@ -51,8 +51,8 @@ def require_classes(data: Any, chosen: dict[str, int]) -> None:
     samples, targets = getattr(reader, "samples", None), getattr(reader, "targets", None)
     if samples is None:
         raise BadInputError("images.classes for data that is no folder", expected="class folders, or tar files of them")
-    found = {int(number) for number in (targets if targets is not None else (sample[1] for sample in samples))}
-    missing = [name for name, number in chosen.items() if number not in found]
+    numbers = {int(number) for number in (targets if targets is not None else (sample[1] for sample in samples))}
+    missing = [name for name, number in chosen.items() if number not in numbers]
     if missing:
         raise BadInputError(
             f"{getattr(reader, 'root', 'the data')} has no images of {len(missing)} of the {len(chosen)} chosen "

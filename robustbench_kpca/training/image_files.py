@@ -263,9 +263,9 @@ def _files(data: Any) -> list[Path]:
 def _classes(reader: Any) -> dict[str, int]:
     """Return name -> number of the classes of a reader of folders or tar files; empty where they are not listed."""
     for listed in ("class_to_idx", "class_name_to_idx"):
-        found = getattr(reader, listed, None)
-        if found:
-            return dict(found)
+        classes = getattr(reader, listed, None)
+        if classes:
+            return dict(classes)
     return {}
 
 

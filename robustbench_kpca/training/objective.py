@@ -71,17 +71,17 @@ class Objective:
 
     def _penalty(self) -> Tensor | float:
         """Return the weighted sum of the penalties of the last forward pass; each is a mean over layers."""
-        found: dict[str, list[Tensor]] = {}
+        penalties: dict[str, list[Tensor]] = {}
         for module in self.penalised:
             for name, value in module.penalties.items():
-                found.setdefault(name, []).append(value)
-        idle = [name for name in self.recipe.penalties if name not in found]
+                penalties.setdefault(name, []).append(value)
+        idle = [name for name in self.recipe.penalties if name not in penalties]
         if idle:
             raise BadInputError(f"model '{self.recipe.model}' has no loss '{idle[0]}'", fix="remove it from the recipe")
-        unstated = [name for name in found if name not in self.recipe.penalties]
+        unstated = [name for name in penalties if name not in self.recipe.penalties]
         if unstated:
             raise BadInputError(
                 f"model '{self.recipe.model}' adds the loss '{unstated[0]}'",
                 expected=f"its weight in the recipe: penalties.{unstated[0]} (0 leaves it out)",
             )
-        return sum((self.recipe.penalties[name] * torch.stack(all_).mean() for name, all_ in found.items()), 0.0)
+        return sum((self.recipe.penalties[name] * torch.stack(all_).mean() for name, all_ in penalties.items()), 0.0)

@@ -29,8 +29,8 @@ def attacked_scores(model: nn.Module, source: Source, classes: int, settings: Ad
     attacks = {OWN: settings} if settings.held_out else {}
     if (stronger := settings.stronger) is not None:
         attacks[STRONGER] = settings.model_copy(update={"attack": stronger.attack, "options": stronger.options})
-    found = {column: held_out_scores(model, source, "val", classes, attack) for column, attack in attacks.items()}
-    return {f"{column}{name}": value for column, scores in found.items() for name, value in scores.items()}
+    by_attack = {column: held_out_scores(model, source, "val", classes, attack) for column, attack in attacks.items()}
+    return {f"{column}{name}": value for column, scores in by_attack.items() for name, value in scores.items()}
 
 
 def overfitting(scores: Mapping[str, float], settings: Adversarial, score: str) -> str:

@@ -157,9 +157,9 @@ class Run:
         scores = {f"val_{name}": value for name, value in self.score(self.plain, "val").items()}
         if (adversarial := self.recipe.adversarial) is not None:
             scores |= attacked_scores(self.plain, self.source, self.classes, adversarial)
-            if found := overfitting(scores, adversarial, next(iter(self.source.task.scores))):
-                self._note(f"'{self.name}' shows catastrophic overfitting in epoch {number + 1}: {found}")
-                self.ledger.provenance.setdefault("catastrophic_overfitting", f"epoch {number + 1}: {found}")
+            if remark := overfitting(scores, adversarial, next(iter(self.source.task.scores))):
+                self._note(f"'{self.name}' shows catastrophic overfitting in epoch {number + 1}: {remark}")
+                self.ledger.provenance.setdefault("catastrophic_overfitting", f"epoch {number + 1}: {remark}")
         if self.ema is not None:
             scores |= {f"ema_val_{name}": value for name, value in self.score(self.ema.module, "val").items()}
         done_epoch = Epoch(
@@ -287,12 +287,12 @@ class Run:
         for suffix, model in models.items():
             if self.recipe.storage == "fp16":
                 _round_to_half(model)
-            found: dict[str, str] = {}
+            columns: dict[str, str] = {}
             for part in ("val", "test"):
-                found |= {f"{part}_{name}": f"{value:.4f}" for name, value in self.score(model, part).items()}
+                columns |= {f"{part}_{name}": f"{value:.4f}" for name, value in self.score(model, part).items()}
             if self.accelerator.is_main_process:
                 half = self.recipe.storage == "fp16"
-                self.ledger.write_weights(suffix, model, self.recipe.seed, found, images, half=half)
+                self.ledger.write_weights(suffix, model, self.recipe.seed, columns, images, half=half)
         if self.accelerator.is_main_process:
             self.ledger.close()
         self.accelerator.wait_for_everyone()

@@ -57,12 +57,12 @@ def start(model: Any, recipe: Recipe) -> Start:
 def _continue_from(model: nn.Module, checkpoint: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """Load a whole model's weights; return what identifies them, and what was adapted."""
     state = read_state(bundled().get(checkpoint, checkpoint))
-    found = load_strictly(model, state, f"init_checkpoint {checkpoint}", resize_positions=True, own_head=True)
+    loaded = load_strictly(model, state, f"init_checkpoint {checkpoint}", resize_positions=True, own_head=True)
     notes = []
-    if found.kept:
-        notes.append(f"{', '.join(found.kept)} begin anew: {checkpoint} has another number of classes")
-    if found.resized:
-        notes.append("the position embedding of {} tokens was resampled to {}".format(*found.resized))
+    if loaded.kept:
+        notes.append(f"{', '.join(loaded.kept)} begin anew: {checkpoint} has another number of classes")
+    if loaded.resized:
+        notes.append("the position embedding of {} tokens was resampled to {}".format(*loaded.resized))
     return {"init_sha256": state_sha256(state)}, tuple(notes)
 
 

@@ -76,8 +76,8 @@ def _apgd(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
 
 
 def _apgd_l1(given: Options, norm: Norm, eps: float) -> Match:
-    found = _apgd(given | {"rho": 0.75}, norm, eps)
-    return None if found is None else (found[0], found[1] | {"use_largereps": True})
+    equivalent = _apgd(given | {"rho": 0.75}, norm, eps)
+    return None if equivalent is None else (equivalent[0], equivalent[1] | {"use_largereps": True})
 
 
 def _fab(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
@@ -231,21 +231,23 @@ def _ensemble(scenario: Attack) -> str | None:
 
 def _find(stage: Stage, scenario: Attack) -> Match:
     """Return the equivalent of a stage, or None. Only the reference of APGD can average over draws."""
-    found = REFERENCES[stage.attack](stage.options, scenario.norm, scenario.eps) if stage.attack in REFERENCES else None
-    if found is None or scenario.draws == 1:
-        return found
-    return (found[0], found[1] | {"eot_iter": scenario.draws}) if "apgd" in found[0] else None
+    equivalent = (
+        REFERENCES[stage.attack](stage.options, scenario.norm, scenario.eps) if stage.attack in REFERENCES else None
+    )
+    if equivalent is None or scenario.draws == 1:
+        return equivalent
+    return (equivalent[0], equivalent[1] | {"eot_iter": scenario.draws}) if "apgd" in equivalent[0] else None
 
 
 def _match(stage: Stage, scenario: Attack) -> Options:
-    found = _find(stage, scenario)
-    if found is None:
+    equivalent = _find(stage, scenario)
+    if equivalent is None:
         raise BadInputError(
             f"there is no known equivalent of attack '{stage.attack}' in {scenario.norm}"
             + (f" with {scenario.draws} draws" if scenario.draws > 1 else ""),
             fix="give one: --reference LIBRARY:NAME",
         )
-    return _stage(*found, stage.restarts)
+    return _stage(*equivalent, stage.restarts)
 
 
 def _stage(attack: str, options: Options, restarts: int) -> Options:

@@ -71,8 +71,8 @@ def require_allowed(addresses: Sequence[str], how: Conditions) -> None:
             f"the record names code: {addresses[0]} would be imported and run",
             expected="attacks, corruptions and data of the package", fix="read that code, then add --run-code",
         )  # fmt: skip
-    for one in addresses:
-        require(one, "address")
+    for address in addresses:
+        require(address, "address")
 
 
 def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> nn.Module:

@@ -56,14 +56,14 @@ class CausalLM(Unwrapped):
         super().__init__(net)
         config = net.config.get_text_config()
         positions = getattr(config, "max_position_embeddings", None)
-        found = positions if window is None else window
-        if not isinstance(found, int) or not 1 <= found <= (positions or found):
+        length = positions if window is None else window
+        if not isinstance(length, int) or not 1 <= length <= (positions or length):
             raise BadInputError(
-                f"a window of {found} tokens for {type(net).__name__}",
+                f"a window of {length} tokens for {type(net).__name__}",
                 expected="a whole number, at least 1" + (f" and at most {positions}" if positions else ""),
                 fix="set model.window",
             )
-        self.vocab_size, self.num_classes, self.window = config.vocab_size, config.vocab_size, found
+        self.vocab_size, self.num_classes, self.window = config.vocab_size, config.vocab_size, length
         self.cuts = "logits_to_keep" in inspect.signature(net.forward).parameters
         ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
         self.end = ends[0] if isinstance(ends[0], int) else END_OF_LINE  # `ends` is [None] where there is none

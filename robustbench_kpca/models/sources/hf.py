@@ -56,7 +56,7 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     mean, std = normalisation_of(processor, name)
     labels: dict[int, str] = config.id2label
     names = [labels[index] for index in sorted(labels)]
-    named = not any(one.startswith("LABEL_") for one in names)  # the library's names where the authors gave none
+    named = not any(label.startswith("LABEL_") for label in names)  # the library's names where the authors gave none
     return describe(normalise_inside(model, mean, std), view_of(processor, name), names if named else None)
 
 
@@ -79,8 +79,8 @@ def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict
     if not pretrained:
         built: Unwrapped = wrap(auto.from_config(config, dtype=torch.float32))
         return built
-    net, found = auto.from_pretrained(name, dtype=torch.float32, output_loading_info=True, **how)
-    missing = sorted(found["missing_keys"]) + sorted(str(key) for key in found["mismatched_keys"])
+    net, report = auto.from_pretrained(name, dtype=torch.float32, output_loading_info=True, **how)
+    missing = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if missing:
         raise BadInputError(
             f"the weights of 'hf:{name}' lack {len(missing)} tensors ({', '.join(missing[:3])})",

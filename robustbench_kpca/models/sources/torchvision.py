@@ -47,5 +47,5 @@ def _weights(models: Any, name: str, wanted: str) -> Any:
 
 def _names() -> list[str]:
     models = library("torchvision.models", "torchvision:")
-    found: list[str] = models.list_models(module=models)
-    return [name for name in found if not name.startswith("quantized_")]
+    listed: list[str] = models.list_models(module=models)
+    return [name for name in listed if not name.startswith("quantized_")]

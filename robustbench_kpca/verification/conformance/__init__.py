@@ -29,7 +29,7 @@ def member_named(name: str) -> Any:
     """
     if address.is_address(name):
         return address.load(name, "member").member
-    known = {one: kind for kind in KINDS for one in kind.names()}
+    known = {each: kind for kind in KINDS for each in kind.names()}
     if name not in known:
         raise unknown_name("attack, corruption, attention or metric", name, known)
     return known[name].get(name)

@@ -258,4 +258,6 @@ def passes(
     )
     engine.run(iter([(list(range(len(y))), x, y)]))
     samples = [made[row] for row in range(len(y))]
-    return [(one.forwards, one.backwards) for one in samples], [bool(one.broken_by) for one in samples]
+    return [(attacked.forwards, attacked.backwards) for attacked in samples], [
+        bool(attacked.broken_by) for attacked in samples
+    ]

@@ -81,7 +81,7 @@ def refuses_no_sample(metric: Metric, kind: str) -> None:
 def ignores_order(metric: Metric, kind: str) -> None:
     """Require that the order of samples does not matter."""
     table = outcomes(kind, "some")
-    first, second = (metric.estimate(one).value for one in (table, table.where(np.arange(len(table))[::-1])))
+    first, second = (metric.estimate(rows).value for rows in (table, table.where(np.arange(len(table))[::-1])))
     require(abs(first - second) < 1e-9, f"it is {first:g}, and {second:g} in the other order")
 
 
