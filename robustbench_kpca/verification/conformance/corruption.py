@@ -68,7 +68,7 @@ def does_something(make: Make) -> None:
     """Require that a picture of noise changes."""
     image = pictures()[0]
     change = min(float(np.abs(make(image.copy(), severity, 3).astype(float) - image).mean()) for severity in SEVERITIES)
-    require(change > 0, "at severity one the image stays as it is")
+    require(change > 0, "at one severity the image stays as it is")
 
 
 def _kind(made: Any) -> str:
