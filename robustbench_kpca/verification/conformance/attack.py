@@ -22,7 +22,7 @@ from robustbench_kpca.protocols.scenario import Stage, parse_scenario
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.types import Attack, Images, Keys, Labels, State
-from robustbench_kpca.verification.conformance.finding import Finding, found, require
+from robustbench_kpca.verification.conformance.finding import Finding, checked, require
 from robustbench_kpca.verification.conformance.plain_query import PlainQuery, Wavy, rand
 
 SHAPE = (2, 6, 6)
@@ -97,15 +97,15 @@ def findings(kind: Any, options: dict[str, Any]) -> Iterator[Finding]:
         make = partial(build_attack, stage)
         for case in _cases(make()):
             norm = case.threat.norm
-            inside = found(
+            inside = checked(
                 f"it stays in ball and box, and its state is one row a sample ({norm})",
                 partial(keeps_ball_and_state, make, case),
             )
             yield inside
             for promise, check in PROMISES.items() if not inside.broken else ():
-                yield found(f"{promise} ({norm})", partial(check, make, case))
+                yield checked(f"{promise} ({norm})", partial(check, make, case))
             if not inside.broken and case.threat.clip and getattr(kind, "one_label", True):
-                yield found(
+                yield checked(
                     f"it costs no more passes than it says ({norm})", partial(costs, stage, norm, case.threat.eps)
                 )
 

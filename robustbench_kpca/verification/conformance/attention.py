@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.attacks.foreign import isolated
-from robustbench_kpca.verification.conformance.finding import Finding, found, require
+from robustbench_kpca.verification.conformance.finding import Finding, checked, require
 
 WIDTH, HEADS, TOKENS = 24, 3, 9
 CLOSE = 1e-9
@@ -26,11 +26,11 @@ def findings(kind: Any, options: dict[str, Any]) -> Iterator[Finding]:
     make = partial(_built, kind, options)
     make()
     for promise, check in PROMISES.items():
-        yield found(promise, partial(check, make))
+        yield checked(promise, partial(check, make))
     if _can(make(), is_causal=True):
-        yield found("no token sees later ones, where they are hidden", partial(hides_later_tokens, make))
+        yield checked("no token sees later ones, where they are hidden", partial(hides_later_tokens, make))
     if getattr(kind, "takes_key_mask", False):
-        yield found("padding changes nothing, where it is hidden", partial(hides_padding, make))
+        yield checked("padding changes nothing, where it is hidden", partial(hides_padding, make))
 
 
 def _built(kind: Any, options: dict[str, Any]) -> nn.Module:

@@ -10,7 +10,7 @@ import torch
 from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.attacks.foreign import isolated
 from robustbench_kpca.corruptions.shared.kernels import Pixels
-from robustbench_kpca.verification.conformance.finding import Finding, found, require
+from robustbench_kpca.verification.conformance.finding import Finding, checked, require
 
 SIDE = (32, 40, 3)
 SEVERITIES = range(1, 6)
@@ -20,14 +20,14 @@ Make = Callable[[Pixels, int, int], Any]
 
 def findings(corruption: Any) -> Iterator[Finding]:
     """Yield what was found of a corruption, under every profile that it has."""
-    yield found("every profile has five severities", partial(_has_five_severities, corruption))
+    yield checked("every profile has five severities", partial(_has_five_severities, corruption))
     for profile in corruption.parameters:
 
         def make(image: Pixels, severity: int, seed: int, profile: str = profile) -> Any:
             return corruption.fast(image, corruption.parameters[profile][severity - 1], generator(seed))
 
         for promise, check in PROMISES.items():
-            yield found(f"{promise} ({profile})", partial(check, make))
+            yield checked(f"{promise} ({profile})", partial(check, make))
 
 
 def pictures() -> list[Pixels]:

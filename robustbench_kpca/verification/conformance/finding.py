@@ -27,7 +27,7 @@ class Finding:
     broken: str = ""
 
 
-def found(promise: str, check: Callable[[], None]) -> Finding:
+def checked(promise: str, check: Callable[[], None]) -> Finding:
     """Make a check, away from what is printed and from global generators; whatever it raises breaks the promise."""
     try:
         with isolated(0, torch.device("cpu")):

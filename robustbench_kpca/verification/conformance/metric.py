@@ -12,7 +12,7 @@ from robustbench_kpca.evaluation.api import evaluate
 from robustbench_kpca.metrics import Metric
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.verification.conformance.finding import Finding, found, require
+from robustbench_kpca.verification.conformance.finding import Finding, checked, require
 
 PROTOCOLS = {"clean": "clean", "attack": "fgsm-linf-8_255"}
 """Kinds of protocol, and the one that makes outcomes of this kind."""
@@ -32,7 +32,7 @@ def findings(metric: Metric) -> Iterator[Finding]:
     for kind in kinds:
         applies = metric.applies(outcomes(kind, "some"), load_scenario(PROTOCOLS[kind])[1])
         for promise, check in PROMISES.items() if applies else ():
-            yield found(f"{promise} ({kind})", partial(check, metric, kind))
+            yield checked(f"{promise} ({kind})", partial(check, metric, kind))
 
 
 class _Thirds(nn.Module):
