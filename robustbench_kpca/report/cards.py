@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from robustbench_kpca._core.errors import printable
+from robustbench_kpca._core.errors import printable_lines
 from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Paragraph, Verdict, Word
 from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import Metric, Unit
@@ -112,7 +112,7 @@ def draw_forest(axis: "Axes", rows: Sequence[tuple[str, Duel]], metric: Metric, 
         axis.plot([unit.scale * duel.low, unit.scale * duel.high], [place, place], color=colour, linewidth=2)
         axis.plot([unit.scale * duel.difference], [place], marker="o", markersize=5, color=colour)
     axis.axvline(0, color=INK, linewidth=0.8)
-    axis.set_yticks(range(len(rows)), [printable(label) for label, _ in rows])
+    axis.set_yticks(range(len(rows)), [printable_lines(label) for label, _ in rows])
     axis.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{'points' if unit.points else 'difference'}; better is {side}")
     axis.tick_params(left=False)
     axis.spines["left"].set_visible(False)

@@ -34,13 +34,15 @@ def overview(asked: Sequence[Asked]) -> str:
     rows: list[tuple[str, Duel]] = []
     colours = []
     for _, one in asked:
-        question = one["asks"] or f"Does {one['subject']} help? ({one['column']})"
         duels = [Duel(**one[which]) for which in ("against", "control") if one[which] and one[which]["low"] is not None]
         for place, duel in enumerate(duels):
-            rows.append((f"{question}  vs {duel.other}" if place == 0 else f"vs {duel.other}", duel))
+            label = f"{one['subject']} − {duel.other}\n{one['column']}" if place == 0 else f"− {duel.other} (control)"
+            rows.append((label, duel))
             colours.append(COLOURS[one["verdict"]])
     if not rows:
         return ""
-    with drawing((3.2 + 0.066 * max(len(label) for label, _ in rows), 0.6 + 0.24 * len(rows))) as (figure, buffer):
+    with drawing(
+        (3.2 + 0.066 * max(len(part) for label, _ in rows for part in label.split("\n")), 0.6 + 0.32 * len(rows))
+    ) as (figure, buffer):
         draw_forest(figure.subplots(), rows, asked[0][0], colours)
     return svg_of(buffer, "Answers of all boards: differences with intervals")

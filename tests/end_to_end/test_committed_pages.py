@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.report.board_page import html
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.numbers import csv_text, json_text
-from robustbench_kpca.report.render import CSV, JSON, markdown
+from robustbench_kpca.report.render import CSV, JSON, html, markdown
 from robustbench_kpca.study.reproduction.pack import Table, load_pack
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import board_of
