@@ -43,7 +43,8 @@ from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, Passes, ProtocolInfo, load_record
+from robustbench_kpca.records.record import OutcomesFile, load_record
+from robustbench_kpca.records.spec import Passes, ProtocolInfo
 from robustbench_kpca.tasks import task_named
 
 BOARD = Path(__file__).parents[1] / "leaderboards" / "digits"

@@ -24,7 +24,8 @@ from robustbench_kpca.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from robustbench_kpca.records.record import Record, Spec
+    from robustbench_kpca.records.record import Record
+    from robustbench_kpca.records.spec import Spec
     from robustbench_kpca.verification.rerun import Rerun
     from robustbench_kpca.verification.stated import Conditions
 

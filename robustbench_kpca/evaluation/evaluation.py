@@ -35,15 +35,8 @@ from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import (
-    DataInfo,
-    Environment,
-    OutcomesFile,
-    Passes,
-    ProtocolInfo,
-    Record,
-    Spec,
-)
+from robustbench_kpca.records.record import OutcomesFile, Record
+from robustbench_kpca.records.spec import DataInfo, Environment, Passes, ProtocolInfo, Spec
 from robustbench_kpca.tasks import task_named
 
 

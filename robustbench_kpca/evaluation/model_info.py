@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
-from robustbench_kpca.records.record import ModelInfo
+from robustbench_kpca.records.spec import ModelInfo
 from robustbench_kpca.types import Logits
 
 

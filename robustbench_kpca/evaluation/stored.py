@@ -7,7 +7,8 @@ from robustbench_kpca.metrics import METRICS, measure
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.images import load_images
-from robustbench_kpca.records.record import SUFFIX, NewerSchemaError, Record, Spec, load_record
+from robustbench_kpca.records.record import SUFFIX, NewerSchemaError, Record, load_record
+from robustbench_kpca.records.spec import Spec
 from robustbench_kpca.tasks import task_named
 
 

@@ -32,7 +32,7 @@ from robustbench_kpca.evaluation.shards import Shard
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import Environment, Spec
+from robustbench_kpca.records.spec import Environment, Spec
 from robustbench_kpca.tasks import task_named
 
 GRACE = 25.0

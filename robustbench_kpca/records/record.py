@@ -3,15 +3,13 @@
 The compute half writes records, and the report half reads them. This file imports no torch.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, PrivateAttr, model_validator
+from pydantic import BaseModel, PrivateAttr
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import read_file, safe_file, safe_name, sha256, write_atomic
+from robustbench_kpca._core.files import read_file, safe_file, sha256, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
@@ -21,6 +19,7 @@ from robustbench_kpca.records.orphans import sweep
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.schema import NewerSchemaError as NewerSchemaError
 from robustbench_kpca.records.schema import require_schema
+from robustbench_kpca.records.spec import Environment, Passes, Spec
 from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.records.text import SUFFIX as TABLE
 from robustbench_kpca.records.text import most_bytes, pack, unpack
@@ -28,137 +27,6 @@ from robustbench_kpca.records.text import most_bytes, pack, unpack
 SUFFIX = ".record.json"
 DIGITS = 12
 """Hexadecimal digits of its content in the name of a file beside a record."""
-
-
-class ModelInfo(BaseModel):
-    """The network that was evaluated.
-
-    `parameters_sha256` identifies its weights whatever file they came from; `probe_sha256`, of its logits on the first
-    batch, its function: code and settings that are no parameters show there. `pixel_std` is that of the normalisation
-    inside the model, per channel; empty where it cannot be seen.
-    """
-
-    model_config = STRICT
-    name: str
-    source: str
-    parameters: int
-    parameters_sha256: str
-    probe_sha256: str
-    pixel_std: tuple[float, ...]
-    config: dict[str, Any]
-
-    @property
-    def network(self) -> tuple[str, str]:
-        """Its weights and its configuration: what it is on every machine, whatever its name."""
-        return self.parameters_sha256, json.dumps(self.config, sort_keys=True)
-
-    def agrees(self, options: Mapping[str, Any]) -> bool:
-        """Whether its configuration has no other value for any of these options; it need not have all of them."""
-        return all(self.config.get(key, value) == value for key, value in options.items())
-
-
-class DataInfo(BaseModel):
-    """The samples that it was evaluated on.
-
-    digest: over ids, labels and contents, in any order.
-    known: of a pair for out-of-distribution detection, how many samples are of known classes.
-    class_names: of classes 0, 1, ..., where the data knows them.
-    task: what the samples are for, such as `classification`.
-    matched: how the classes of the data were matched with those of the model, in words.
-    resized: the rule by which pictures were resized and cropped; None if they were shown as they are.
-    entropy: of the source of a text, in nats a word, where it is known: no model can do better on average.
-
-    Task, names, `matched`, `resized` and `entropy` are not part of a specification's digest: what they change is in
-    the digest of the data.
-
-    Raises:
-        pydantic.ValidationError: names, but not one a class.
-
-    """
-
-    model_config = STRICT
-    name: str
-    split: str
-    n: int
-    classes: int
-    digest: str
-    known: int | None = None
-    class_names: tuple[str, ...] | None = None
-    task: str
-    matched: str | None = None
-    resized: str | None = None
-    entropy: float | None = None
-
-    @model_validator(mode="after")
-    def _check_names(self) -> "DataInfo":
-        if self.class_names is not None and len(self.class_names) != self.classes:
-            raise ValueError(f"{len(self.class_names)} names for {self.classes} classes")
-        return self
-
-
-class ProtocolInfo(BaseModel):
-    """What was done to them: the preset's label, the digest of what it resolved to, and that itself."""
-
-    model_config = STRICT
-    name: str
-    digest: str
-    resolved: dict[str, Any]
-
-
-class Spec(BaseModel):
-    """Everything that determines the outcomes on one machine.
-
-    `code` is of what comes from outside the package: what it is, such as `attack my-attack` -> digest of its source. It
-    is part of the digest of the specification where there is any.
-    """
-
-    model_config = STRICT
-    model: ModelInfo
-    data: DataInfo
-    protocol: ProtocolInfo
-    seed: int
-    batch_size: int
-    code: dict[str, str] = {}
-
-    def digest(self) -> str:
-        """SHA-256 over the whole specification, but for how the data are described."""
-        described = {"class_names", "task", "matched", "resized", "entropy"}
-        content = self.model_dump(mode="json", exclude={"data": described} | ({} if self.code else {"code": True}))
-        return sha256(json.dumps(content, sort_keys=True).encode())
-
-    def stem(self) -> str:
-        """File name (without suffix) of this evaluation's record: readable, and one a specification."""
-        parts = [self.model.name, f"{self.data.name}-{self.data.split}", self.protocol.name, f"seed{self.seed}"]
-        return f"{safe_name('__'.join(safe_name(part) for part in parts))}__{self.digest()[:8]}"
-
-
-class Environment(BaseModel):
-    """Where it ran, and how the model was computed there.
-
-    compiled: mode of `torch.compile`; None: not compiled.
-    float32: how exact products of single precision were on a CUDA device, `ieee` or `tf32`; None: on another device,
-        or not recorded.
-    """
-
-    model_config = STRICT
-    python: str
-    platform: str
-    processor: str
-    device: str
-    threads: int
-    deterministic: bool
-    packages: dict[str, str]
-    revision: str | None
-    compiled: str | None = None
-    float32: str | None = None
-
-
-class Passes(BaseModel):
-    """Model passes summed over samples (padding not counted)."""
-
-    model_config = STRICT
-    forwards: int
-    backwards: int
 
 
 class OutcomesFile(BaseModel):

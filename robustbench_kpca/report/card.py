@@ -11,7 +11,8 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.marks import code, plain
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.scenario import parse_scenario
-from robustbench_kpca.records.record import Environment, Record
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spec import Environment
 from robustbench_kpca.report.table import spell
 from robustbench_kpca.tasks import task_named
 

@@ -26,7 +26,8 @@ from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import Environment, Record, Spec
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spec import Environment, Spec
 from robustbench_kpca.tasks.outside_code import addresses
 from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_for, require_allowed
 

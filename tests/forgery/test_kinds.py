@@ -11,7 +11,8 @@ from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.names import mistakable
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, Passes, load_record
+from robustbench_kpca.records.record import OutcomesFile, load_record
+from robustbench_kpca.records.spec import Passes
 from robustbench_kpca.report.consistency import load_consistent
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,8 @@ from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.audit_versions import fault
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, Passes, ProtocolInfo, find_records, load_record
+from robustbench_kpca.records.record import OutcomesFile, find_records, load_record
+from robustbench_kpca.records.spec import Passes, ProtocolInfo
 from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.matching import load_board

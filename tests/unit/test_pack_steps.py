@@ -22,7 +22,8 @@ from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import state_sha256
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path, pack_path
-from robustbench_kpca.records.record import DataInfo, Record
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.report.commands import command, together
 from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import name_of

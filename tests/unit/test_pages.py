@@ -27,17 +27,8 @@ from robustbench_kpca.metrics.shared.pixels import miou
 from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import (
-    DataInfo,
-    Environment,
-    ModelInfo,
-    OutcomesFile,
-    Passes,
-    ProtocolInfo,
-    Record,
-    Spec,
-    find_records,
-)
+from robustbench_kpca.records.record import OutcomesFile, Record, find_records
+from robustbench_kpca.records.spec import DataInfo, Environment, ModelInfo, Passes, ProtocolInfo, Spec
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.compare import Rule, compare

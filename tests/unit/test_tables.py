@@ -21,7 +21,8 @@ from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records import text
 from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, ProtocolInfo, find_records, load_record
+from robustbench_kpca.records.record import OutcomesFile, find_records, load_record
+from robustbench_kpca.records.spec import ProtocolInfo
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.tasks import task_named

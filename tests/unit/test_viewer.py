@@ -18,7 +18,8 @@ from robustbench_kpca.evaluation.adversarial_images import Keeper
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.images import KeptImages, load_images
-from robustbench_kpca.records.record import ProtocolInfo, find_records
+from robustbench_kpca.records.record import find_records
+from robustbench_kpca.records.spec import ProtocolInfo
 from robustbench_kpca.report import plots
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame

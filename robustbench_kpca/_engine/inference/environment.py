@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from robustbench_kpca._engine.inference.acceleration import compiled_as, float32_products
-from robustbench_kpca.records.record import Environment
+from robustbench_kpca.records.spec import Environment
 
 PACKAGE = "robustbench-kpca"
 PACKAGES = (PACKAGE, "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")

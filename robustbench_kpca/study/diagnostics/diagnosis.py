@@ -13,7 +13,7 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import sha256, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.record import DataInfo, Environment, ModelInfo
+from robustbench_kpca.records.spec import DataInfo, Environment, ModelInfo
 
 FILE = "diagnosis.json"
 BLOCK = 5

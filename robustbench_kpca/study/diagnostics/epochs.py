@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
-from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.study.diagnostics.diagnosis import Finite
 
 FILE = "trajectory.json"

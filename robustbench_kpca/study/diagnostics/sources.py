@@ -12,7 +12,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca.data.samples import Samples, to_tensor
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.records.spec import DataInfo
 
 MOST_TOKENS = 128
 """Texts are truncated to this number of tokens, as in the study."""

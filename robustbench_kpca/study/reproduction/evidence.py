@@ -12,7 +12,7 @@ from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.presets import board_path, find
 from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
-from robustbench_kpca.records.record import DataInfo
+from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import gain
