@@ -31,7 +31,7 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 600),
+    "files of the package": (lambda: len(files(PACKAGE)), 610),
     "lines of the package": (lambda: lines(files(PACKAGE)), 63_000),
     "files of evaluation": (lambda: len(files(EVALUATION)), 34),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_200),
