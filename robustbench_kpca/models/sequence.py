@@ -1,7 +1,8 @@
 """Transformer encoders for signals and for sequences of tokens, with any attention; one length, one label a sequence.
 
 Blocks are the ViT's (pre-normalisation). Every place of the sequence is a token; there is no class token: the
-classifier sees the mean over the places that are not padding.
+classifier sees the mean over the places that are not padding. Of a pair of texts, two sequences one behind the other,
+each is encoded alone; the classifier sees both means u and v, their product and their difference, as in the Arena.
 """
 
 from typing import Any
@@ -13,13 +14,13 @@ from robustbench_kpca._core.errors import BadInputError, UnfitError
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.shared.heads import Tokens
 from robustbench_kpca.models._adaptive import require_numbers
-from robustbench_kpca.models.shapes import SequenceShape
+from robustbench_kpca.models.shapes import PairShape, SequenceShape
 from robustbench_kpca.models.transformer import Block, truncated_normal_
 from robustbench_kpca.types import PAD, Images, Logits
 
 
 class SequenceTransformer(nn.Module):
-    """Maps (batch, channels, 1, length), or tokens (batch, 1, 1, length), to logits.
+    """Maps (batch, channels, 1, length), or tokens (batch, 1, 1, length), to logits; pairs are twice as long.
 
     Padding is hidden from every attention that takes a mask of keys: softmax, symmetric, identity and RPC, which also
     leaves it out of mu. Scaled, Primal and KEP-SVGP attention take none: they see padding as a word.
@@ -33,6 +34,9 @@ class SequenceTransformer(nn.Module):
             raise UnfitError("tokens have patch_size = 1 and channels = 1")
         if shape.length % shape.patch_size:
             raise UnfitError(f"length {shape.length} is no multiple of patch_size {shape.patch_size}")
+        self.texts = shape.texts if isinstance(shape, PairShape) else 1
+        if self.texts > 2:
+            raise UnfitError(f"texts = {self.texts}; a sample is a text or a pair, 1 or 2")
         self.shape, self.num_classes, width = shape, shape.num_classes, shape.embed_dim
         self.tokens = shape.length // shape.patch_size
         self.embed: nn.Module
@@ -47,7 +51,7 @@ class SequenceTransformer(nn.Module):
             for rate in rates
         )
         self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, shape.num_classes)
+        self.head = nn.Linear(width if self.texts == 1 else 4 * width, shape.num_classes)
 
     def forward(self, x: Images) -> Logits:
         """Return (batch, classes)."""
@@ -62,20 +66,24 @@ class SequenceTransformer(nn.Module):
         else:
             shares = kept / kept.sum(1, keepdim=True).clamp_min(1)
             pooled = (encoded * shares.unsqueeze(-1).to(encoded)).sum(1)
+        if self.texts == 2:
+            u, v = pooled.view(len(x), 2, -1).unbind(1)
+            pooled = torch.cat([u, v, u * v, u - v], 1)
         logits: Tensor = self.head(pooled)
         return logits
 
     def _embedded(self, x: Images) -> tuple[Tokens, Tensor | None]:
-        """Return the embedding of every token and, of words, which are no padding."""
+        """Return the embedding of every token and, of words, which are no padding; the texts of a pair in turn."""
         channels = 1 if self.shape.vocabulary else self.shape.channels
-        if x.shape[1:] != (channels, 1, self.shape.length):
+        length = self.texts * self.shape.length
+        if x.shape[1:] != (channels, 1, length):
             raise BadInputError(
-                f"sequences of shape {tuple(x.shape[1:])}", expected=f"{(channels, 1, self.shape.length)}",
+                f"sequences of shape {tuple(x.shape[1:])}", expected=f"{(channels, 1, length)}",
                 fix="set the model's length and channels (--set model.length=, in recipes model_options.length)",
             )  # fmt: skip
         if not self.shape.vocabulary:
             return self.embed(x)[:, :, 0].transpose(1, 2), None
-        words = x[:, 0, 0].long()
+        words = x.reshape(-1, self.shape.length).long()
         require_numbers(words, self.shape.vocabulary, "vocabulary")
         return self.embed(words), words != PAD
 
@@ -86,4 +94,5 @@ def _takes_mask(attention: Any) -> bool:
 
 def build_sequence(attention: str, shape: dict[str, Any]) -> SequenceTransformer:
     """Build an encoder with one attention in every block."""
-    return SequenceTransformer(attention, SequenceShape(**shape))
+    kind = PairShape if "texts" in shape else SequenceShape
+    return SequenceTransformer(attention, kind(**shape))

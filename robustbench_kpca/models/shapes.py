@@ -80,6 +80,13 @@ class SequenceShape:
 
 
 @dataclass(frozen=True)
+class PairShape(SequenceShape):
+    """Shape of an encoder of pairs: both sequences, of `length` each, are encoded apart, and judged together."""
+
+    texts: int = 2
+
+
+@dataclass(frozen=True)
 class LanguageShape:
     """Shape of a decoder for language.
 
@@ -127,10 +134,15 @@ SEGMENTER = {
         64, 4, embed_dim=64, depth=3, num_heads=2, num_classes=8, mlp_ratio=2.0, decoder_depth=1, decoder_dropout=0.0
     ),
 }
+_ARENA = partial(SequenceShape, channels=1, vocabulary=258, patch_size=1, embed_dim=64, depth=2, num_heads=2)
 SEQUENCE = {
     "listops": SequenceShape(32, 1, 17, 1, embed_dim=64, depth=2, num_heads=2, num_classes=10),
     "texts": SequenceShape(128, 1, 20_000, 1, embed_dim=64, depth=2, num_heads=2, num_classes=2),
     "waves": SequenceShape(32, 2, 0, 4, embed_dim=32, depth=2, num_heads=2, num_classes=4),
+    "pixels": _ARENA(1_024, num_classes=10),
+    "pathfinder": _ARENA(1_024, num_classes=2),
+    "bytes": _ARENA(4_096, num_classes=2),
+    "retrieval": PairShape(4_096, 1, 258, 1, embed_dim=64, depth=2, num_heads=2, num_classes=2),
 }
 """Width 64, 2 layers and 2 heads are those of the Long Range Arena in Chen et al. (2023)."""
 

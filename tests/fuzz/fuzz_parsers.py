@@ -23,7 +23,7 @@ from robustbench_kpca.data.io import manifest
 from robustbench_kpca.data.io.folder import Folder
 from robustbench_kpca.data.io.labelling import read_table
 from robustbench_kpca.data.io.reading import read_rgb
-from robustbench_kpca.data.io.text_table import read_texts
+from robustbench_kpca.data.io.text_table import LABEL, TEXT, read_rows
 from robustbench_kpca.data.io.ts_file import read_ts
 from robustbench_kpca.models.checkpoint import read_state
 from robustbench_kpca.protocols.loading import load_scenario
@@ -56,6 +56,10 @@ class Parser:
     seeds: list[bytes]
     inputs: int
     wrap: Callable[[bytes], bytes] | None = None
+
+
+def read_texts(path: Path) -> object:
+    return list(read_rows(path, TEXT, LABEL))
 
 
 def at(path: Path, read: Callable[[Path], object]) -> Parse:

@@ -102,6 +102,7 @@ def test_every_recipe_builds_its_model(fork, name):
         seen = model.config
         words = seen.get("vocabulary", seen.get("vocab_size"))
         length = seen.get("length", seen.get("window"))
+        length = length and length * seen.get("texts", 1)
         shape = (3, seen["img_size"], seen["img_size"]) if length is None else (seen.get("channels", 1), 1, length)
         model(torch.randint(0, words, (2, *shape)).float() if words else torch.rand(2, *shape))
     assert {key for module in adding for key in module.penalties} == set(recipe.penalties)

@@ -88,6 +88,8 @@ def test_other_masks_are_refused(fork, name, causal):
         ("softmax_seq_listops", {"vocabulary": -1}, "vocabulary = -1"),
         ("softmax_seq_listops", {"length": 0}, "length = 0"),
         ("softmax_seq_waves", {"img_size": 32}, "'img_size'"),
+        ("softmax_seq_listops", {"texts": 2}, "'texts'"),
+        ("softmax_seq_retrieval", {"texts": 3}, "texts = 3"),
     ],
 )
 def test_what_cannot_be_built_is_refused(fork, name, options, message):
@@ -103,3 +105,20 @@ def test_words_that_the_model_does_not_have_are_refused(fork):
 def test_sequences_of_another_length_are_refused(fork):
     with pytest.raises(BadInputError, match=r"length"):
         create_model("softmax_seq_waves")(torch.zeros(2, 2, 1, 40))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_of_a_pair_are_encoded_apart(fork, family):
+    """The head sees u, v, u v and u - v of the means that a model of single texts, with these weights, pools."""
+    pair = create_model(f"{family}_retrieval", length=8, vocabulary=17, **TINY).double()
+    single = create_model(f"{family}_listops", length=8, **TINY).double()
+    single.load_state_dict({key: value for key, value in pair.state_dict().items() if "head" not in key}, strict=False)
+    single.head = torch.nn.Identity()
+    first, second = words(4, 8).double(), words(4, 8, seed=1).double()
+    second[..., 5:] = 0
+    u, v = single(first), single(second)
+    expected = pair.head(torch.cat([u, v, u * v, u - v], 1))
+    assert torch.allclose(pair(torch.cat([first, second], -1)), expected, atol=1e-12)
+    again = create_model(**pair.config).double()
+    again.load_state_dict(pair.state_dict())
+    assert torch.equal(again(torch.cat([second, first], -1)), pair(torch.cat([second, first], -1)))

@@ -8,7 +8,7 @@ overlap, and a larger training part leaves the others as they are. Lists end wit
 
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 
 import torch
@@ -18,6 +18,7 @@ from robustbench_kpca.data.forms import TOKENS
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.data.sets._listops_grammar import NUMBERS, grow
+from robustbench_kpca.data.sets._sized import name_of, require_within, sized
 
 PARTS = ("test", "val", "train")
 MOST = {"depth": 100, "arguments": 1_000}
@@ -50,12 +51,7 @@ class Size:
 
     def __post_init__(self) -> None:
         low = {"depth": 2, "arguments": 2, "least": 0, "length": self.least + 5, "seed": 0}
-        for name, value in asdict(self).items():
-            most = MOST.get(name, 2**24 - 1)
-            if not low.get(name, 1) <= value <= most:
-                raise BadInputError(
-                    f"listops with {name} = {value}", expected=f"at least {low.get(name, 1)} and at most {most}"
-                )
+        require_within(self, "listops", low, MOST)
         if self.length * (self.test + self.val + self.train) > MOST_TOKENS:
             raise BadInputError(f"lists of {self.length} tokens", expected=f"at most {MOST_TOKENS:,} tokens in all")
 
@@ -69,10 +65,12 @@ def load(request: Request) -> ArraySamples:
         BadInputError: another split, an unknown size, or limits that hardly any list keeps.
 
     """
-    split, size = request.split_of("listops", PARTS), _size(request.folder)
+    split, (size, rest) = request.split_of("listops", PARTS), sized(Size, "listops", request.folder)
+    if rest:
+        raise BadInputError(f"listops:{request.folder}", expected="NAME=NUMBER,... such as depth=6,length=128")
     tokens, labels = _parts(size)[split]
     return ArraySamples(
-        tokens, labels, name=_name(size), split=split, classes=10, form=TOKENS,
+        tokens, labels, name=name_of("listops", size), split=split, classes=10, form=TOKENS,
         ids=[f"listops/{split}/{index:05d}" for index in range(len(labels))],
     )  # fmt: skip
 
@@ -100,19 +98,6 @@ def _different_lists(size: Size) -> Iterator[tuple[list[str], int]]:
             seen.add(text)
             idle = 0
             yield words, value
-    raise BadInputError(f"fewer than {size.test + size.val + size.train} lists of {_name(size)}", fix="ask for fewer")
-
-
-def _size(text: str) -> Size:
-    known, found = [field.name for field in fields(Size)], {}
-    for part in text.split(",") if text else ():
-        name, _, value = part.partition("=")
-        if name not in known or name in found or not value.isdecimal() or len(value) > 9:
-            raise BadInputError(f"listops:{text}", expected=f"NAME=NUMBER,... with NAME of {', '.join(known)}")
-        found[name] = int(value)
-    return Size(**found)
-
-
-def _name(size: Size) -> str:
-    changed = {name: value for name, value in asdict(size).items() if value != getattr(Size, name)}
-    return "-".join(["listops", *(f"{name}{value}" for name, value in changed.items())])
+    raise BadInputError(
+        f"fewer than {size.test + size.val + size.train} lists of {name_of('listops', size)}", fix="ask for fewer"
+    )

@@ -8,21 +8,17 @@ words are kept; shorter ones end with padding.
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import torch
 
-from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.forms import TOKENS
-from robustbench_kpca.data.io.natural import natural
 from robustbench_kpca.data.io.place import stored_folder
-from robustbench_kpca.data.io.text_table import read_texts
+from robustbench_kpca.data.io.text_table import LABEL, SPLITS, TEXT, find_table, labelled, read_rows
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.data.vocabulary import digest_of
 from robustbench_kpca.types import UNKNOWN
 
-SPLITS = {"test": ("test",), "val": ("val", "dev"), "train": ("train",)}
 LENGTH, VOCABULARY = 128, 20_000
 _WORD = re.compile(r"[\w']+|[^\w\s]")
 
@@ -36,14 +32,9 @@ def load(request: Request) -> ArraySamples:
     """
     split = request.split_of("texts", list(SPLITS))
     root = stored_folder("texts", request.folder)
-    train = read_texts(_table(root, "train"))
-    rows = train if split == "train" else read_texts(_table(root, split))
-    classes, numbers = sorted({label for _, label in train}, key=natural), vocabulary([text for text, _ in train])
-    odd = next((label for _, label in rows if label not in classes), None)
-    if odd is not None:
-        raise BadInputError(
-            f"class '{odd[:40]}' in {split}", expected=f"one of those in train: {', '.join(classes)[:80]}"
-        )
+    path, train = find_table(root, split), find_table(root, "train")
+    rows, classes = labelled(path, train, TEXT, LABEL)
+    numbers = vocabulary([text for text, _ in (rows if path == train else read_rows(train, TEXT, LABEL))])
     tokens = torch.zeros(len(rows), 1, 1, LENGTH)
     for row, (text, _) in zip(tokens, rows, strict=True):
         found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:LENGTH]]
@@ -67,14 +58,3 @@ def vocabulary(texts: list[str]) -> dict[str, int]:
     counts = Counter(word for text in texts for word in words_of(text))
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
     return {word: number for number, word in enumerate(ordered[: VOCABULARY - 2], 2)}
-
-
-def _table(root: Path, split: str) -> Path:
-    names = [f"{stem}{suffix}" for stem in SPLITS[split] for suffix in (".tsv", ".csv")]
-    found = [root / name for name in names if (root / name).is_file()]
-    if len(found) != 1:
-        raise BadInputError(
-            f"{root} has {len(found)} tables of {split}", expected=f"one of {', '.join(names)}",
-            fix="add it, or choose another --split",
-        )  # fmt: skip
-    return found[0]
