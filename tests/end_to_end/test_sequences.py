@@ -47,6 +47,28 @@ def test_lists_from_recipe_to_record(tmp_path, kind):
     assert main(["eval", "-m", f"{kind}_seq_listops", "--untrained", "--data", LISTS, "-p", "pgd20-linf-8_255"]) == 2
 
 
+ARENA = {
+    "bytes": ("bytes:length=16,test=12,val=4,train=32", 16),
+    "retrieval": ("retrieval:length=16,test=12,val=4,train=32", 16),
+    "pathfinder": ("pathfinder:side=12,contour=2,distractors=1,test=12,val=4,train=32", 144),
+    "pixels": ("pixels:side=4,train=40:digits", 16),
+}
+
+
+@pytest.mark.parametrize("size", ARENA)
+def test_the_arena_from_recipe_to_record(tmp_path, size):
+    data, length = ARENA[size]
+    weights = trained(tmp_path, f"primal_{size}", f"data={data}", f"model_options.length={length}")
+    asked = ["eval", "-m", f"primal_seq_{size}", "--set", f"model.length={length}", "--checkpoint", weights]
+    assert (
+        main([*asked, "--data", data, "--limit", "12", "-p", "clean", "-p", "word-swap", "-o", str(tmp_path / "runs")])
+        == 0
+    )
+    found = records(tmp_path / "runs")
+    assert len(found["clean"].outcomes) == 12
+    assert len(found["word-swap"].outcomes) == 12 * 6
+
+
 def test_a_problem_from_files(tmp_path, capsys):
     rng = torch.Generator().manual_seed(0)
     for part, count in (("TRAIN", 20), ("TEST", 8)):

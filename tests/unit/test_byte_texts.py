@@ -37,11 +37,11 @@ def test_published_pairs_have_no_row_of_names(tmp_path):
 
 
 def test_pairs_of_ones_own_name_their_columns(tmp_path):
-    (tmp_path / "train.csv").write_text('text2,label,text1\n"b, c",same,a\nd,other,e\n')
+    (tmp_path / "train.csv").write_text('text2,label,text1\n"b, c",same,a\nd,other,e\n' + "f" * 200_000 + ",same,g\n")
     (tmp_path / "test.csv").write_text("text1,text2,label\na,b,third\n")
     data = load_data(f"retrieval:length=8:{tmp_path}", "train")
-    assert texts(data, 8) == [["a", "b, c"], ["e", "d"]]
-    assert (data.labels, data.class_names) == ([1, 0], ("other", "same"))
+    assert texts(data, 8) == [["a", "b, c"], ["e", "d"], ["g", "f" * 8]]
+    assert (data.labels, data.class_names) == ([1, 0, 1], ("other", "same"))
     with pytest.raises(BadInputError, match="class 'third' in test"):
         load_data(f"retrieval:length=8:{tmp_path}")
 

@@ -14,6 +14,8 @@ from robustbench_kpca.data.io.natural import natural
 
 MOST_BYTES = 2**32
 MOST_ROWS = 10**7
+MOST_LETTERS = 2**24
+"""Of a cell; Python's own limit, 131,072, is below the length of some papers."""
 TEXT, LABEL = ("text", "sentence", "review"), ("label", "sentiment")
 SPLITS = {"test": ("test",), "val": ("val", "dev"), "train": ("train",)}
 HEADERS: Mapping[str, list[str]] = {
@@ -68,6 +70,7 @@ def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadInputError(f"{path} has {path.stat().st_size} bytes", expected=f"at most {MOST_BYTES}")
+        csv.field_size_limit(MOST_LETTERS)
         with path.open(encoding="utf-8-sig", newline="") as file:
             tabs = path.suffix.lower() == ".tsv"
             rows = csv.reader(
