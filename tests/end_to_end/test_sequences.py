@@ -69,6 +69,19 @@ def test_the_arena_from_recipe_to_record(tmp_path, size):
     assert len(found["word-swap"].outcomes) == 12 * 6
 
 
+def test_a_recipe_of_the_arena_takes_a_folder_and_another_attention(tmp_path):
+    for part in ("train", "eval", "test"):
+        (tmp_path / f"new_aan_pairs.{part}.tsv").write_text("1.0\t1\t2\tone\tand two\n0.0\t1\t3\tone\tno\n" * 4)
+    sizes = ["data=retrieval:length=16", "model_options.length=16", "model=rpc_seq_retrieval", "epochs=1"]
+    settings = [part for size in [*sizes, "warmup_epochs=0"] for part in ("--set", size)]
+    assert (
+        main(
+            ["train", "softmax_retrieval_paper", "--data", str(tmp_path), "-q", "-o", str(tmp_path / "runs"), *settings]
+        )
+        == 0
+    )
+
+
 def test_a_problem_from_files(tmp_path, capsys):
     rng = torch.Generator().manual_seed(0)
     for part, count in (("TRAIN", 20), ("TEST", 8)):

@@ -1,9 +1,15 @@
 """The name under which a folder of the user's is recorded: its last part, unless a set of the package has that name."""
 
+import re
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data import DATASETS
+
+
+def plain_name(folder: Path) -> str:
+    """Return the name of a folder with a hyphen for all but letters, digits, dots and hyphens."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", folder.name)
 
 
 def own_name(folder: Path) -> str:

@@ -4,7 +4,6 @@ A token is a byte of UTF-8 plus 2: 0 is padding, and 1 an unknown word. Every te
 behind the other. In a generated text half of the words are of its topic, the others of all; words are random letters.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from torch import Tensor
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.forms import TOKENS
+from robustbench_kpca.data.io.own_name import plain_name
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.text_table import LABEL, SPLITS, find_table, labelled
 from robustbench_kpca.data.request import Request
@@ -48,7 +48,7 @@ class Size:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_within(self, "texts", {"length": 8, "seed": 0}, {"length": 2**16})
+        require_within(self, "texts by bytes", {"length": 8, "seed": 0}, {"length": 2**16})
 
 
 def load_rows(request: Request, name: str, columns: tuple[tuple[str, ...], ...], draw: Draw) -> ArraySamples:
@@ -64,7 +64,7 @@ def load_rows(request: Request, name: str, columns: tuple[tuple[str, ...], ...],
     if folder:
         root = stored_folder(name, folder)
         rows, classes = labelled(find_table(root, split), find_table(root, "train"), *columns, LABEL)
-        known = f"{name}-{re.sub(r'[^A-Za-z0-9.-]+', '-', root.name)}-{size.length}"
+        known = f"{name}-{plain_name(root)}-{size.length}"
     else:
         rows, classes, known = [], ["0", "1"], name_of(name, size)
         for index in range(getattr(size, split)):

@@ -24,6 +24,7 @@ from robustbench_kpca._core.files import read_file
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.forms import TOKENS
 from robustbench_kpca.data.io.natural import natural
+from robustbench_kpca.data.io.own_name import plain_name
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import read_rgb
 from robustbench_kpca.data.request import Request
@@ -186,12 +187,12 @@ def _published(root: Path, split: str) -> ArraySamples:
     kept = [(file, label) for file, label in part if not _is_empty(root / file)]
     if not kept:
         raise BadInputError(f"{root} has no pictures of {split}", expected="metadata/*.npy that name ten or more")
-    pictures = [np.asarray(read_rgb(root / file))[..., 0] for file, _ in kept]
+    pictures = [np.asarray(read_rgb(root / file))[..., 0].copy() for file, _ in kept]
     for (file, _), picture in zip(kept, pictures, strict=True):
         if picture.shape != pictures[0].shape:
             raise BadInputError(f"{root / file} has another size than {kept[0][0]}", expected="pictures of one size")
     samples = _samples(
-        pictures, [label for _, label in kept], [file for file, _ in kept], f"pathfinder-{root.name}", split
+        pictures, [label for _, label in kept], [file for file, _ in kept], f"pathfinder-{plain_name(root)}", split
     )
     samples.skipped = tuple(file for file, _ in part if _is_empty(root / file))
     return samples
@@ -204,7 +205,7 @@ def _is_empty(path: Path) -> bool:
 def _rows(table: Path) -> list[tuple[str, int]]:
     """Return file and label of each line `imgs/0 sample_0.png 0 1 ...`."""
     rows = []
-    for number, line in enumerate(read_file(table).decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(read_file(table, most=2**30).decode("utf-8", "replace").splitlines(), 1):
         folder, file, _, label = (line.split() + [""] * 4)[:4]
         if label not in ("0", "1") or ".." in Path(folder, file).parts or Path(folder, file).is_absolute():
             raise BadInputError(

@@ -12,6 +12,7 @@ from collections import Counter
 import torch
 
 from robustbench_kpca.data.forms import TOKENS
+from robustbench_kpca.data.io.own_name import plain_name
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.text_table import LABEL, SPLITS, TEXT, find_table, labelled, read_rows
 from robustbench_kpca.data.request import Request
@@ -40,7 +41,7 @@ def load(request: Request) -> ArraySamples:
         found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:LENGTH]]
         row[0, 0, : len(found)] = torch.tensor(found)
     samples = ArraySamples(
-        tokens, [classes.index(label) for _, label in rows], name=f"texts-{re.sub(r'[^A-Za-z0-9.-]+', '-', root.name)}",
+        tokens, [classes.index(label) for _, label in rows], name=f"texts-{plain_name(root)}",
         split=split, classes=len(classes), class_names=classes, form=TOKENS,
         ids=[f"{split}/{index:06d}" for index in range(len(rows))],
     )  # fmt: skip
