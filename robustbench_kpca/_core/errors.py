@@ -149,7 +149,7 @@ class UnknownNameError(BadInputError):
 
 
 class AbsentPartError(BadInputError):
-    """A data set that has no file of the part that is asked for, such as `test`."""
+    """A data set that has no file of the part that is asked for, such as `test`, or one without labels."""
 
 
 class UnfitError(ValueError):

@@ -103,7 +103,7 @@ def audit(
     require_evaluation_mode(model)
     data = as_dataset(images, labels)
     task = task_named(data.task)
-    require_words(model, data)
+    require_words(model, data.vocabulary_sha256, data.name)
     data = task.compute.at_size(data, stated_view(model) if data.raw else None, asked=False)
     compute, chosen = task.compute, task.compute.audited(data, options.limit)
     size = compute.batch_size(model, chosen, None) if options.batch_size is None else options.batch_size

@@ -119,7 +119,7 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     network = request.load()
     if isinstance(network, LanguageModel) and not literal:
         text = Text.require(load_data(asked.data, asked.split))
-        require_words(network, text)
+        require_words(network, text.vocabulary_sha256, text.name)
         return network, procedures.corrected(WindowSource(text, network.window, asked.images), claims)
     pictures = DataRequest(asked.data, asked.split, None if literal else asked.images, size=asked.size, crop=asked.crop)
     if literal:

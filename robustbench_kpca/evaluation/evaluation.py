@@ -82,7 +82,7 @@ class Evaluation:
         task.table(scenario.kind)
         task.compute.require_data(data, scenario)
         require_gradients(model, scenario)
-        require_words(model, data)
+        require_words(model, data.vocabulary_sha256, data.name)
         size = task.compute.batch_size(model, data, scenario) if options.batch_size is None else options.batch_size
         where = device_for(model, options.device)
         if out is not None:

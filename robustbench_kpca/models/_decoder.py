@@ -48,7 +48,20 @@ def sinusoids(length: int, dim: int, like: Tensor) -> Tensor:
     goes from length - 1 down to 0. Vaswani et al. (2017), arXiv:1706.03762, section 3.5, in the order of Dai et al.
     (2019), arXiv:1901.02860: the vector says how far back a word is from the last.
     """
+    return _waves(torch.arange(length - 1, -1, -1), torch.arange(0, dim, 2), dim, like)
+
+
+def sinusoids_of_fairseq(length: int, dim: int, like: Tensor) -> Tensor:
+    """Return the position vectors of fairseq (Ott et al. 2019, arXiv:1904.01038), (length, dim), dim at least 4.
+
+    As `sinusoids`, but with f_i = 10000^(-i / (dim / 2 - 1)), and p goes up from 2: lower ones are of its padding.
+    """
+    return _waves(torch.arange(2, length + 2), torch.arange(dim // 2), dim // 2 - 1, like)
+
+
+def _waves(places: Tensor, numbers: Tensor, whole: int, like: Tensor) -> Tensor:
+    """Return [sin(p f), cos(p f)], f_i = 10000^(-i / whole), computed in at least single precision."""
     wide = torch.promote_types(like.dtype, torch.float32)
-    places = torch.arange(length - 1, -1, -1, device=like.device, dtype=wide).unsqueeze(-1)
-    angles = places * 10_000 ** (-torch.arange(0, dim, 2, device=like.device, dtype=wide) / dim)
+    places, numbers = (values.to(like.device, wide) for values in (places, numbers))
+    angles = places.unsqueeze(-1) * 10_000 ** (-numbers / whole)
     return torch.cat([angles.sin(), angles.cos()], -1).to(like.dtype)

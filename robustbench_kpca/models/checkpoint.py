@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import sha256, write_atomic
 from robustbench_kpca.models.hub import silent_hub
+from robustbench_kpca.models.placement import fit
 from robustbench_kpca.models.transformer import resample_positions
 
 HUB = "hf-hub:"
@@ -134,15 +135,25 @@ class Adapted:
     Attributes:
         kept: names of tensors that kept the model's own values: a head for another number of classes.
         resized: the number of tokens in the position embedding before and after, if it was resampled.
+        fitted: names of the layers that took what fits from another attention.
+        begun: names of their tensors for which nothing fits.
 
     """
 
     kept: tuple[str, ...] = ()
     resized: tuple[int, int] | None = None
+    fitted: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
 
 
 def load_strictly(
-    model: nn.Module, state: dict[str, Tensor], where: str, *, resize_positions: bool = False, own_head: bool = False
+    model: nn.Module,
+    state: dict[str, Tensor],
+    where: str,
+    *,
+    resize_positions: bool = False,
+    own_head: bool = False,
+    placed: str | None = None,
 ) -> Adapted:
     """Load a state dict whose names and shapes are exactly the model's; floating types are cast to the model's.
 
@@ -157,9 +168,10 @@ def load_strictly(
             are kept. Models with `resample_positions` do it themselves (Segmenter: bilinear); for others it is bicubic
             and antialiased, as in timm.
         own_head: keep the model's own values of tensors that differ in the number of classes alone.
+        placed: an attention of the model that stands where the weights have another; what fits is kept (`place`).
 
     Returns:
-        What was adapted; nothing, without these two options.
+        What was adapted; nothing, without these three options.
 
     Raises:
         BadInputError: names of tensors that are missing, unexpected, or of another shape or type. The model is then
@@ -168,6 +180,7 @@ def load_strictly(
     """
     own, translate = model.state_dict(), getattr(model, "own_state", dict)
     state = translate(_without_prefixes(state, own))
+    state, fitted, begun = (state, [], []) if placed is None else fit(state, model, placed)
     places = _positions(model)
     resized: tuple[int, int] | None = None
     kept: tuple[str, ...] = ()
@@ -202,7 +215,7 @@ def load_strictly(
             f"{where} does not fit {type(model).__name__}: {', '.join(problems)}", fix=", and ".join(fixes)
         )
     model.load_state_dict(state)
-    return Adapted(kept, resized)
+    return Adapted(kept, resized, tuple(fitted), tuple(begun))
 
 
 def _heads_of_other_classes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor]) -> tuple[str, ...]:

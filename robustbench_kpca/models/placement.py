@@ -1,10 +1,11 @@
-"""Replace the attention of chosen blocks of a model; parameters that fit are kept."""
+"""Replace the attention of chosen blocks of a model, or of its weights; parameters that fit are kept."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.attention import ATTENTIONS
@@ -49,6 +50,42 @@ def place(model: nn.Module, attention: str | type[nn.Module], layers: Any = "all
     return model
 
 
+def fit(
+    state: Mapping[str, Tensor], model: nn.Module, attention: str
+) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    """Make the weights of a model with another attention those of `model`, as `place` would have kept them.
+
+    Args:
+        state: the weights by name. Without any tensor of an attention, it stays as it is.
+        model: where `attention` is in some layers; its own values stand where none fits.
+        attention: its name, or its address.
+
+    Returns:
+        The weights; names of the layers whose weights were others; and names of tensors that begin anew.
+
+    """
+    kind, own, state = ATTENTIONS.get(attention), model.state_dict(), dict(state)
+    changed, begun = list[str](), list[str]()
+    for name, module in model.named_modules():
+        old, new = (_inside(name, weights) for weights in (state, own))
+        if type(module) is not kind or not old or _shapes(old) == _shapes(new):
+            continue
+        kept = _fitting(old, new)
+        state = {key: value for key, value in state.items() if not key.startswith(f"{name}.")}
+        state |= {f"{name}.{key}": kept.get(key, value) for key, value in new.items()}
+        changed.append(name)
+        begun += [f"{name}.{key}" for key in new if key not in kept]
+    return state, changed, begun
+
+
+def _inside(name: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {name: value.shape for name, value in state.items()}
+
+
 def _tokens(model: Any) -> int:
     if hasattr(model, "tokens"):
         return int(model.tokens)
@@ -86,13 +123,17 @@ def _with_weights_of(old: Any, kind: Any, options: dict[str, Any]) -> nn.Module:
         new: nn.Module = kind(old.proj.in_features, old.num_heads, qkv_bias=f"{projection}.bias" in state, **options)
     except TypeError as error:
         raise BadInputError(f"attention {kind.__name__} cannot be built with {options} ({reason_of(error)})") from None
-    own = new.state_dict()
+    new.load_state_dict(_fitting(state, new.state_dict()), strict=False)  # other parameters keep their initial values
+    return new.to(old.proj.weight).train(old.training)
+
+
+def _fitting(state: dict[str, Any], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parameters of another attention that fit `own`; K and V are cut out of Q, K and V."""
+    state = _with_one_projection(state)
     for name, value in state.items():
         if name in own and own[name].ndim and len(own[name]) * 3 == len(value) * 2:
             state[name] = value[len(value) // 3 :]
-    fitting = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
-    new.load_state_dict(fitting, strict=False)  # other parameters keep their initial values
-    return new.to(old.proj.weight).train(old.training)
+    return {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
 
 
 def _with_one_projection(state: dict[str, Any]) -> dict[str, Any]:

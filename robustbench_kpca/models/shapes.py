@@ -97,7 +97,7 @@ class LanguageShape:
         depth: number of blocks.
         num_heads: of each attention.
         hidden: width of the perceptron of a block.
-        design: `paper` or `modern`; see `models/language.py`.
+        design: `paper`, `modern` or `fairseq`; see `models/language.py`.
         dropout: after the embedding, attentions and perceptrons, and before the head.
 
     """
@@ -152,4 +152,7 @@ LANGUAGE = {
     "excerpt": LanguageShape(5_630, 128, embed_dim=64, depth=4, num_heads=4, hidden=256),
     "small": _WIKITEXT_103(depth=8, num_heads=4, hidden=512),
     "paper": _WIKITEXT_103(depth=16, num_heads=8, hidden=2048, design="paper", dropout=0.1),
+    "fairseq": LanguageShape(
+        267_735, 512, embed_dim=512, depth=6, num_heads=8, hidden=2048, design="fairseq", dropout=0.1
+    ),
 }

@@ -7,7 +7,6 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 
 
@@ -76,17 +75,22 @@ def stated_classes(model: nn.Module) -> int | None:
     return len(names) if names else number if isinstance(number, int) and number > 0 else None
 
 
-def require_words(model: nn.Module, data: Dataset) -> None:
+def require_words(model: nn.Module, given: str | None, name: str) -> None:
     """Refuse a model whose weights were trained with other words under the same numbers.
+
+    Args:
+        model: its weights.
+        given: the digest of the vocabulary of the data; None: they have none.
+        name: of the data.
 
     Raises:
         BadInputError: weights and data state different vocabularies.
 
     """
-    trained, given = getattr(model, "vocabulary_sha256", None), data.vocabulary_sha256
+    trained = getattr(model, "vocabulary_sha256", None)
     if isinstance(trained, str) and given is not None and trained != given:
         raise BadInputError(
-            f"the model was trained with another vocabulary than data '{data.name}' has",
+            f"the model was trained with another vocabulary than data '{name}' has",
             expected="the words that its weights were trained with",
             fix="give the data with the training part of that training",
         )

@@ -209,8 +209,11 @@ class Recipe(BaseModel):
     hflip: Share = 0.0
     min_lr: Positive | None = None
     """Learning rate at the end of the schedule; by default a hundredth of the highest."""
-    schedule: Literal["cosine", "polynomial"] = "cosine"
-    """Cosine: set once an epoch; polynomial: at every step t of T, min_lr + (lr - min_lr) (1 - t / T)^power."""
+    betas: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)] | None = None
+    """Of Adam and its kin; by default those of torch."""
+    schedule: Literal["cosine", "polynomial", "inverse_sqrt"] = "cosine"
+    """Cosine: set once an epoch; polynomial: at every step t of T, min_lr + (lr - min_lr) (1 - t / T)^power; inverse
+    square root: at every step t after a warm-up of w, lr (w / t)^(1/2), as fairseq has it."""
     power: Positive = 0.9
     warmup_lr: Positive | None = None
     """Learning rate at the start of the warm-up; by default a hundredth of the highest."""
@@ -233,7 +236,8 @@ class Recipe(BaseModel):
     """Initial weights of the whole model, to fine-tune: a bundled model, a file, or `hf-hub:OWNER/NAME`.
 
     A file is looked for beside the recipe first, then in the current folder. The head keeps its random weights where
-    the number of classes differs; the position embedding is resampled where the number of patches differs."""
+    the number of classes differs; the position embedding is resampled where the number of patches differs. With
+    `attention` in `model_options`, weights of another attention are taken over as `place` does."""
     threads: Count | None = None
     """Torch's CPU threads in each process; by default as many as torch chooses.
 
@@ -258,6 +262,8 @@ class Recipe(BaseModel):
             raise ValueError("a recipe has [scenes] or [text]; remove one of them")
         if self.init_checkpoint is not None and self.encoder_checkpoint is not None:
             raise ValueError("init_checkpoint has the weights of the encoder, too; remove encoder_checkpoint")
+        if self.schedule == "inverse_sqrt" and (not self.warmup_epochs or self.min_lr is not None):
+            raise ValueError("schedule 'inverse_sqrt' falls from the end of the warm-up: warmup_epochs >= 1, no min_lr")
         if max(self.min_lr or 0, self.warmup_lr or 0) > self.lr:
             raise ValueError("min_lr and warmup_lr are at most lr")
         return self

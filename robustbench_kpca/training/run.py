@@ -18,6 +18,7 @@ from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason
 from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import VOCABULARY
+from robustbench_kpca.models.source import require_words
 from robustbench_kpca.training.adversarial import attack_of
 from robustbench_kpca.training.generators import epoch_seed, seed_generators
 from robustbench_kpca.training.ledger import Epoch, Ledger
@@ -67,6 +68,7 @@ class Run:
         self.plain = create_model(recipe.model, **recipe.model_options)
         self.start = start(self.plain, recipe)
         self.source = source_of(recipe, options.data, self.accelerator)
+        require_words(self.plain, self.source.vocabulary_sha256, recipe.data)
         self.training = self.source.training
         self.classes = self._require_fit()
         optimizer = self._optimizer()
@@ -125,8 +127,11 @@ class Run:
 
     def _optimizer(self) -> Any:
         recipe = self.recipe
+        more = {"betas": recipe.betas} if recipe.betas else {}
         try:
-            return create_optimizer_v2(self.plain, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay)
+            return create_optimizer_v2(
+                self.plain, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay, **more
+            )
         except (ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
             raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({reason_of(error)})") from None
 

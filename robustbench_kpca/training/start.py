@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.models.bundle import attention_of, bundled, vocabulary_of
 from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, state_sha256
 from robustbench_kpca.training.recipe import Recipe
 
@@ -50,19 +50,28 @@ def start(model: Any, recipe: Recipe) -> Start:
         load_strictly(model.encoder, read_state(recipe.encoder_checkpoint), where, resize_positions=True)
         origin = {"encoder_sha256": parameters_sha256(model.encoder)}
     if recipe.init_checkpoint is not None:
-        origin, notes = _continue_from(model, recipe.init_checkpoint)
+        origin, notes = _continue_from(model, recipe.init_checkpoint, recipe.model_options.get("attention"))
     return Start(origin, parameters_sha256(model), notes)
 
 
-def _continue_from(model: nn.Module, checkpoint: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def _continue_from(model: nn.Module, checkpoint: str, attention: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """Load a whole model's weights; return what identifies them, and what was adapted."""
-    state = read_state(bundled().get(checkpoint, checkpoint))
-    loaded = load_strictly(model, state, f"init_checkpoint {checkpoint}", resize_positions=True, own_head=True)
+    file = bundled().get(checkpoint, checkpoint)
+    state = read_state(file)
+    loaded = load_strictly(
+        model, state, f"init_checkpoint {checkpoint}", resize_positions=True, own_head=True,
+        placed=attention if attention != attention_of(file) else None,
+    )  # fmt: skip
+    model.vocabulary_sha256 = vocabulary_of(file)  # type: ignore[assignment] # see `require_words`
     notes = []
     if loaded.kept:
         notes.append(f"{', '.join(loaded.kept)} begin anew: {checkpoint} has another number of classes")
     if loaded.resized:
         notes.append("the position embedding of {} tokens was resampled to {}".format(*loaded.resized))
+    if loaded.fitted:
+        notes.append(f"{', '.join(loaded.fitted)} take from {checkpoint} what fits attention {attention}")
+    if loaded.begun:
+        notes.append(f"{', '.join(loaded.begun)} begin anew")
     return {"init_sha256": state_sha256(state)}, tuple(notes)
 
 

@@ -7,7 +7,7 @@ import torch
 from stand_ins import few_digits
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca import create_model, load_data, load_model
+from robustbench_kpca import create_model, load_data, load_model, place
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint, state_sha256
@@ -87,6 +87,106 @@ def test_a_file_is_looked_for_beside_the_recipe(tmp_path, fork, monkeypatch):
     other = create_model("symvit_digits")
     _, parsed, _ = load_recipe(str(tmp_path / "mine.toml"))
     assert start(other, parsed).initial_sha256 == state_sha256(model.state_dict())
+
+
+RPC = {"attention": "rpc", "layers": "all", "iterations": 2, "lam": 3.0}
+"""RPC at fine-tuning as in tables 11 and 12 of Teo & Nguyen (2024): two iterations in all layers."""
+
+
+def tuned(name, **options):
+    """A recipe that goes on with a bundled model under other options, and its model as it begins."""
+    parsed = load_recipe(name, {"init_checkpoint": name, **{f"model_options.{key}": options[key] for key in options}})[
+        1
+    ]
+    model = create_model(parsed.model, **parsed.model_options)
+    return model, start(model, parsed)
+
+
+@pytest.mark.parametrize("name", ["vit_digits", "softmax_lm_tiny"])
+def test_rpc_takes_the_place_of_a_trained_attention(name, fork):
+    model, begun = tuned(name, **RPC)
+    options = {key: value for key, value in RPC.items() if key not in ("attention", "layers")}
+    placed = place(load_model(name), "rpc", **options)
+    assert state_sha256(model.state_dict()) == state_sha256(placed.state_dict()) == begun.initial_sha256
+    layers = ", ".join(f"blocks.{index}.attn" for index in range(len(model.blocks)))
+    assert begun.notes == (f"{layers} take from {name} what fits attention rpc",)
+    trained = load_model(name).state_dict()["blocks.0.attn.qkv.weight"]
+    assert torch.equal(model.blocks[0].attn.qkv.weight, trained[len(trained) // 3 :]), "K and V; queries are gone"
+
+
+def test_other_layers_keep_their_attention(fork):
+    model, begun = tuned("vit_digits", **RPC | {"layers": "last"})
+    trained = load_model("vit_digits").state_dict()
+    assert begun.notes == ("blocks.3.attn take from vit_digits what fits attention rpc",)
+    assert all(
+        torch.equal(value, trained[name]) for name, value in model.state_dict().items() if "blocks.3" not in name
+    )
+
+
+def test_equal_parameters_are_no_adaptation(fork):
+    model, begun = tuned("symvit_digits", **RPC)
+    assert (begun.notes, begun.initial_sha256) == ((), begun.origin["init_sha256"])
+    assert [block.attn.pursuit.iterations for block in model.blocks] == [2] * 4
+
+
+def test_what_no_weights_fit_begins_anew(fork):
+    model, begun = tuned("vit_digits", attention="primal", layers="last", rank=4, rank_multi=2)
+    fitted, new = begun.notes
+    assert fitted == "blocks.3.attn take from vit_digits what fits attention primal"
+    assert new.startswith("blocks.3.attn.lam, ")
+    assert new.endswith("begin anew")
+    assert "proj" not in new
+    assert torch.equal(model.blocks[3].attn.proj.weight, load_model("vit_digits").blocks[3].attn.proj.weight)
+
+
+def test_weights_of_this_attention_are_taken_whole(tmp_path, fork):
+    model = create_model("vit_digits", **RPC)
+    save_checkpoint(tmp_path / "rpc.safetensors", model, {"config": json.dumps(model.config)})
+    _, parsed, _ = load_recipe(
+        "vit_digits", {"init_checkpoint": str(tmp_path / "rpc.safetensors"), "model_options": RPC}
+    )
+    assert start(create_model("vit_digits", **RPC), parsed).initial_sha256 == state_sha256(model.state_dict())
+    state = model.state_dict()
+    model.blocks[0].attn.qkv = torch.nn.Linear(48, 3 * 48)
+    save_checkpoint(
+        tmp_path / "rpc.safetensors", model, {"config": json.dumps(create_model("vit_digits", **RPC).config)}
+    )
+    with pytest.raises(BadInputError, match="mis-shaped"):
+        start(create_model("vit_digits", **RPC), parsed)
+    assert state["blocks.0.attn.qkv.weight"].shape == (2 * 48, 48)
+
+
+@pytest.fixture
+def table(tmp_path):
+    folder = tmp_path / "SST-2"
+    folder.mkdir()
+    rows = ["a good film\t1", "a bad film\t0", "good , not bad\t1", "bad , not good\t0"] * 4
+    for part in ("train", "val"):
+        (folder / f"{part}.tsv").write_text("\n".join(["sentence\tlabel", *rows, ""]))
+    (folder / "test.tsv").write_text("index\tsentence\n0\tof GLUE, without labels\n")
+    return folder
+
+
+TEXTS = {"model_options.embed_dim": 8, "model_options.vocabulary": 20, "epochs": 1, "batch_size": 8}
+
+
+def test_a_text_classifier_gets_rpc_and_goes_on_training(tmp_path, table):
+    words = Options(data=table)
+    path = train(*load_recipe("softmax_texts", TEXTS | {"epochs": 2, "warmup_epochs": 0}), tmp_path, words)
+    more = {f"model_options.{key}": value for key, value in RPC.items()} | {"init_checkpoint": str(path)}
+    _, parsed, text = load_recipe("softmax_texts", TEXTS | more)
+    tuned_path = train("tuned", parsed, text, tmp_path, words)
+    header = read_header(tuned_path)
+    assert "val_accuracy" in header
+    assert "test_accuracy" not in header
+    assert header["init_adapted"] == f"blocks.0.attn, blocks.1.attn take from {path} what fits attention rpc"
+    model = load_model("softmax_seq_texts", tuned_path, embed_dim=8, vocabulary=20, **RPC)
+    before = load_model("softmax_seq_texts", path, embed_dim=8, vocabulary=20)
+    assert [block.attn.pursuit.lam for block in model.blocks] == [3.0, 3.0]
+    assert not torch.equal(model.head.weight, before.head.weight)
+    (table / "train.tsv").write_text("sentence\tlabel\nother words here\t1\nand more\t0\n")
+    with pytest.raises(BadInputError, match="another vocabulary than data 'texts'"):
+        train("again", parsed, text, tmp_path, words)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from robustbench_kpca.types import LanguageModel
 
 FAMILIES = ["softmax_lm", "symmetric_lm", "rpc_lm", "identity_lm", "scaled_lm", "primal_lm"]
 PLACED = [family for family in FAMILIES if family not in ("softmax_lm", "symmetric_lm")]
+SIZES = ("tiny", "excerpt", "small", "paper", "fairseq")
+DESIGNS = ["modern", "paper", "fairseq"]
 WORDS, WINDOW = 23, 12
 TINY = {"vocab_size": WORDS, "window": WINDOW, "embed_dim": 16, "depth": 4, "num_heads": 2, "hidden": 24}
 
@@ -50,13 +52,13 @@ def one_hot(words):
 
 def test_the_families_are_those_of_the_issue():
     found = {name for name in ARCHITECTURES if "_lm_" in name}
-    assert found == {f"{family}_{size}" for family in FAMILIES for size in ("tiny", "excerpt", "small", "paper")}
+    assert found == {f"{family}_{size}" for family in FAMILIES for size in SIZES}
     assert {task_of(name) for name in found} == {"language"}
     assert data_of("rpc_lm_tiny") == "grammar"
     assert data_of("rpc_lm_paper") is None
 
 
-@pytest.mark.parametrize("design", ["modern", "paper"])
+@pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_model_answers_and_is_built_again(fork, family, design, words):
     model = build(family, design=design)
@@ -90,7 +92,7 @@ def test_no_place_sees_a_later_word_in_any_layer(family, layers, words):
     assert future_leak(model, words, cuts=WINDOW) == 0
 
 
-@pytest.mark.parametrize("design", ["modern", "paper"])
+@pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_come_from_no_later_word(family, design, words):
     """What attacks see: the gradient of a place's logits with respect to later words is exactly zero."""
@@ -191,6 +193,50 @@ def test_positions_count_back_from_the_last_place():
     assert torch.equal(found[-1], torch.tensor([0.0, 0, 0, 1, 1, 1]))
     assert torch.allclose(found[:, 0], torch.tensor([4.0, 3, 2, 1, 0]).sin())
     assert torch.allclose(sinusoids(9, 6, torch.zeros(1))[4:], found)
+
+
+# --- the design of fairseq ---
+
+
+def test_the_size_of_fairseqs_model():
+    """Its transformer_lm: 6 layers, width 512, 2048 hidden, biases everywhere, a tied embedding; Primal in the last."""
+    layer = 4 * (512 * 512 + 512) + 512 * 2048 + 2048 + 2048 * 512 + 512 + 2 * 2 * 512
+    with torch.device("meta"):
+        plain, primal = create_model("softmax_lm_fairseq"), create_model("primal_lm_fairseq")
+    assert sum(p.numel() for p in plain.parameters()) == 267_735 * 512 + 6 * layer + 2 * 512
+    last = primal.blocks[-1].attn
+    assert [type(block.attn) for block in primal.blocks[:-1]] == [SoftmaxAttention] * 5
+    assert (last.causal, last.scores.w_e.shape, last.scores.qk.bias.shape) == (True, (8, 64, 30), (1024,))
+    assert (primal.window, primal.shape.num_heads, primal.drop.p) == (512, 8, 0.1)
+
+
+def test_fairseqs_decoder_is_torchs_behind_its_positions(fork):
+    """torch.nn.TransformerEncoderLayer with norms first and ReLU; positions written out as fairseq makes them."""
+    model, (width, length) = build("softmax_lm", design="fairseq"), (16, 7)
+    x = torch.randint(0, WORDS, (2, 1, 1, length)).float()
+    rates = torch.exp(torch.arange(width // 2) * -(math.log(10_000) / (width // 2 - 1)))
+    angles = torch.arange(2, 2 + length)[:, None] * rates
+    h = model.words.weight[x[:, 0, 0].long()] * 4 + torch.cat([angles.sin(), angles.cos()], 1)
+    future = nn.Transformer.generate_square_subsequent_mask(length)
+    for block in model.blocks:
+        layer = nn.TransformerEncoderLayer(width, 2, 24, 0.0, "relu", batch_first=True, norm_first=True).eval()
+        mine = [*block.attn.parameters(), *block.mlp.parameters(), *block.norm1.parameters(), *block.norm2.parameters()]
+        with torch.no_grad():
+            for theirs, value in zip(layer.parameters(), mine, strict=True):
+                theirs.copy_(value)
+        h = layer(h, src_mask=future)
+    expected = F.linear(model.norm(h), model.words.weight).transpose(1, 2)
+    assert torch.allclose(model(x)[:, :, 0], expected, atol=1e-5)
+
+
+def test_fairseqs_weights_begin_as_there(fork):
+    model = create_model("softmax_lm_fairseq", vocab_size=500, depth=1).requires_grad_(False)
+    attn, first = model.blocks[0].attn, model.blocks[0].mlp[0].weight
+    assert float(model.words.weight.std()) == pytest.approx(512**-0.5, rel=0.01)
+    assert 0.99 < float(attn.qkv.weight.abs().max()) / (1.5 / 512) ** 0.5 <= 1, "as three layers of gain 1/sqrt(2)"
+    assert 0.99 < float(attn.proj.weight.abs().max()) / (3 / 512) ** 0.5 <= 1
+    assert 0.99 < float(first.abs().max()) / 512**-0.5 <= 1, "torch's own"
+    assert not bool(attn.qkv.bias.any())
 
 
 # --- the ends ---

@@ -8,6 +8,7 @@ from robustbench_kpca import create_model, load_data
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.sets import cifar10
 from robustbench_kpca.models import ARCHITECTURES
+from robustbench_kpca.models.families import task_of
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import recipes
 from robustbench_kpca.training.adversarial import adversarial_images
@@ -96,7 +97,8 @@ def test_mixup_mixes_targets_with_their_images(batch):
 def test_every_recipe_builds_its_model(fork, name):
     _, recipe, _ = load_recipe(name)
     assert recipe.model in ARCHITECTURES
-    model = create_model(recipe.model, **recipe.model_options | {"depth": 2})
+    small = {"depth": 2} | ({"vocab_size": 50} if task_of(recipe.model) == "language" else {})
+    model = create_model(recipe.model, **recipe.model_options | small)
     adding = [module for module in model.train().modules() if hasattr(module, "penalties")]
     if adding:
         seen = model.config

@@ -292,6 +292,23 @@ def test_the_polynomial_schedule_is_its_formula(small):
         schedule(recipe, optimizer, 0)
 
 
+def test_the_inverse_square_root_is_its_formula():
+    """fairseq's inverse_sqrt: linear to lr over the warm-up, then lr sqrt(warm-up / step)."""
+    recipe = load_recipe("primal_lm_fairseq")[1]
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    rates, found = schedule(recipe, optimizer, 3_000), []
+    for step in (0, 3_000, 6_000, 24_000, 144_000):
+        rates.step(step // 3_000)
+        rates.step_update(step)
+        found.append(optimizer.param_groups[0]["lr"])
+    assert found == pytest.approx([1e-7, (1e-3 + 1e-7) / 2, 1e-3, 1e-3 / 2, 1e-3 / 24**0.5])
+    with pytest.raises(BadInputError, match="inverse_sqrt"):
+        schedule(recipe, optimizer, 0)
+    for change in ({"warmup_epochs": 0}, {"min_lr": 1e-5}):
+        with pytest.raises(BadInputError, match="warmup_epochs >= 1, no min_lr"):
+            load_recipe("primal_lm_fairseq", change)
+
+
 def test_the_cosine_schedule_counts_from_epoch_0_as_timm_and_deit_do(small):
     recipe = small[1].model_copy(update={"schedule": "cosine", "epochs": 10, "warmup_epochs": 4, "min_lr": 0.01})
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=recipe.lr)

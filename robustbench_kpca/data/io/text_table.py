@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.errors import AbsentPartError, BadInputError, reason_of
 from robustbench_kpca.data.io.natural import natural
 
 MOST_BYTES = 2**32
@@ -28,14 +28,16 @@ def find_table(root: Path, split: str) -> Path:
     """Return the table of a split.
 
     Raises:
-        BadInputError: the folder has none, or several.
+        AbsentPartError: the folder has none.
+        BadInputError: it has several.
 
     """
     names = [f"{stem}{suffix}" for stem in SPLITS[split] for suffix in (".tsv", ".csv")]
     published = f"new_aan_pairs.{'eval' if split == 'val' else split}.tsv"
     tables = [root / name for name in [*names, published] if (root / name).is_file()]
     if len(tables) != 1:
-        raise BadInputError(
+        kind = BadInputError if tables else AbsentPartError
+        raise kind(
             f"{root} has {len(tables)} tables of {split}", expected=f"one of {', '.join(names)}",
             fix="add it, or choose another --split",
         )  # fmt: skip
@@ -64,7 +66,8 @@ def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]
     """Yield the cells of every row in the wanted columns, each known by several names; the last one is the label.
 
     Raises:
-        BadInputError: the file cannot be read, is too large, or has no such columns; or a row is too short.
+        AbsentPartError: there is no column of labels, as in the test parts that GLUE publishes.
+        BadInputError: the file cannot be read, is too large, or has no column of texts; or a row is too short.
 
     """
     try:
@@ -89,7 +92,8 @@ def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]
 def _column(path: Path, header: list[str], names: tuple[str, ...]) -> int:
     found = next((header.index(name) for name in names if name in header), None)
     if found is None:
-        raise BadInputError(
+        kind = AbsentPartError if names == LABEL else BadInputError
+        raise kind(
             f"{path} has the columns {', '.join(header)[:80] or 'none'}", expected=f"a column {' or '.join(names)}"
         )
     return found
