@@ -1,20 +1,27 @@
+import io
 import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from board_pages import commands
+from PIL import Image
 from safetensors.torch import load_file
 from stand_ins import few_digits, few_of, posing_as, short_attacks
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.data.imagenet_classes import imagenet_classes, imagenet_wnids, robustbench_validation
 from robustbench_kpca.evaluation.execute import Reporter
+from robustbench_kpca.models import shapes
 from robustbench_kpca.protocols import presets
+from robustbench_kpca.protocols.corruption_names import COMMON
 from robustbench_kpca.protocols.scenario import Ood, Shift
 from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.report.board_spec import Evaluation
@@ -298,6 +305,48 @@ def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples):
     for key, item in items.items():
         if isinstance(item, Table) and key not in ("table-7", "table-8"):
             assert (out / key / "index.html").is_file()
+
+
+def picture():
+    """A JPEG of 224 x 224 coloured blocks."""
+    file, blocks = io.BytesIO(), np.random.default_rng(0).integers(0, 256, (7, 7, 3), np.uint8)
+    Image.fromarray(blocks.repeat(32, 0).repeat(32, 1)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def look_alikes(top):
+    """Folders with the file names of ImageNet and its relatives, every picture the same; eight validation images."""
+    outside = {imagenet_wnids()[index] for index in imagenet_classes("imagenet-o")}
+    known = [(wnid, stem) for stem, wnid in robustbench_validation().items() if wnid in outside][:8]
+    cells = [f"{name}/{severity}" for name in COMMON for severity in range(1, 6)]
+    files = [f"imagenet/train/{wnid}/{wnid}_{number}.JPEG" for wnid, _ in known for number in range(2)]
+    files += [f"{place}/{wnid}/{stem}.JPEG" for place in ("imagenet/val", *(f"imagenet-c/{cell}" for cell in cells))
+              for wnid, stem in known]  # fmt: skip
+    for name in ("imagenet-a", "imagenet-o"):
+        files += [f"{name}/{imagenet_wnids()[index]}/0.jpg" for index in imagenet_classes(name)]
+    content = picture()
+    for file in files:
+        (top / file).parent.mkdir(parents=True, exist_ok=True)
+        (top / file).write_bytes(content)
+    return [f"--data={name}:{top / name}" for name in ("imagenet", "imagenet-c", "imagenet-a", "imagenet-o")]
+
+
+@pytest.mark.slow
+def test_tables_of_base_models_are_trained_evaluated_and_shown(tmp_path, monkeypatch, few_resamples):
+    """Tables 7 and 8 of Teo & Nguyen with models of the base recipes, 12 wide and two layers deep, on look-alikes."""
+    base = shapes.VIT["base_patch16_224"]
+    monkeypatch.setitem(shapes.VIT, "base_patch16_224", replace(base, embed_dim=12, depth=2, num_heads=3))
+    folder, out = shutil.copytree(presets.pack_path("teo2024").parent, tmp_path / "pack"), tmp_path / "out"
+    toml = folder / "pack.toml"
+    short = 'set = { epochs = 1, warmup_epochs = 0, batch_size = 8, "images.workers" = 0 }'
+    toml.write_text(re.sub(r'(recipe = "\w+_base", seeds = \[0\])', rf"\1, {short}", toml.read_text()))
+    asked = ["reproduce", str(folder), "--table", "7", "--table", "8", "-o", str(out), "--audit", "none", "-q"]
+    with short_attacks(steps=2):
+        assert main([*asked, *look_alikes(tmp_path / "data")]) == 0
+    for item, columns in (("table-7", 5), ("table-8", 7)):
+        rows = json.loads((out / item / "board.json").read_text())["rows"]
+        assert [len(row["cells"]) for row in rows] == [columns] * 2
+        assert all(cell["value"] is not None for row in rows for cell in row["cells"])
 
 
 CHEAP = """
