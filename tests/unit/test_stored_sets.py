@@ -35,7 +35,14 @@ from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA
 VIEW = View(8)
 RNG = np.random.default_rng(0)
 WNIDS = ImageNetInfo().label_names()  # another reading of the same list
-CLASSES = {"imagenet-a": 200, "imagenet-r": 200, "imagenet-o": 200, "imagenet-v2": 1000, "imagenet-sketch": 1000}
+CLASSES = {
+    "imagenet-a": 200,
+    "imagenet-r": 200,
+    "imagenet-o": 200,
+    "objectnet": 104,
+    "imagenet-v2": 1000,
+    "imagenet-sketch": 1000,
+}
 
 
 def jpeg(size=(8, 8)) -> bytes:
@@ -57,7 +64,7 @@ def put(root: Path, files, data: bytes = PICTURE) -> Path:
 def folders_of(name: str) -> list[str]:
     if name == "imagenet-v2":
         return [str(number) for number in range(1000)]
-    return [WNIDS[index] for index in imagenet_classes(name if CLASSES[name] == 200 else "all")]
+    return [WNIDS[index] for index in imagenet_classes(name if CLASSES[name] < 1000 else "all")]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +113,7 @@ def test_robustbenchs_ids_are_no_stratified_draw():
 def test_every_image_gets_the_class_of_its_folder(collections, name):
     samples = load_data(f"{name}:{collections / name}", view=VIEW)
     assert (samples.name, samples.split, len(samples)) == (name, "test", CLASSES[name])
-    published = {"imagenet-a": 7500, "imagenet-r": 30000, "imagenet-o": 2000, "imagenet-v2": 10000}
+    published = {"imagenet-a": 7500, "imagenet-r": 30000, "imagenet-o": 2000, "imagenet-v2": 10000, "objectnet": 17261}
     assert samples.expected == published.get(name, 50889)
     if name != "imagenet-o":
         assert samples.classes == 1000
@@ -184,7 +191,7 @@ def test_names_alone_are_looked_up(collections, monkeypatch):
         load_data(f"imagenet-a:{collections / 'imagenet-a'}", "train")
 
 
-@pytest.mark.parametrize("name", ["imagenet-a", "imagenet-r", "imagenet-v2", "imagenet-sketch"])
+@pytest.mark.parametrize("name", ["imagenet-a", "imagenet-r", "imagenet-v2", "imagenet-sketch", "objectnet"])
 def test_the_real_file_names(name, tmp_path):
     data = os.environ.get("RBK_DATA")
     listed = Path(data or "") / "imagenet_meta" / f"{name.replace('-v2', 'v2')}_file_names.txt.gz"
