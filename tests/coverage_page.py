@@ -32,8 +32,11 @@ from robustbench_kpca.training.recipe import load_recipe
 
 _RBK: Any = typer.main.get_command(app)
 ROOT = Path(__file__).parents[1]
-STATES = ("works", "in part", "not built")
-HEADER = ["what", "in this project", "command", "state"]
+STATES = ("yes", "in part", "no")
+COUNTS = ("rows", *STATES, "compared", "made")
+HEADER = ["what", "in this project", "command", "runs", "compared", "made"]
+NONE = "–"
+_TEST = re.compile(r"tests/[\w/]+\.py::test_\w+")
 _SPAN = re.compile(r"`([^`]+)`")
 _FILE = re.compile(r"([\w.-]+/)*[\w.-]+\.(py|toml|md|txt)(::\w+)?|([\w.-]+/)+")
 _OWN = re.compile(r"[A-Z_]+(\.[a-z]+)?")
@@ -52,7 +55,16 @@ class Row:
     what: str
     where: str
     command: str
-    state: str
+    runs: str
+    compared: str
+    made: str
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Return the columns of the head that count it; what is made in part is not counted as made."""
+        compared = ("compared",) if self.compared != NONE else ()
+        made = ("made",) if self.made != NONE and not self.made.startswith("in part") else ()
+        return ("rows", self.runs.partition(":")[0], *compared, *made)
 
     @property
     def commands(self) -> list[str]:
@@ -92,29 +104,45 @@ def wrong_counts(text: str) -> list[str]:
     stated = {}
     for line in text.partition("\n## ")[0].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == len(STATES) + 2 and cells[-1].isdecimal():
+        if len(cells) == len(COUNTS) + 1 and cells[-1].isdecimal():
             stated[cells[0]] = [int(cell) for cell in cells[1:]]
     counted = {}
     for paper in [*dict.fromkeys(row.paper for row in there), "all"]:
-        states = Counter(row.state.partition(":")[0] for row in there if paper in ("all", row.paper))
-        counted[paper] = [*(states[state] for state in STATES), states.total()]
+        found = Counter(what for row in there if paper in ("all", row.paper) for what in row.counted)
+        counted[paper] = [found[what] for what in COUNTS]
     return [] if stated == counted else [f"the head counts {stated}, the rows are {counted}"]
 
 
 def faults_of(row: Row) -> list[str]:
     """Return one line for everything that is wrong with a row."""
-    state, _, why = row.state.partition(":")
+    state, _, why = row.runs.partition(":")
     found = [] if state in STATES else [f"state '{state}' is none of {', '.join(STATES)}"]
-    if (state == "works") == bool(why.strip()):
-        found.append(f"state '{row.state}': a reason stands behind all states but `works`")
+    if (state == "yes") == bool(why.strip()):
+        found.append(f"state '{row.runs}': a reason stands behind all states but `yes`")
+    if "not built" in why:
+        found.append(f"state '{row.runs}': that it is not built is no reason")
     files = [span for span in _SPAN.findall(row.where) if _FILE.fullmatch(span)]
-    if state != "not built" and not (files and row.commands):
+    if state != "no" and not (files and row.commands):
         found.append("neither file nor command")
-    found += [f"there is no {span}" for span in _SPAN.findall(f"{row.where} {row.state}") if not _is_there(span)]
+    found += _faults_of_evidence(row)
+    found += [
+        f"there is no {span}" for cell in (row.where, row.runs) for span in _SPAN.findall(cell) if not _is_there(span)
+    ]
     wrong = [fault for command in row.commands if (fault := _fault_of(command))]
-    if not wrong and state == "works" and any(isinstance(_pack(pack)[1][item], Open) for pack, item in row.items):
-        found.append("works, but the pack says why it cannot be made")
+    if not wrong and state == "yes" and any(isinstance(_pack(pack)[1][item], Open) for pack, item in row.items):
+        found.append("it runs, but the pack says why it cannot be made")
     return [f"{row.what}: {fault}" for fault in found + wrong]
+
+
+def _faults_of_evidence(row: Row) -> list[str]:
+    """Say what is wrong with the tests that compare a row, and with the file that has its number."""
+    found = []
+    for what, cell, form in (("compared", row.compared, _TEST), ("made", row.made, _FILE)):
+        spans = _SPAN.findall(cell)
+        if cell != NONE and not spans:
+            found.append(f"{what} '{cell}' names nothing")
+        found += [f"{what}: there is no {span}" for span in spans if not form.fullmatch(span) or not _is_there(span)]
+    return found
 
 
 @cache

@@ -15,14 +15,20 @@ GOOD, HALF, BAD, DARK = "#3f7d5a", "#d9a441", "#b5523b", "#2f4b7c"
 
 
 def coverage(axes: Any) -> None:
-    """Draw how many rows of leaderboards/coverage.md work, by paper."""
+    """Draw how many rows of leaderboards/coverage.md run, are compared and are made, by paper."""
     text = (BOARDS / "coverage.md").read_text("utf-8")
-    rows = re.findall(r"^\| (.+? \(20\d\d\)).* \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$", text, re.M)[::-1]
+    rows = re.findall(r"^\| (.+? \(20\d\d\)).*? \| \d+" + r" \| (\d+)" * 5 + r" \|$", text, re.M)[::-1]
+    bars = {  # label: column, colour, place
+        "runs": (1, GOOD, 0.25), "in part": (2, HALF, 0.25), "no": (3, BAD, 0.25),
+        "compared": (4, DARK, 0), "made": (5, "#8a8a8a", -0.25),
+    }  # fmt: skip
     left = [0] * len(rows)
-    for column, (label, colour) in enumerate(zip(("works", "in part", "not built"), (GOOD, HALF, BAD), strict=True), 1):
-        widths = [int(row[column]) for row in rows]
-        axes.barh([row[0] for row in rows], widths, left=left, label=label, color=colour)
+    for label, (column, colour, up) in bars.items():
+        widths, places = [int(row[column]) for row in rows], [place + up for place in range(len(rows))]
+        left = left if up > 0 else [0] * len(rows)
+        axes.barh(places, widths, 0.25, left=left, label=label, color=colour)
         left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_yticks(range(len(rows)), [row[0] for row in rows])
     axes.set_xlabel("tables, figures, equations, recipes and claims")
     axes.legend(frameon=False)
 

@@ -8,22 +8,22 @@ from robustbench_kpca.study.reproduction.pack import load_pack
 
 PAGE = """# A page
 
-| | works | in part | not built | rows |
-|---|---|---|---|---|
-| A paper | 2 | 1 | 1 | 4 |
-| all | 2 | 1 | 1 | 4 |
+| | rows | runs | in part | no | compared | made |
+|---|---|---|---|---|---|---|
+| A paper | 4 | 2 | 1 | 1 | 1 | 1 |
+| all | 4 | 2 | 1 | 1 | 1 | 1 |
 
 ## A paper
 
 ### Tables
 
-| what | in this project | command | state |
-|---|---|---|---|
-| one | `attention/rpc.py::Pursuit` | `rbk eval -m vit_digits -p teo2024-pgd --data imagenet:FOLDER` | works |
-| two | `leaderboards/teo2024/` | `rbk reproduce teo2024 --table 2`, `rbk train vit_tiny --set epochs=1` | works |
-| three | `metrics/corruption.py::mce` | `rbk diagnose timm:deit_tiny_patch16_224 --claim gamma` | in part: no page |
-| four | `leaderboards/teo2024/table-3.toml` | `rbk reproduce teo2024 --item table-3` | not built: no model |
-"""
+| what | in this project | command | runs | compared | made |
+|---|---|---|---|---|---|
+| one | `attention/rpc.py::Pursuit` | `rbk eval -m vit_digits -p teo2024-pgd --data imagenet:FOLDER` | yes | `tests/unit/test_teo2024.py::test_pgd` | – |
+| two | `leaderboards/teo2024/` | `rbk reproduce teo2024 --table 2`, `rbk train vit_tiny --set epochs=1` | yes | – | `leaderboards/teo2024/notes.md` |
+| three | `metrics/corruption.py::mce` | `rbk diagnose timm:deit_tiny_patch16_224 --claim gamma` | in part: no page | – | in part: one model, `leaderboards/` |
+| four | `leaderboards/teo2024/table-3.toml` | `rbk reproduce teo2024 --item table-3` | no: no model | – | – |
+"""  # noqa: E501
 
 
 COVERAGE = (ROOT / "leaderboards" / "coverage.md").read_text("utf-8")
@@ -77,10 +77,15 @@ def test_a_small_page_is_right():
         ("::mce", "::mcee", "no metrics/corruption.py::mcee"),
         ("| in part: no page", "| partly: no page", "state 'partly'"),
         ("| in part: no page", "| in part", "a reason"),
-        ("| not built: no model", "| works", "the pack says why it cannot be made"),
+        ("| no: no model", "| no: not built", "no reason"),
+        ("| no: no model", "| yes", "the pack says why it cannot be made"),
+        ("::test_pgd", "::test_pdg", "compared: there is no tests/unit/test_teo2024.py::test_pdg"),
+        ("tests/unit/test_teo2024.py::test_pgd", "attention/rpc.py::Pursuit", "compared: there is no attention/rpc.py"),
+        ("`tests/unit/test_teo2024.py::test_pgd`", "surely", "compared 'surely' names nothing"),
+        ("teo2024/notes.md", "teo2024/note.md", "made: there is no leaderboards/teo2024/note.md"),
         ("`rbk diagnose timm:deit_tiny_patch16_224 --claim gamma`", "none", "neither file nor command"),
-        ("| 2 | 1 | 1 | 4 |\n| all", "| 3 | 0 | 1 | 4 |\n| all", "the head counts"),
-        ("| all | 2 | 1 | 1 | 4 |", "| all | 2 | 1 | 1 | 5 |", "the head counts"),
+        ("| 4 | 2 | 1 | 1 | 1 | 1 |\n| all", "| 4 | 3 | 0 | 1 | 1 | 1 |\n| all", "the head counts"),
+        ("| all | 4 | 2 | 1 | 1 | 1 | 1 |", "| all | 4 | 2 | 1 | 1 | 1 | 2 |", "the head counts"),
     ],
 )
 def test_what_is_planted_is_found(right, wrong, said):
@@ -89,5 +94,5 @@ def test_what_is_planted_is_found(right, wrong, said):
 
 
 def test_a_line_of_too_few_cells_is_found():
-    with pytest.raises(AssertionError, match="3 cells"):
+    with pytest.raises(AssertionError, match="5 cells"):
         rows(PAGE.replace("| in part: no page |", "|"))

@@ -43,6 +43,14 @@ def test_equation_12_written_out(x, form):
     assert not torch.allclose(scaled(x), layer(form)(x), atol=1e-3)
 
 
+def test_remark_3_written_out(fork):
+    """S of equation 12, g(k_j') / (N g(k_j)) with g of the kernel, is A_sym / A_sym^T / N: the kernel is symmetric."""
+    k = torch.randn(TOKENS, DIM, dtype=torch.float64)
+    kernel = (k @ k.T / DIM**0.5).exp()
+    g, symmetric = kernel.sum(1), (k @ k.T / DIM**0.5).softmax(-1)
+    assert torch.allclose(g[None] / g[:, None] / TOKENS, symmetric / symmetric.T / TOKENS)
+
+
 @pytest.mark.parametrize("form", ["matrix", "alpha"])
 @pytest.mark.parametrize("tokens", [TOKENS, 4])
 def test_the_causal_form_written_out(x, form, tokens):
