@@ -200,13 +200,13 @@ class Attack(_Common):
         return self
 
 
-Classes = Literal["all", "imagenet-a", "imagenet-r", "imagenet-o"]
+Classes = Literal["all", "imagenet-a", "imagenet-r", "imagenet-o", "objectnet"]
 
 
 class Shift(_Common):
     """Accuracy under distribution shift: on another collection of images of the same classes.
 
-    classes: `all`, or the 200 ImageNet classes of a collection: logits of the other 800 classes are ignored (and the
+    classes: `all`, or the ImageNet classes of a collection: logits of the other classes are ignored (and the
         accuracy with all logits is measured too).
     """
 
