@@ -32,14 +32,14 @@ def words(folder):
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 610),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 63_400),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 63_600),
     "files of evaluation": (lambda: len(files(EVALUATION)), 34),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_200),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 53),
     "lines that are not formatted": (unformatted, 215),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 14),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),
-    "words of docs": (lambda: words(ROOT / "docs"), 18_600),
+    "words of docs": (lambda: words(ROOT / "docs"), 18_700),
 }
 """What is counted, and the most of it. `pytest -s tests/architecture/test_budgets.py` prints what there is."""
 
