@@ -67,6 +67,7 @@ class Answer:
         value: the number of the subject; None without one.
         trainings, planned: of the subject.
         samples: their number.
+        data: the set that they are of, as records name it; empty without a record.
         against: the subject against its baseline; None where one has no number.
         control: the subject against its control; None where one has no number.
         audit: what the audits of the subject found of masked gradients.
@@ -80,6 +81,7 @@ class Answer:
     trainings: int
     planned: int
     samples: int
+    data: str
     against: Duel | None
     control: Duel | None
     audit: str
@@ -117,6 +119,7 @@ def answer(board: "Board", question: "Question") -> Answer:
         trainings=len(board.trainings(question.subject, column)),
         planned=board.planned(question.subject),
         samples=0 if number is None else number.n,
+        data=next((one[0].spec.data.name for one in board.trainings(question.subject, column)), ""),
         against=against,
         control=control,
         audit=_audited(board, question.subject),

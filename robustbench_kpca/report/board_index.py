@@ -21,16 +21,17 @@ from robustbench_kpca._core.web.document import (
     Link,
     Paragraph,
     Prose,
+    Strong,
     Table,
 )
-from robustbench_kpca.report.overview import asked_below, overview
+from robustbench_kpca.report.overview import asked_below, found, overview
 from robustbench_kpca.report.render import JSON
 
-_HEADS = ("Board", "Data", "Rows", "Ranked by", "First", "State")
+_HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= where tied)", "State")
 OVERVIEW = "overview.svg"
 _FOUND = (
-    "Each question of the boards: the method minus its baseline, and minus its control, with intervals that hold "
-    "together with 95 %. Grey: what is too small to see with these trainings."
+    "The method minus its baseline, and minus its control: a twin without its mechanism. Both intervals of a question "
+    "hold together with 95 %. Grey: what these trainings could not find reliably."
 )
 MADE = "Made by `rbk board index`."
 """Stands at the end of the page that is written here, and tells it from others."""
@@ -60,16 +61,17 @@ def write_index(folder: Path) -> Path:
     packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
     if not boards and not packs:
         raise BadInputError(f"no rendered board below {folder}", fix="run: rbk board render NAME")
-    drawn, page = overview(asked_below(folder)), folder / PAGE
+    asked, page = asked_below(folder), folder / PAGE
+    drawn = overview(asked)
     require_marked([page], html_line(Prose(MADE)), "was not written by rbk board index")
-    write_atomic(page, html(_document(boards, packs, drawn)).encode())
+    write_atomic(page, html(_document(boards, packs, found(asked), drawn)).encode())
     if drawn:
         write_atomic(folder / OVERVIEW, drawn.replace("<svg ", '<svg style="background: #fff" ', 1).encode())
     return page
 
 
-def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], drawn: str) -> Document:
-    blocks: list[Block] = [Heading("What was found"), Figure(drawn, _FOUND)] if drawn else []
+def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: str, drawn: str) -> Document:
+    blocks: list[Block] = [Heading("What was found"), Paragraph(Strong(said)), Figure(drawn, _FOUND)] if drawn else []
     if boards:
         rows = [
             (Link(one.title, one.link), one.data, str(one.rows), one.rank_by, one.first, one.state) for one in boards
@@ -91,7 +93,7 @@ def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], drawn: s
 def _entry(path: Path) -> Entry:
     try:
         board = json.loads(path.read_bytes())
-        first = [row["model"] for row in board["rows"] if row["rank"] == 1]
+        first = [row["name"] for row in board["rows"] if row["rank"] == 1]
         state = "complete" if board["ready"] == board["runs"] else f"{board['ready']} of {board['runs']} runs"
         return Entry(
             f"{path.parent.name}/{PAGE}",
@@ -99,7 +101,7 @@ def _entry(path: Path) -> Entry:
             f"{board['data']} ({board['split']})",
             len(board["rows"]),
             rank_by=board["rank_by"],
-            first=", ".join(first) or "–",
+            first=" = ".join(first) or "–",
             state=state,
         )
     except (ValueError, KeyError, TypeError):

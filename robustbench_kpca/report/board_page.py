@@ -37,7 +37,7 @@ from robustbench_kpca.report.corruption_figures import corruption_figures
 from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.heatmap import scale
 from robustbench_kpca.report.lines import FEW, PANELS
-from robustbench_kpca.report.notes import caption, ranking, trainings, values_of, without
+from robustbench_kpca.report.notes import caption, ranking, resampled, trainings, values_of, without
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.spoken import named, spoken
@@ -54,6 +54,8 @@ from robustbench_kpca.report.table import (
 MADE = "How this page was made"
 """A heading that tells pages of boards from others."""
 _CURVES = f"Up to {FEW} models share a panel; more have one each, the others in grey (the first {PANELS} by value)."
+MANY = 6
+"""Rows that share the first place are named if they are fewer."""
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)
 
 
@@ -69,6 +71,7 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
     names = spoken(board)
     blocks: list[Block] = [
         *(card(answer, names) for answer in answers(board)),
+        *_lead(board, names),
         table_block(board, names, downloads),
         *_beside_the_table(board),
         Heading("Audit", "audit"),
@@ -82,6 +85,26 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
         Bullets([Prose(line.removeprefix("- ")) for line in provenance(board)]),
     ]  # fmt: skip
     return Document(board.spec.title, blocks, style=_style(), script=asset("report", "board.js"))
+
+
+def _lead(board: Board, names: Mapping[str, str]) -> Iterator[Block]:
+    """Say in one line who is best and who is worst where the board ranks, and what a row is."""
+    column = next(one for one in board.spec.column if one.title == board.spec.rank_by)
+    measured = [title for title in board.ranked() if board.estimate(title, column) is not None]
+    if not measured or (len(measured) > 1 and not board.compared[column.title]):
+        return
+    unit = metric_for(column.metric).unit
+    first, *others = (
+        f"{named(names, title)} {unit.text(one.value)}"
+        for title in (measured[0], measured[-1])[: len(measured)]
+        if (one := board.estimate(title, column)) is not None
+    )
+    tied = [named(names, title) for title in measured[1:] if board.ranks[title] == board.ranks[measured[0]] == 1]
+    beside = f" (not clearly better than {', '.join(tied)})" if 0 < len(tied) < MANY else ""
+    yield Paragraph(Strong(f"{column.title}: best {first}{beside}{f'; last {others[0]}' if others else ''}."))
+    if all(board.planned(title) == 1 for title in measured):
+        samples = resampled(board)
+        yield Paragraph(f"A row is one trained network: intervals are over {samples}, not over trainings.", soft=True)
 
 
 def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str] = ()) -> Block:

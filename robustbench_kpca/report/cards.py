@@ -17,8 +17,9 @@ KINDS = {HELPS: "supported", HURTS: "not-supported", SAME: "not-testable", OPEN:
 COLOURS = {HELPS: "#1a7f37", HURTS: "#b42318", SAME: INK, OPEN: INK}
 _HOW = (
     "It helps only if it beats baseline and control. The two intervals hold together with 95 % (each has 97.5 %), and "
-    "p-values are doubled. The grey band is what is too small to see: a true difference at its edge would have been "
-    "found with a probability of 80 %, if trainings of a recipe spread as those of all rows do."
+    "p-values are doubled. The grey band is what these trainings could not find reliably: a true difference at its "
+    "edge would have been found with a probability of 80 %. It takes the spread between trainings of all rows, the "
+    "interval that of the two rows alone; so the band can be the wider one."
 )
 
 
@@ -44,7 +45,8 @@ def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
 def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
     """Return an answer in one line, for pages that list several."""
     asked = answer.question.asks or f"Does {spoken.get(answer.question.subject, answer.question.subject)} help?"
-    return [f"{asked} ", Verdict(answer.verdict, KINDS[answer.verdict]), f". {_text(answer, spoken)}"]
+    part = f" ({answer.trainings} of {answer.planned} trainings)" if answer.trainings < answer.planned else ""
+    return [f"{asked} ", Verdict(answer.verdict, KINDS[answer.verdict]), f"{part}. {_text(answer, spoken)}"]
 
 
 def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
@@ -59,7 +61,7 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
     if against.p_value is None:
         return f"{text} One training has no spread, so nothing is tested."
     if answer.verdict == SAME and against.least is not None:
-        return f"{text} Differences below {unit.gap(against.least)} are too small to see with these trainings."
+        return f"{text} Only a difference above {unit.gap(against.least)} would have been found reliably."
     return text
 
 
@@ -77,7 +79,8 @@ def _small(answer: Answer) -> str:
     many = "s" if answer.planned > 1 else ""
     known = {"raise flags": "audit flags raised", "not audited": "not audited throughout"}
     flags = next((said for words, said in known.items() if words in answer.audit), "no audit flag")
-    return f"{answer.question.column}; {answer.samples:,} samples; {part} training{many}; {flags}."
+    of = f" of {answer.data}" if answer.data else ""
+    return f"{answer.question.column}; {answer.samples:,} samples{of}; {part} training{many}; {flags}."
 
 
 def _label(answer: Answer, duel: Duel, spoken: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.power import detectable
+from robustbench_kpca.report.spoken import named, spoken
 from robustbench_kpca.report.table import MISSING, cells
 
 HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high", "n", "best", "flags")
@@ -32,6 +33,7 @@ def csv_text(board: Board) -> str:
 
 def json_text(board: Board) -> str:
     """Render board.json: what the board is of, its columns, and its rows with their cells."""
+    names = spoken(board)
     spec, ready = board.spec, sum(run.record is not None for run in board.runs)
     content: dict[str, Any] = {
         "name": board.name, "title": spec.title, "data": spec.data, "split": spec.split, "seed": spec.seed,
@@ -44,7 +46,8 @@ def json_text(board: Board) -> str:
         ],
         "answers": [one.content() for one in answers(board)],
         "rows": [
-            {"rank": row["rank"], "place": row["place"], "model": row["model"], "marks": row["marks"],
+            {"rank": row["rank"], "place": row["place"], "model": row["model"],
+             "name": named(names, row["model"]), "marks": row["marks"],
              "cells": [None if cell["text"] == MISSING else {key: value for key, value in cell.items() if key != "text"}
                        for cell in row["columns"]]}
             for row in cells(board)

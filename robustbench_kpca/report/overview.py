@@ -1,6 +1,7 @@
 """One picture over all boards: two rows a question, on one axis, in points."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,13 @@ from robustbench_kpca.report.render import JSON
 
 Asked = tuple[Metric, dict[str, Any]]
 """The metric of a question, and its answer as in board.json."""
+
+
+def found(asked: Sequence[Asked]) -> str:
+    """Say how many questions have each verdict."""
+    counts = Counter(one["verdict"] for _, one in asked)
+    each = ", ".join(f"{verdict} {count} time{'s' * (count > 1)}" for verdict, count in counts.most_common())
+    return f"{len(asked)} question{'s' * (len(asked) > 1)}: {each}." if asked else ""
 
 
 def asked_below(folder: Path) -> list[Asked]:
@@ -36,7 +44,8 @@ def overview(asked: Sequence[Asked]) -> str:
     for _, one in asked:
         duels = [Duel(**one[which]) for which in ("against", "control") if one[which] and one[which]["low"] is not None]
         for place, duel in enumerate(duels):
-            label = f"{one['subject']} − {duel.other}\n{one['column']}" if place == 0 else f"− {duel.other} (control)"
+            asked_of = f"{one['subject']} − {duel.other}\n{one['column']}, {one['data']}"
+            label = f"− {duel.other} (control)" if place else asked_of
             rows.append((label, duel))
             colours.append(COLOURS[one["verdict"]])
     if not rows:

@@ -23,18 +23,23 @@ class Ranking:
     Attributes:
         ranks: by row title, 1 + the number of rows that are clearly better.
         last: by row title, the number of rows that are compared with it, minus those that are clearly worse.
+        sizes: by row title, the number of rows that are compared with one another; empty where all are.
         by_value: whether both are by value alone, since there were too many tests.
 
     """
 
     ranks: dict[str, int | None]
     last: dict[str, int]
+    sizes: dict[str, int]
     by_value: bool
 
     def place(self, title: str) -> str:
-        """Write the places that a row may have: `1–3`, or `7`."""
+        """Write the places that a row may have: `1–3`, or `7`; `1–3 of 3` where not all rows are compared."""
         first, last = self.ranks[title], self.last.get(title)
-        return "–" if first is None else f"{first}–{last}" if last is not None and last > first else str(first)
+        if first is None:
+            return "–"
+        place = f"{first}–{last}" if last is not None and last > first else str(first)
+        return f"{place} of {self.sizes[title]}" if title in self.sizes else place
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,9 @@ def ranking(titles: Sequence[str], groups: Sequence[Group]) -> Ranking:
                 behind = int((group.p_values[place, len(values) - behind :] < group.level).sum())
                 ahead = int((group.p_values[:ahead, place] < group.level).sum())
             ranks[title], last[title] = 1 + ahead, len(values) - behind
-    return Ranking(ranks, last, any(group.p_values is None for group in groups))
+    compared = [group for group in groups if len(group.values) > 1]
+    sizes = {title: len(group.values) for group in compared for title in group.values} if len(compared) > 1 else {}
+    return Ranking(ranks, last, sizes, any(group.p_values is None for group in groups))
 
 
 def p_values_of_all(

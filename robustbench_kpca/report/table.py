@@ -188,13 +188,11 @@ def audit_balls(board: Board) -> str:
                 attacked = _ball(record.spec.protocol.resolved)
                 if attacked != audited:
                     found.setdefault(audited, {}).setdefault(attacked, {})[f"“{column.title}”"] = None
-    return " ".join(
-        f"Audits are within {audited}, but attacks of {_listed(balls)}." for audited, balls in found.items()
-    )
+    return " ".join(f"Audits looked within {audited} alone, not {_listed(balls)}." for audited, balls in found.items())
 
 
 def _listed(balls: Mapping[str, Iterable[str]]) -> str:
-    return "; of ".join(f"{', '.join(titles)} within {ball}" for ball, titles in balls.items())
+    return ", nor ".join(f"within {ball} ({', '.join(titles)})" for ball, titles in balls.items())
 
 
 def _ball(protocol: Mapping[str, Any]) -> str:

@@ -173,8 +173,8 @@ def test_small_differences_are_not_found_and_the_card_says_which_would_be():
     assert said.against.least == two.difference
     page = markdown(Document("t", [card(said, {"RPC": "Robust"})]))
     assert "### Does Robust help?\n\n**no difference found**\n\n" in page
-    assert f"Differences below {100 * two.difference:.1f} points are too small to see with these trainings." in page
-    assert "PGD; 400 samples; 3 trainings; no audit flag." in page
+    assert f"Only a difference above {100 * two.difference:.1f} points would have been found reliably." in page
+    assert "PGD; 400 samples of d; 3 trainings; no audit flag." in page
 
 
 def test_a_card_is_short_and_draws_what_it_says():
@@ -205,7 +205,7 @@ def test_one_training_tells_nothing_however_large_the_difference():
     assert (made.against.low, made.against.p_value) == (None, None)
     page = markdown(Document("t", [card(made, {})]))
     assert "One training has no spread, so nothing is tested." in page
-    assert "400 samples; 1 training; no audit flag." in page
+    assert "400 samples of d; 1 training; no audit flag." in page
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,11 @@ def document(statements: Statements, own: Results) -> Document:
     """Return the page: how many verdicts there are of each kind, then all of them."""
     folder = own.roles.out / STATEMENTS
     found = [(one, [answer(evidence, own) for evidence in one.evidence]) for one in statements.statement]
-    counts = Counter(made.verdict for _, answers in found for made in answers)
-    untested = sum(bool(one.open) for one in statements.statement)
+    counts = Counter(_of_statement([made.verdict for made in answers]) for _, answers in found)
     words: list[Word] = [
         word for verdict in Verdict if counts[verdict] for word in (_verdict(verdict), f": {counts[verdict]}; ")
     ]
+    many = sum(len(answers) for _, answers in found)
     rows: list[Sequence[Line]] = []
     for one, answers in found:
         for place, made in enumerate(answers):
@@ -72,13 +72,23 @@ def document(statements: Statements, own: Results) -> Document:
         if one.open:
             rows.append((one.where, Prose(one.says), "–", "", Prose(one.open), ""))
     blocks: list[Block] = [
-        Paragraph([*words, f"of {len(found)} statements nothing here can test {untested}."]),
+        Paragraph([f"{len(found)} statements: ", *words, f"{counts[None]} that nothing here can test."]),
+        Paragraph(
+            f"{many} comparisons and diagnoses, one a row. A statement agrees where one of them does and none does not.",
+            soft=True,
+        ),
         Table(HEADS, rows),
         Details("How verdicts are computed", [Paragraph(RULES)]),
         Paragraph(Prose(statements.intro), soft=True),
         Paragraph(("Made by ", Code(f"{own.roles.command} --statements"), ". ", ALL)),
     ]
     return Document(statements.title, blocks, style=STYLE)
+
+
+def _of_statement(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """Return the verdict of a statement: it differs where one does; None where nothing was tried."""
+    order = (Verdict.differs, Verdict.agrees, Verdict.undecided, Verdict.missing)
+    return next((one for one in order if one in verdicts), None)
 
 
 def _verdict(verdict: Verdict) -> Coloured:
