@@ -71,12 +71,10 @@ def document(statements: Statements, own: Results) -> Document:
             rows.append((*first, _verdict(made.verdict), Prose(made.on), Prose(made.result), _source(made, folder)))
         if one.open:
             rows.append((one.where, Prose(one.says), "–", "", Prose(one.open), ""))
+    rule = "A statement agrees where one of its own does and none does not."
     blocks: list[Block] = [
         Paragraph([f"{len(found)} statements: ", *words, f"{counts[None]} that nothing here can test."]),
-        Paragraph(
-            f"{many} comparisons and diagnoses, one a row. A statement agrees where one of them does and none does not.",
-            soft=True,
-        ),
+        Paragraph(f"{many} comparisons and diagnoses, one a row. {rule}", soft=True),
         Table(HEADS, rows),
         Details("How verdicts are computed", [Paragraph(RULES)]),
         Paragraph(Prose(statements.intro), soft=True),
