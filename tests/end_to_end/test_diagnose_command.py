@@ -49,7 +49,7 @@ def test_every_bundled_model(name, capsys):
 
 
 def test_a_diagnosis_is_kept_and_the_tables_are_made_from_it(tmp_path, capsys):
-    assert rbk("symvit_digits", "--images", 20, "--out", tmp_path / "out", "--claim", "value_vectors") == 0
+    assert rbk("symvit_digits", "--images", 20, "--out", tmp_path / "out", "--claim", "value_vectors", "--all") == 0
     shown = capsys.readouterr().out
     assert "Value vectors are those of kernel PCA" in shown
     done = load_diagnosis(tmp_path / "out")

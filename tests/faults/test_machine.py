@@ -50,6 +50,7 @@ class Hanging(ArraySamples):
 
 
 @pytest.mark.slow
+@pytest.mark.untyped  # a stand-in for samples
 def test_an_image_that_hangs_the_decoder_is_noticed(toy, digits, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01,))
     images = [digits.image(number) for number in range(24)]

@@ -420,6 +420,7 @@ def test_workers_find_addresses_and_added_members(folder, monkeypatch):
     assert len(stems(folder / "two")) == 2
 
 
+@pytest.mark.untyped  # a check of types wraps what is sent
 @pytest.mark.usefixtures("used")
 @pytest.mark.parametrize("ray", [False, True])
 def test_a_member_that_a_program_adds_is_given_to_workers(ray, folder, monkeypatch):
@@ -434,6 +435,7 @@ def test_a_member_that_a_program_adds_is_given_to_workers(ray, folder, monkeypat
     assert evaluate("vit_digits", images, **ask, **how).outcomes.digest() == one.outcomes.digest()
 
 
+@pytest.mark.untyped  # a check of types wraps what is sent
 def test_what_a_file_defines_is_pickled_for_another_process(folder):
     members = [address.load(f"mine.py:{name}", "object").member for name in ("Push", "few", "grain", "DARKER")]
     sent = address.dumps(members)

@@ -10,7 +10,8 @@ import torch
 from rich.console import Console
 from stand_ins import short_audits
 
-from robustbench_kpca import evaluate, load_data, load_model, progress
+from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core import progress
 from robustbench_kpca._core.progress import Heartbeat, Line, spell
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
