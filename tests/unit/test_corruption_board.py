@@ -130,7 +130,7 @@ def test_patches_of_two_photographs_compare_no_rows(records, tmp_path):
     assert set(sorted_by.ranks.values()) == {None}
     assert sorted_by.ranked() == sorted(MODELS, key=lambda name: -sorted_by.estimate(name, aupr).value)
     assert list(frame(sorted_by)["#"]) == ["–", "–"]
-    assert ranking(sorted_by).startswith("No rank: rows are sorted by their value in the column “AUPR”")
+    assert ranking(sorted_by).startswith("No place: rows are sorted by their value in the column “AUPR”")
     asked = '\n[[question]]\nsubject = "vit_digits"\nbaseline = "vit_digits_adv"\nablation = "vit_digits_adv"\n'
     with pytest.raises(BadInputError, match="question about 'AUPR'; expected a column in which rows are compared: mCE"):
         board_of(records, tmp_path, BOARD + asked + 'column = "AUPR"\n')
@@ -149,11 +149,11 @@ def test_a_reference_without_record_leaves_its_column_empty(records, tmp_path):
 def test_pages_show_grids_curves_chance_and_how_pictures_were_made(records, tmp_path):
     board = board_of(records, tmp_path)
     page, text = html(board), markdown(board)
-    assert page.count("<details>") == 4, "two severities, the power and the runs"
+    assert page.count("<details>") == 5, "how to read it, two severities, the columns and the runs"
     assert page.count("<svg") == 1
     assert page.count('class="heat"') == 3, "the mean and two severities, both models in each"
     assert 'aria-sort="ascending"' in page
-    assert "In fog." in page
+    assert "In <code>fog</code>." in page
     assert "chance 33.3" in text
     assert "divided by the errors of `vit_digits` (taken as exact), not AlexNet's" in text
     assert "pictures generated, profile cifar_c" in text
