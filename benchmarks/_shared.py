@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from robustbench_kpca._engine.attack_loop.engine import CleanBatch, Engine
 from robustbench_kpca._engine.inference.environment import processor, version
 from robustbench_kpca.attacks.shared import rows
-from robustbench_kpca.study.reproduction.efficiency import elapsed, interleaved
+from robustbench_kpca.study.reproduction.measuring import elapsed, interleaved
 
 PACKAGES = ("torch", "torchattacks", "numpy")
 LOOKS = {

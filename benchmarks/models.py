@@ -58,7 +58,7 @@ from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.mixing import Mixing, at_most, gradient_norms, rpc_layers, trace_pursuit
-from robustbench_kpca.study.reproduction.efficiency import passes_of, peak_bytes, subject_of
+from robustbench_kpca.study.reproduction.measuring import passes_of, peak_bytes, subject_of
 
 VITS = ("vit", "symvit", "rpc_symvit", "rpc_symvit_all", "scaled_vit", "primal_vit", "kep_svgp_vit")
 MODELS = (*(f"{family}_tiny_patch16_224" for family in VITS), "fan_tiny", "symfan_tiny", "rpc_fan_tiny")

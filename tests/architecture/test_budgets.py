@@ -32,7 +32,7 @@ def words(folder):
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 610),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 63_000),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 63_500),
     "files of evaluation": (lambda: len(files(EVALUATION)), 34),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_200),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 53),

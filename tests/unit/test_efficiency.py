@@ -10,16 +10,16 @@ from torch import nn
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.study.reproduction.efficiency import (
+from robustbench_kpca.study.reproduction.efficiency import load_costs
+from robustbench_kpca.study.reproduction.efficiency_page import spelled
+from robustbench_kpca.study.reproduction.measuring import (
     Pass,
     interleaved,
-    load_costs,
     operations,
     passes_of,
     peak_bytes,
     subject_of,
 )
-from robustbench_kpca.study.reproduction.efficiency_page import spelled
 
 N, C, CLASSES, DEPTH, HIDDEN = 5, 12, 7, 2, 36
 SHAPE = {

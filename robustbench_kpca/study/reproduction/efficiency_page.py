@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from robustbench_kpca._core.web.document import Block, Document, Figure, Paragraph, Prose, Table
 from robustbench_kpca._core.web.figures import drawing, svg_of
-from robustbench_kpca.study.reproduction.efficiency import Costs, Pass, Row
+from robustbench_kpca.study.reproduction.efficiency import Costs, Row
+from robustbench_kpca.study.reproduction.measuring import Pass
 from robustbench_kpca.study.reproduction.pack import Efficiency
 
 NUMBERS: dict[str, tuple[Callable[[Pass, int], float], str]] = {
@@ -67,9 +68,14 @@ def curves(costs: Costs) -> str:
                 for when, style in (("test", "-"), ("training", "--")):
                     values = [value(getattr(row, when), costs.batch_size) for row in mine]
                     axis.plot(
-                        [row.tokens for row in mine], values, style, color=f"C{number}", marker="o", markersize=2.5,
+                        [row.tokens for row in mine],
+                        values,
+                        style,
+                        color=f"C{number}",
+                        marker="o",
+                        markersize=2.5,
                         label=f"{title}, {when}",
-                    )  # fmt: skip
+                    )
             axis.set(xscale="log", yscale="log", xlabel="tokens", title=f"{name} ({unit})" if unit else name)
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", frameon=False, ncols=2)
     return svg_of(buffer, "operations, time and memory by number of tokens")
