@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Measure, Planned, Train
+from robustbench_kpca.study.reproduction.efficiency import Measure
+from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train
 
 _NOUNS = {
     Train: ("training", "trainings"), Evaluate: ("evaluation", "evaluations"), Diagnose: ("diagnosis", "diagnoses"),

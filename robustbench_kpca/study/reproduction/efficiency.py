@@ -12,7 +12,7 @@ from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.records.record import Environment
+from robustbench_kpca.records.spec import Environment
 from robustbench_kpca.study.reproduction.measuring import Clock, Pass, clock_of, passes_of, subject_of
 from robustbench_kpca.study.reproduction.pack import Efficiency
 from robustbench_kpca.study.reproduction.roles import Model, Roles
