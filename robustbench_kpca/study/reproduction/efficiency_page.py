@@ -60,7 +60,10 @@ def _note(costs: Costs) -> Paragraph:
 
 def curves(costs: Costs) -> str:
     """Draw the numbers by tokens: a colour a model, solid at test and dashed in training."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     titles = list(dict.fromkeys(row.title for row in costs.rows))
+    tokens = sorted({row.tokens for row in costs.rows if row.tokens})
     with drawing((3.2 * len(NUMBERS), 3.0)) as (figure, buffer):
         for axis, (name, (value, unit)) in zip(figure.subplots(1, len(NUMBERS)), NUMBERS.items(), strict=True):
             for number, title in enumerate(titles):
@@ -76,6 +79,10 @@ def curves(costs: Costs) -> str:
                         markersize=2.5,
                         label=f"{title}, {when}",
                     )
-            axis.set(xscale="log", yscale="log", xlabel="tokens", title=f"{name} ({unit})" if unit else name)
+            axis.set(xscale="log", yscale="log", xlabel="tokens", title=name)
+            axis.set_xticks(tokens, [f"{number:,}" for number in tokens])
+            axis.yaxis.set_major_formatter(FuncFormatter(lambda number, _, unit=unit: f"{spelled(number)}{unit}"))
+            for part in (axis.xaxis, axis.yaxis):
+                part.set_minor_formatter(NullFormatter())
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", frameon=False, ncols=2)
     return svg_of(buffer, "operations, time and memory by number of tokens")
