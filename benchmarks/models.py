@@ -7,8 +7,8 @@
     python benchmarks/models.py pursuits [--names rpc_symvit_digits ...]
     python benchmarks/models.py gradients [--std 0.3 0.6 1 2] [--threshold 'lam*mu' 'lam/mu']
 
-`cost`: parameters, FLOPs, time and memory of whole models, at test and in training, as the paper's Table 13. Untrained
-models on random images, in single precision:
+`cost`: parameters, FLOPs, time and memory of any models, at test and in training, as `rbk reproduce teo2024 --table 13`
+measures those of the paper. Untrained models on random images, in single precision:
 
 - GFLOPs per image, two per multiply-add, of the matrix products and convolutions, those of attention included (counted
   with attention as plain matrix products, so without the recomputation of fused attention);
@@ -47,17 +47,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from _shared import cpu_times, header, kept_bytes, peak_bytes, wall_times
+from _shared import cpu_times, header, kept_bytes, wall_times
 from tabulate import tabulate
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from robustbench_kpca import create_model, load_data, load_model
+from robustbench_kpca import load_data, load_model
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
+from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.mixing import Mixing, at_most, gradient_norms, rpc_layers, trace_pursuit
+from robustbench_kpca.study.reproduction.measuring import passes_of, peak_bytes, subject_of
 
 VITS = ("vit", "symvit", "rpc_symvit", "rpc_symvit_all", "scaled_vit", "primal_vit", "kep_svgp_vit")
 MODELS = (*(f"{family}_tiny_patch16_224" for family in VITS), "fan_tiny", "symfan_tiny", "rpc_fan_tiny")
@@ -79,68 +80,19 @@ MEASURE_FORMATS = (".4f", ".3f", ".3f", ".3f", ".3f", ".1e")
 # --- whole models -----------------------------------------------------------------------------------------------------
 
 
-def convolution_backward(gradient: Any, _x: Any, weight: Any, *rest: Any, **_: Any) -> int:
-    """Count a backward convolution as one forward per requested gradient; torch's own count ignores groups."""
-    wanted = sum(rest[-1][:2])  # requested gradients of input and weight
-    return int(wanted * 2 * math.prod(gradient) * math.prod(weight[1:]))
-
-
-class Subject:
-    """A model with a batch to run it on."""
-
-    def __init__(self, name: str, batch_size: int, device: str) -> None:
-        torch.manual_seed(0)
-        self.model: nn.Module = create_model(name).to(device)
-        side = int(self.model.pretrained_cfg["input_size"][-1])
-        self.images = torch.rand(batch_size, 3, side, side).to(device)
-        self.labels = torch.zeros(batch_size, dtype=torch.long, device=device)
-
-    def test(self) -> Tensor:
-        """Run forward."""
-        self.model.eval()
-        with torch.no_grad():
-            logits: Tensor = self.model(self.images)
-        return logits
-
-    def train(self) -> tuple[Tensor, ...]:
-        """Run forward and backward; the loss is the cross-entropy plus the layers' penalties."""
-        self.model.train()
-        loss = F.cross_entropy(self.model(self.images), self.labels)
-        for module in self.model.modules():
-            loss = loss + sum(getattr(module, "penalties", {}).values())
-        return torch.autograd.grad(loss, tuple(self.model.parameters()), allow_unused=True)
-
-    def flops(self) -> list[float]:
-        """Return GFLOPs per image, at test and in training."""
-        found = []
-        for run in (self.test, self.train):
-            grouped: Any = {torch.ops.aten.convolution_backward: convolution_backward}
-            with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
-                run()
-            found.append(counter.get_total_flops() / len(self.images) / 1e9)
-        return found
-
-
 def rows_of(names: list[str], settings: argparse.Namespace) -> list[list[Any]]:
     """Return the rows of the table."""
-    subjects = [Subject(name, settings.batch_size, settings.device) for name in names]
-    times = []
-    for runs in ([subject.test for subject in subjects], [subject.train for subject in subjects]):
-        for run in runs:
-            run()
-        alone = settings.device == "cpu" and torch.get_num_threads() == 1
-        found = cpu_times(runs, settings.repeats) if alone else wall_times(runs, settings.repeats, settings.device)
-        times.append([1e3 * time / settings.batch_size for time in found])
+    size, device = settings.batch_size, settings.device
+    subjects = [subject_of(ModelRequest(name, untrained=True), None, size, device) for name in names]
     return [
         [
-            name,
-            sum(parameter.numel() for parameter in subject.model.parameters()) / 1e6,
-            *subject.flops(),
-            *time,
-            *(peak_bytes(run, settings.device) / 1e6 for run in (subject.test, subject.train)),
+            name, subject.parameters / 1e6,
+            *(one.operations / size / 1e9 for one in passes),
+            *(1e3 * one.time / size for one in passes),
+            *(one.peak_bytes / 1e6 for one in passes),
         ]
-        for name, subject, time in zip(names, subjects, zip(*times, strict=True), strict=True)
-    ]
+        for name, subject, passes in zip(names, subjects, passes_of(subjects, settings.repeats, device), strict=True)
+    ]  # fmt: skip
 
 
 def cost(settings: argparse.Namespace) -> None:

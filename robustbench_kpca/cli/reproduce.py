@@ -150,12 +150,17 @@ def reproduce(
 
 
 def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[Planned]":
-    """Return all steps of a pack; those that a run was about have the state that it left them in."""
+    """Return all steps of a pack; those that a run was about have the state that it left them in, and its reason.
+
+    A reason that only the whole pack knows stays: a training may be needed by other items.
+    """
     from dataclasses import replace
 
     known = {one.step: one for one in after}
     found = ((one, known.get(one.step, one)) for one in whole)
-    return [replace(one, state=now.state, why=now.why) for one, now in found]
+    return [
+        replace(one, state=now.state, why=now.why or (one.why if now.state == one.state else "")) for one, now in found
+    ]
 
 
 def _write_statements(pack: str, roles: "Roles") -> Path:

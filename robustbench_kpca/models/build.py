@@ -32,7 +32,8 @@ def create_model(name: str, **options: Any) -> Any:
             `threshold`, `mu_width`, `dual_sign` and `fused` (a kernel for GPUs, on trial) of RPC, in language models
             also `mu_span`; `form` of scaled attention; `rank` and `rank_multi` of Primal attention; all three of
             KEP-SVGP. Of any architecture, `attention` puts another one in place of its own, in all blocks unless
-            `layers` says which: a name, or an address such as `my.py:MyAttention`. Further options are its own.
+            `layers` says which: a name, or an address such as `my.py:MyAttention`. Further options are its own, such as
+            `qk_norm="standardised"` of softmax attention.
 
     Raises:
         UnknownNameError: no such model.

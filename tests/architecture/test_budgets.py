@@ -31,8 +31,8 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 610),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 63_600),
+    "files of the package": (lambda: len(files(PACKAGE)), 615),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 64_400),
     "files of evaluation": (lambda: len(files(EVALUATION)), 34),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_200),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 53),

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import KernelPCA
 
-from robustbench_kpca.study.diagnostics.kernel import log_kernel, sharp_bound, spectrum, standardised, trace_bound
+from robustbench_kpca.attention.shared.heads import standardised
+from robustbench_kpca.study.diagnostics.kernel import log_kernel, sharp_bound, spectrum, trace_bound
 
 
 def randn(*shape, seed=0, std=1.0):

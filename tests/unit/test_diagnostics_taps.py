@@ -84,6 +84,14 @@ def test_the_projects_own_attention(name):
             assert torch.allclose(attention(reading), reading.h, atol=1e-6)
 
 
+def test_standardised_queries_and_keys_are_read_as_the_layer_uses_them():
+    _, found = readings_of(create_model("vit_digits", attention="softmax", qk_norm="standardised"), IMAGES)
+    for reading in found:
+        assert torch.allclose(attention(reading), reading.h, atol=1e-6)
+        for seen in (reading.q, reading.k):
+            assert torch.allclose(seen.square().sum(-1), torch.tensor(15.0))  # the width of a head, less one
+
+
 def test_scaled_attention_with_a_matrix():
     model = create_model("scaled_vit_digits", form="matrix")
     for tap in find_taps(model):

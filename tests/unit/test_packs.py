@@ -17,6 +17,7 @@ from stand_ins import few_digits, few_of, posing_as, short_attacks
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.cli.reproduce import _states_of
 from robustbench_kpca.data.imagenet_classes import imagenet_classes, imagenet_wnids, robustbench_validation
 from robustbench_kpca.evaluation.execute import Reporter
 from robustbench_kpca.models import shapes
@@ -226,6 +227,15 @@ def test_the_index_keeps_the_items_that_a_run_was_not_about(own, tmp_path, few_r
         assert name in text
     assert table.stat().st_mtime_ns == before, "its page is not made again"
     assert "not run yet: 2 trainings" in text
+
+
+def test_a_reason_that_only_the_whole_pack_knows_stays_beside_what_a_run_of_one_item_left(own, tmp_path):
+    items, roles = roles_of(own, tmp_path)
+    train = next(one for one in plan(items, roles) if isinstance(one.step, Train))
+    other = replace(train, why="its weights are needed")
+    for state, why, known in (("open", "", other.why), ("open", "stopped", "stopped"), ("done", "", "")):
+        (now,) = _states_of([other], [replace(train, state=state, why=why)])
+        assert (now.state, now.why) == (state, known)
 
 
 def test_no_step_is_begun_beyond_the_budget(own, tmp_path, capsys):

@@ -295,6 +295,20 @@ def test_training_images_and_misplaced_images_are_refused(tmp_path):
         load_data(f"imagenet:{put(tmp_path / 'b', [f'{other}/{stem}.JPEG'])}", view=VIEW)
 
 
+def test_training_images_are_a_split_of_their_own(validation, tmp_path):
+    files = [f"{wnid}/{wnid}_{number}.JPEG" for wnid in sorted(WNIDS)[:2] for number in (10, 18)]
+    put(tmp_path / "train", files)
+    samples = load_data(f"imagenet:{tmp_path}", "train", view=VIEW)
+    assert (samples.ids, samples.labels, samples.split) == (files, [0, 0, 1, 1], "train")
+    assert (samples.classes, samples.expected) == (1000, 1_281_167)
+    assert load_data(f"imagenet:{tmp_path / 'train'}", "train", view=VIEW).ids == files
+    with pytest.raises(BadInputError, match=r"ILSVRC2012_val_\d+\.JPEG' is not a training image"):
+        load_data(f"imagenet:{validation}", "train", view=VIEW)
+    put(tmp_path / "train", [f"{WNIDS[0]}/{WNIDS[1]}_7.JPEG"])
+    with pytest.raises(BadInputError, match=f"{WNIDS[0]}/{WNIDS[1]}_7"):
+        load_data(f"imagenet:{tmp_path}", "train", view=VIEW)
+
+
 # --- the published subset
 
 

@@ -11,11 +11,13 @@ from timm.models.vision_transformer import Attention, VisionTransformer
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.shared.heads import Standardised
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.models import xcit as ours
 from robustbench_kpca.models.families import FAMILIES, NORMALISATIONS
 from robustbench_kpca.models.stem import ChannelNorm
 from robustbench_kpca.models.transformer import ViT, resample_positions
+from robustbench_kpca.training.recipe import load_recipe
 
 SHAPE = {
     "img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 3, "num_heads": 2, "num_classes": 5, "mlp_ratio": 2.5
@@ -71,6 +73,35 @@ def test_softmax_attention_is_timms_bit_for_bit(fork, options):
     mask = torch.arange(7)[None, None, None] < torch.tensor([4, 7])[:, None, None, None]
     require_same_passes(first, second, torch.rand(2, 7, 12), mask)
     require_same_passes(first, second, torch.rand(2, 7, 12), None, True)
+
+
+def test_queries_and_keys_are_standardised_without_parameters(fork):
+    """Of two entries a > b, the standardised ones are 1/sqrt(2) and -1/sqrt(2), in closed form."""
+    plain, layer = (built(SoftmaxAttention, 6, 3, qkv_bias=True, qk_norm=kind) for kind in (False, "standardised"))
+    require_same_state(plain, layer)
+    x = torch.rand(2, 7, 6)
+    for raw, seen in zip(plain.queries_keys_values(x)[:2], layer.queries_keys_values(x)[:2], strict=True):
+        sign = (raw[..., :1] - raw[..., 1:]).sign()
+        torch.testing.assert_close(seen, torch.cat([sign, -sign], -1) / 2**0.5)
+    wide = built(SoftmaxAttention, 24, 3, qkv_bias=True, qk_norm="standardised").bfloat16()
+    q, k, _ = wide.queries_keys_values(torch.rand(2, 7, 24, dtype=torch.bfloat16))
+    for seen in (q, k):
+        assert seen.dtype == torch.bfloat16
+        torch.testing.assert_close(seen.float().square().sum(-1), torch.full((2, 3, 7), 7.0), atol=0.05, rtol=0)
+    assert not Standardised()(torch.ones(1, 1, 2, 4)).any(), "a constant token becomes 0"
+    with pytest.raises(BadInputError, match="qk_norm = 'layer'; expected true, false or 'standardised'"):
+        SoftmaxAttention(6, 3, qk_norm="layer")
+
+
+@pytest.mark.parametrize(("size", "lr", "least"), [("tiny", 2e-4, 1e-5), ("digits", 2e-3, None)])
+def test_the_training_of_figure_1_is_that_of_a_vit_but_for_what_the_released_code_changes(size, lr, least):
+    """Released: 6 heads, 1e-4 for 512 images of 1,024, no warm-up; q and k standardised in every pass."""
+    plain, changed = (load_recipe(f"{kind}_{size}")[1] for kind in ("vit", "standardised_vit"))
+    asked = {"num_heads": 6, "attention": "softmax", "qk_norm": "standardised"}
+    assert changed.model_options == plain.model_options | asked
+    assert (changed.lr, changed.warmup_epochs, changed.min_lr) == (lr, 0, least)
+    same = {"title", "model_options", "lr", "warmup_epochs", "warmup_lr"}
+    assert changed.model_dump(exclude=same) == plain.model_dump(exclude=same)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from robustbench_kpca.attention.shared.rotary import require_pairs, rotated
 
 Heads = Float[Tensor, "batch heads tokens head_dim"]
 Tokens = Float[Tensor, "batch tokens dim"]
+Keys = Float[Tensor, "*batch tokens head_dim"]
 
 
 def split_heads(projected: Tokens, parts: int, heads: int) -> tuple[Heads, ...]:
@@ -44,6 +45,19 @@ def require_key_mask(attention: nn.Module, mask: Tensor | None, *, causal: bool)
         )
 
 
+def standardised(x: Keys) -> Keys:
+    """Give every token mean 0 and (unbiased) deviation 1 over its entries, as the study and the released code do."""
+    return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True).clamp_min(1e-8)
+
+
+class Standardised(nn.Module):
+    """`standardised` in at least single precision, returned in that of the input."""
+
+    def forward(self, x: Heads) -> Heads:
+        """Keep the shape."""
+        return standardised(x.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype)
+
+
 def refuse_options(layer: nn.Module, **asked: Any) -> None:
     """Refuse options of timm that the layer does not have."""
     if any(asked.values()):
@@ -51,13 +65,21 @@ def refuse_options(layer: nn.Module, **asked: Any) -> None:
         raise BadInputError(f"{met} with {type(layer).__name__}", expected=f"none of {', '.join(asked)}")
 
 
+def _norm(kind: bool | str, layer: Any, width: int, place: dict[str, Any]) -> nn.Module:
+    if not isinstance(kind, bool) and kind != "standardised":
+        raise BadInputError(f"qk_norm = {kind!r}", expected="true, false or 'standardised'")
+    made: nn.Module = layer(width, **place) if kind is True else Standardised() if kind else nn.Identity()
+    return made
+
+
 class MultiHeadAttention(nn.Module, ABC):
     """out = proj(attend(Q, K, V)), with (Q, K, V) = qkv(x), one linear layer of width 3C.
 
     Where the class says `symmetric`, keys are also the queries: the layer has width 2C, and `attend` gets K twice. With
-    `qk_norm`, every query and key is first normalised by its own `norm_layer`. With `rotary`, they are turned by their
-    place. The layer's name is `projection`: `qkv` as in timm and the authors' checkpoints, `kv` in those of FAN. The
-    other parameters are what timm >= 1.0.23 passes to an `attn_layer`.
+    `qk_norm`, every query and key is first normalised: `True` by its own `norm_layer`, `"standardised"` to mean 0 and
+    deviation 1, without parameters. With `rotary`, they are turned by their place. The layer's name is `projection`:
+    `qkv` as in timm and the authors' checkpoints, `kv` in those of FAN. The other parameters are what timm >= 1.0.23
+    passes to an `attn_layer`.
 
     An `attend` without `causal` is called once for every token and those before it where later ones are hidden: right,
     but as many times slower. One without `mask` sees padding as words.
@@ -88,7 +110,7 @@ class MultiHeadAttention(nn.Module, ABC):
         dim: int,
         num_heads: int = 8,
         qkv_bias: bool = False,
-        qk_norm: bool = False,
+        qk_norm: bool | str = False,
         scale_norm: bool = False,
         proj_bias: bool = True,
         attn_drop: float = 0.0,
@@ -107,9 +129,7 @@ class MultiHeadAttention(nn.Module, ABC):
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_heads, self.projection, self.rotary = num_heads, projection, rotary
         self.add_module(projection, nn.Linear(dim, (2 if self.symmetric else 3) * dim, bias=qkv_bias, **place))
-        self.q_norm, self.k_norm = (
-            norm_layer(dim // num_heads, **place) if qk_norm else nn.Identity() for _ in range(2)
-        )
+        self.q_norm, self.k_norm = (_norm(qk_norm, norm_layer, dim // num_heads, place) for _ in range(2))
         self.attn_drop = nn.Dropout(attn_drop)
         self.proj = nn.Linear(dim, dim, bias=proj_bias, **place)
         self.proj_drop = nn.Dropout(proj_drop)

@@ -103,5 +103,21 @@ def require_validation(files: list[str], labels: list[int], root: Path, name: st
             )
 
 
+def require_training(files: list[str], root: Path) -> None:
+    """Refuse images that are not named after the class that their folder says, as training images are.
+
+    Raises:
+        BadInputError: such an image.
+
+    """
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        if not (folder and name.startswith(f"{folder}_")):
+            raise BadInputError(
+                f"{root} is not imagenet's train: '{file}' is not a training image",
+                expected="names like n01440764/n01440764_10026.JPEG",
+            )
+
+
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

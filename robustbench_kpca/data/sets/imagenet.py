@@ -1,8 +1,8 @@
-"""ImageNet's 50,000 validation images, 1,000 classes, in class folders or in one folder with a file of labels.
+"""ImageNet: 50,000 validation images of 1,000 classes, in class folders or in one folder with a file of labels.
 
 Russakovsky et al. (2015), arXiv:1409.0575. The splits `imagenet-a`, `imagenet-r`, `imagenet-o` and `imagenet-100` are
 the images of the classes of those collections. Labels of the official test images are not public, so `test` means
-`val`.
+`val`. Training images, `train`, are in class folders.
 """
 
 import re
@@ -14,32 +14,35 @@ from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
 from robustbench_kpca.data.request import Request
-from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
+from robustbench_kpca.data.sets._imagenet_files import read_classes, require_training, require_validation
 
-SPLITS = ("val", "test", *COLLECTIONS[1:])
+SPLITS = ("val", "test", "train", *COLLECTIONS[1:])
 LABEL_FILES = ("val.txt", "labels.txt", "ilsvrc2012_val_labels.txt", "LOC_val_solution.csv", "labels.csv")
 _ROW = re.compile(r"\s*(?:\S*/)?(ILSVRC2012_val_\d{8})(?:\.\w+)?[\s,]+(n\d{8}|\d{1,4})(?=[\s,]|$)")
-_PER_CLASS = 50
+_PER_CLASS, _TRAINING = 50, 1_281_167
 
 
 def load(request: Request) -> ImageFiles:
-    """Load `val` (the default), or only its images of the classes of a collection.
+    """Load `val` (the default), only its images of the classes of a collection, or `train`.
 
-    The images are in the folder itself or in its sub-folder `val`. Fewer images than published are accepted: compare
-    `len` with `expected`.
+    The images are in the folder itself or in its sub-folder `val` or `train`. Fewer images than published are accepted:
+    compare `len` with `expected`.
 
     Raises:
-        BadInputError: another split, a folder that is not a class, an image that is not a validation image, or wrong
-            labels.
+        BadInputError: another split, a folder that is not a class, an image that is not of this split, or wrong labels.
 
     """
     root = stored_folder("imagenet", request.folder)
     split = request.split_of("imagenet", SPLITS)
     split = "val" if split == "test" else split
-    root = root / "val" if (root / "val").is_dir() else root
+    part = "train" if split == "train" else "val"
+    root = root / part if (root / part).is_dir() else root
     files, labels = read_classes(root, "imagenet") if sub_folders(root) else _flat(root)
-    require_validation(files, labels, root, "imagenet")
-    wanted = set(imagenet_classes("all" if split == "val" else split))
+    if split == "train":
+        require_training(files, root)
+    else:
+        require_validation(files, labels, root, "imagenet")
+    wanted = set(imagenet_classes("all" if split in ("val", "train") else split))
     kept = [i for i, label in enumerate(labels) if label in wanted]
     files, labels = [files[i] for i in kept], [labels[i] for i in kept]
     ids = [f"{imagenet_wnids()[label]}/{Path(file).name}" for file, label in zip(files, labels, strict=True)]
@@ -47,7 +50,7 @@ def load(request: Request) -> ImageFiles:
         root, files, labels, 1000, name="imagenet", split=split, view=request.view, ids=ids,
         bad_images=request.bad_images,
     )  # fmt: skip
-    samples.expected = _PER_CLASS * len(wanted)
+    samples.expected = _TRAINING if split == "train" else _PER_CLASS * len(wanted)
     return samples
 
 

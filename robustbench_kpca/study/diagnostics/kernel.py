@@ -104,11 +104,6 @@ def double_centred(gram: Square) -> Square:
     return rows - rows.mean(-2, keepdim=True)
 
 
-def standardised(x: Keys) -> Keys:
-    """Give every token mean 0 and (unbiased) deviation 1 over its entries, as the study and the released code do."""
-    return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True).clamp_min(1e-8)
-
-
 def sharp_bound(log_g: Float[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch"]:
     """Return max_j 1 / g(k_j), an upper bound on the eigenvalues of the centred Gram matrix.
 

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robustbench_kpca._core.randomness import generator, sample_key
-from robustbench_kpca.study.diagnostics.kernel import Spectrum, spectrum, standardised
+from robustbench_kpca.attention.shared.heads import standardised
+from robustbench_kpca.study.diagnostics.kernel import Spectrum, spectrum
 
 Heads = Float[Tensor, "images heads tokens width"]
 

@@ -163,6 +163,23 @@ class Cost(BaseModel):
     arms: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class Efficiency(BaseModel):
+    """Operations, time and memory of networks, and their parameters: one row an arm, as the paper's scale has it.
+
+    Weights and inputs are random, `batch_size` at once; times are medians of `repeats`. `tokens`: of the attention
+    alone, one row for each of these numbers of tokens.
+    """
+
+    model_config = STRICT
+    kind: Literal["efficiency"]
+    title: str
+    intro: str
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+    batch_size: Annotated[int, Field(ge=1)] = 8
+    repeats: Annotated[int, Field(ge=1)] = 5
+    tokens: tuple[Annotated[int, Field(ge=2)], ...] = ()
+
+
 class Open(BaseModel):
     """A table or figure that cannot be made, and why."""
 
@@ -173,9 +190,10 @@ class Open(BaseModel):
     reason: str
 
 
-Item = Table | Claims | Curves | Epochs | Cost | Open
+Item = Table | Claims | Curves | Epochs | Cost | Efficiency | Open
 _KINDS: dict[str, type[Item]] = {
-    "table": Table, "claims": Claims, "curves": Curves, "epochs": Epochs, "cost": Cost, "open": Open,
+    "table": Table, "claims": Claims, "curves": Curves, "epochs": Epochs, "cost": Cost, "efficiency": Efficiency,
+    "open": Open,
 }  # fmt: skip
 
 
@@ -222,7 +240,7 @@ def _item(path: Path, pack: Pack) -> Item:
         _require(asked, item.arms, "arm", where)
         _require([one.column for one in item.question], [column.title for column in item.column], "column", where)
         _check_seeds(item, pack, where)
-    elif not isinstance(item, Curves | Cost):
+    elif not isinstance(item, Curves | Cost | Efficiency):
         _require([item.samples], pack.paper.samples, "samples", where)
     return item
 

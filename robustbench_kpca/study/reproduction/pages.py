@@ -38,7 +38,9 @@ from robustbench_kpca.study.diagnostics.pages import write_comparison
 from robustbench_kpca.study.reproduction.cost import document as cost
 from robustbench_kpca.study.reproduction.cost import rows as cost_rows
 from robustbench_kpca.study.reproduction.counts import counted, reasons
-from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, Open, Table
+from robustbench_kpca.study.reproduction.efficiency import load_costs
+from robustbench_kpca.study.reproduction.efficiency_page import document as efficiency
+from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Follow, Planned, Train, board_or_trouble
 
@@ -136,6 +138,10 @@ def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles,
         if found := cost_rows(item, roles, records):
             write_page(cost(item, found, origin), roles.out / name)
         return bool(found)
+    if isinstance(item, Efficiency):
+        if done:
+            write_page(efficiency(item, load_costs(roles.out / name), origin), roles.out / name)
+        return bool(done)
     if isinstance(item, Claims):
         diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
         if diagnoses:

@@ -21,6 +21,7 @@ from robustbench_kpca.study.diagnostics.procedures import corrected, normalise_a
 from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 from robustbench_kpca.study.diagnostics.trajectory import over_training
+from robustbench_kpca.study.reproduction.efficiency import Measure, measure
 from robustbench_kpca.study.reproduction.estimate import Estimator, epochs_done
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
@@ -168,6 +169,8 @@ def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, report
             assert training is not None
             folder = roles.weights(training).parent
             over_training(folder, roles.source(step.data), step.splits, step.images).save(step.folder)
+        case Measure() as step:
+            measure(step, settings.device).save(step.folder)
 
 
 def _train(step: Train, roles: Roles, reporter: Reporter, end: float | None) -> None:

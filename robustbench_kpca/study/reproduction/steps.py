@@ -1,4 +1,4 @@
-"""What a pack needs: trainings, evaluations, diagnoses; which of it is done, and why some of it cannot be had."""
+"""What a pack needs: trainings, evaluations, diagnoses, costs; which are done, and why some cannot be had."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +16,9 @@ from robustbench_kpca.report.matching import fill
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.epochs import load_trajectory
 from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES
+from robustbench_kpca.study.reproduction.efficiency import Measure, step_of
 from robustbench_kpca.study.reproduction.overfitted import overfitted
-from robustbench_kpca.study.reproduction.pack import Claims, Epochs, Item, Open, Table
+from robustbench_kpca.study.reproduction.pack import Claims, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles, Training
 from robustbench_kpca.study.reproduction.tables import board_spec, models_of
 from robustbench_kpca.training.recipe import load_recipe
@@ -86,7 +87,7 @@ class Follow:
         return f"follow {self.model.name} over its epochs"
 
 
-Step = Train | Evaluate | Diagnose | Follow
+Step = Train | Evaluate | Diagnose | Follow | Measure
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,10 @@ def board_or_trouble(name: str, table: Table, roles: Roles) -> tuple[Board, str]
 def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
     """Yield the steps of one item. A step whose training is absent is absent for the same reason."""
     if isinstance(item, Open):
+        return
+    if isinstance(item, Efficiency):
+        costs = step_of(name, item, roles)
+        yield _planned(name, costs, "", done=costs.done())
         return
     models = models_of(item, roles)
     why_not: dict[str, str] = {}

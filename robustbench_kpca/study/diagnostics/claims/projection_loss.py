@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from robustbench_kpca.attention.shared.heads import standardised
 from robustbench_kpca.study.diagnostics import thresholds
 from robustbench_kpca.study.diagnostics.claims import UNTESTABLE, Results, Statistic, Verdict, adjusted, testable
 from robustbench_kpca.study.diagnostics.diagnosis import Finding, finding
-from robustbench_kpca.study.diagnostics.kernel import log_kernel, standardised
+from robustbench_kpca.study.diagnostics.kernel import log_kernel
 from robustbench_kpca.study.diagnostics.layer import Heads, Layer
 from robustbench_kpca.study.diagnostics.similarity import unit_rows
 
