@@ -39,7 +39,7 @@ COUNTS = {
     "lines that are not formatted": (unformatted, 215),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 14),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),
-    "words of docs": (lambda: words(ROOT / "docs"), 18_700),
+    "words of docs": (lambda: words(ROOT / "docs"), 18_750),
 }
 """What is counted, and the most of it. `pytest -s tests/architecture/test_budgets.py` prints what there is."""
 
