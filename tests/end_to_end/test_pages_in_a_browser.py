@@ -108,7 +108,8 @@ def test_a_heading_sorts_both_ways_and_says_so(visit):
         assert values == sorted(values, reverse=backwards)
     assert page.locator("#board th[aria-sort]").count() == 1
     page.locator("#board thead .pin .sort").press("Enter")
-    assert models(page) == sorted(models(page))
+    names = [name.removesuffix(" paper") for name in page.locator("#board tbody tr:not(.none) th").all_inner_texts()]
+    assert names == sorted(names, key=str.casefold)
 
 
 def test_the_filter_and_the_facets_choose_rows_and_an_empty_table_says_so(visit):
