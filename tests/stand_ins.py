@@ -65,3 +65,26 @@ def short_attacks(**most):
 def posing_as(kind, /, **attributes):
     """Return an object of these attributes alone that checks of types take for one of `kind`."""
     return type(kind.__name__, (SimpleNamespace,), {"__class__": property(lambda self: kind)})(**attributes)
+
+
+def attack_protocol(title, attack):
+    """The text of a protocol of one attack without options, in L-infinity 8/255."""
+    return f"""
+kind = "attack"
+title = "{title}"
+citations = []
+draws = 1
+norm = "linf"
+eps = "8/255"
+policy = "stop_at_first"
+labels = "true"
+target = "none"
+space = "pixel"
+clip = true
+precision = "fp32"
+below = []
+
+[[stage]]
+attack = "{attack}"
+restarts = 1
+"""

@@ -144,7 +144,8 @@ class Pool(Executor):
         """Let all calls that wait fail."""
         with self.changed:
             while self.calls:
-                self.calls.popleft().set_exception(error)
+                with suppress(InvalidStateError):  # it was cancelled
+                    self.calls.popleft().set_exception(error)
 
     def _serve(self, rank: int) -> None:
         """Do what the thread of a worker does, until the pool is closed."""

@@ -16,7 +16,7 @@ from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.code import added_members
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.pool import Call
+from robustbench_kpca.evaluation.pool import Call, Pool
 from robustbench_kpca.evaluation.shard_run import ShardRun, Turn
 from robustbench_kpca.evaluation.shards import Made, Shard, Smaller
 from robustbench_kpca.evaluation.worker import MADE, REFUSED, Answer, Task, Work, make
@@ -54,6 +54,7 @@ def outcomes_by(
     with _folder(options) as out:
         run = ShardRun.of(evaluation, out, progress, lock)
         if run.schedule.open:
+            here = executor.same_machine if isinstance(executor, Pool) else None  # of others' it is not known
             work = Work(
                 model=evaluation.request or evaluation.subject.runner.model,
                 data=evaluation.data,
@@ -62,10 +63,8 @@ def outcomes_by(
                 spec=evaluation.spec,
                 folder=str(run.folder.resolve()),
                 algorithms=evaluation.algorithms,
-                surroundings=None if getattr(executor, "same_machine", False) else evaluation.surroundings,
-                added=added_members(
-                    evaluation.scenario, evaluation.data.task, runs_script=getattr(executor, "same_machine", True)
-                ),
+                surroundings=None if here else evaluation.surroundings,
+                added=added_members(evaluation.scenario, evaluation.data.task, runs_script=here is not False),
             )
             known = Smaller(smaller, evaluation.data.ids)
             carry_out(run, executor, _pickled(work), known, most=options.processes, patience=60 * options.stall_minutes)
@@ -95,20 +94,26 @@ def carry_out(
         patience: a call of our own executors that finishes no batch for so many seconds is ended; 0: none is.
 
     """
-    most = getattr(executor, "count", None) or most or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
+    if isinstance(executor, Pool):
+        most = executor.count
+    most = most or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
     calls: dict[Future[Answer], Shard] = {}
     turns: dict[Shard, Turn] = {}
-    while run.schedule.open:
-        while len(calls) < most and (shard := run.next()) is not None:
-            calls[executor.submit(make, work, Task(shard, smaller.of(shard)))] = shard
-        _wait(calls, run.schedule.pause() if len(calls) < most else None)
-        for future in [one for one in calls if one.done()]:
-            shard = calls.pop(future)
-            turns.pop(shard, None)
-            _take(run, shard, future)
-        for future, shard in calls.items():
-            _follow(turns, run, shard, future, patience)
-        run.report(turns)
+    try:
+        while run.schedule.open:
+            while len(calls) < most and (shard := run.next()) is not None:
+                calls[executor.submit(make, work, Task(shard, smaller.of(shard)))] = shard
+            _wait(calls, run.schedule.pause() if len(calls) < most else None)
+            for future in [one for one in calls if one.done()]:
+                shard = calls.pop(future)
+                turns.pop(shard, None)
+                _take(run, shard, future)
+            for future, shard in calls.items():
+                _follow(turns, run, shard, future, patience)
+            run.report(turns)
+    finally:
+        for future in calls:  # after an error, those that no worker has begun: an executor may outlive this run
+            future.cancel()
     run.report(turns, last=True)
 
 

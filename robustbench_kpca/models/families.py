@@ -127,9 +127,9 @@ class _Architectures(Mapping[str, tuple[str, str]]):
     """Name -> family and size, of all that `FAMILIES` has now."""
 
     def __getitem__(self, name: str) -> tuple[str, str]:
-        if (place := self._find(name)) is None:
+        if (place := self.place_of(name)) is None:
             plugins.load()
-            place = self._find(name)
+            place = self.place_of(name)
         if place is None:
             raise KeyError(name)
         return place
@@ -142,7 +142,8 @@ class _Architectures(Mapping[str, tuple[str, str]]):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def _find(self, name: str) -> tuple[str, str] | None:
+    def place_of(self, name: str) -> tuple[str, str] | None:
+        """Return family and size of an architecture, without a look for plugins; None: there is none of that name."""
         for family_name, family in FAMILIES.items():
             size = name.removeprefix(f"{family_name}_")
             if size != name and any(size in part.sizes for part in family.backbones):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 HELPS, HURTS, SAME, OPEN = "helps", "hurts", "no difference found", "not yet"
 """Verdicts. It helps only if it beats baseline and control."""
+NONE, RAISED, UNKNOWN = "no audit flag", "audit flags raised", "not audited throughout"
+"""What audits found of masked gradients."""
 COMPARISONS = 2
 """With the baseline and with the control; all verdicts of a question together hold with 95 %."""
 
@@ -70,7 +72,7 @@ class Answer:
         data: the set that they are of, as records name it; empty without a record.
         against: the subject against its baseline; None where one has no number.
         control: the subject against its control; None where one has no number.
-        audit: what the audits of the subject found of masked gradients.
+        audited: `NONE`, `RAISED` or `UNKNOWN`, of the subject; audit: the same in a sentence.
 
     """
 
@@ -84,6 +86,7 @@ class Answer:
     data: str
     against: Duel | None
     control: Duel | None
+    audited: str
     audit: str
 
     def content(self) -> dict[str, Any]:
@@ -111,6 +114,7 @@ def answer(board: "Board", question: "Question") -> Answer:
         _duel(board, question.subject, other, column) for other in (question.baseline, question.ablation)
     )
     number = board.estimate(question.subject, column)
+    audited, audit = _audited(board, question.subject)
     return Answer(
         question=question,
         metric=metric,
@@ -122,7 +126,8 @@ def answer(board: "Board", question: "Question") -> Answer:
         data=next((one[0].spec.data.name for one in board.trainings(question.subject, column)), ""),
         against=against,
         control=control,
-        audit=_audited(board, question.subject),
+        audited=audited,
+        audit=audit,
     )
 
 
@@ -161,18 +166,20 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | No
     )
 
 
-def _audited(board: "Board", title: str) -> str:
-    """Say what the audits of a row found of masked gradients."""
+def _audited(board: "Board", title: str) -> tuple[str, str]:
+    """Say what the audits of a row found of masked gradients, in short and in a sentence."""
     row = next(one for one in board.spec.rows if one.title == title)
     audits = board.audits(row)
     made = [audit for audit in audits if audit is not None]
     names = sorted({check.name for audit in made for check in audit.flags})
     if names:
-        return f"audits of {quoted(title)} raise flags ({', '.join(names)}), so its gradients may hide something"
+        flags = f"audits of {quoted(title)} raise flags ({', '.join(names)}), so its gradients may hide something"
+        return RAISED, flags
     if not audits or None in audits:
-        return f"{quoted(title)} was not audited throughout, so whether its gradients hide anything is not known"
+        unknown = f"{quoted(title)} was not audited throughout, so whether its gradients hide anything is not known"
+        return UNKNOWN, unknown
     quick = "quick " if any(audit.plan.level == "quick" for audit in made) else ""
     plans = sorted({(audit.plan.images, audit.plan.eps) for audit in made})
     where = ", ".join(f"{images} images at {255 * eps:g}/255" for images, eps in plans)
     where += "; a quick audit makes no black-box attack" if quick else ""
-    return f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything"
+    return NONE, f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything"

@@ -1,6 +1,5 @@
 """One page over all boards and packs below a folder, made from what `rbk board render` left there."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,8 @@ from robustbench_kpca._core.web.document import (
     Strong,
     Table,
 )
-from robustbench_kpca.report.overview import asked_below, found, overview
+from robustbench_kpca._core.web.figures import on_white
+from robustbench_kpca.report.overview import asked_below, overview, rendered, verdicts
 from robustbench_kpca.report.render import JSON
 
 _HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= where tied)", "State")
@@ -64,9 +64,9 @@ def write_index(folder: Path) -> Path:
     asked, page = asked_below(folder), folder / PAGE
     drawn = overview(asked)
     require_marked([page], html_line(Prose(MADE)), "was not written by rbk board index")
-    write_atomic(page, html(_document(boards, packs, found(asked), drawn)).encode())
+    write_atomic(page, html(_document(boards, packs, verdicts(asked), drawn)).encode())
     if drawn:
-        write_atomic(folder / OVERVIEW, drawn.replace("<svg ", '<svg style="background: #fff" ', 1).encode())
+        write_atomic(folder / OVERVIEW, on_white(drawn))
     return page
 
 
@@ -91,10 +91,8 @@ def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: st
 
 
 def _entry(path: Path) -> Entry:
-    try:
-        board = json.loads(path.read_bytes())
+    with rendered(path) as board:
         first = [row["name"] for row in board["rows"] if row["rank"] == 1]
-        state = "complete" if board["ready"] == board["runs"] else f"{board['ready']} of {board['runs']} runs"
         return Entry(
             f"{path.parent.name}/{PAGE}",
             board["title"],
@@ -102,10 +100,8 @@ def _entry(path: Path) -> Entry:
             len(board["rows"]),
             rank_by=board["rank_by"],
             first=" = ".join(first) or "–",
-            state=state,
+            state="complete" if board["ready"] == board["runs"] else f"{board['ready']} of {board['runs']} runs",
         )
-    except (ValueError, KeyError, TypeError):
-        raise BadInputError(f"{path} was not written by this version", fix="run: rbk board render NAME") from None
 
 
 def _pack(path: Path) -> dict[str, Any]:

@@ -117,11 +117,11 @@ def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str]
         "columns": [_head(board, column) for column in board.columns], "downloads": downloads,
         "ranking": ranking(board),
     }  # fmt: skip
-    return Widget("board_table.html.j2", "report", values, [plain_table(board, names)])
+    return Widget("board_table.html.j2", "report", values, [plain_table(board, names, rows)])
 
 
-def plain_table(board: Board, names: Mapping[str, str]) -> Table:
-    """Return the table as it stands on paper."""
+def plain_table(board: Board, names: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table as it stands on paper; `rows`: of `shown`."""
     heads = [
         f"{heading(board, one)} ({under})" if (under := _under(board, one)) else heading(board, one)
         for one in board.columns
@@ -129,7 +129,7 @@ def plain_table(board: Board, names: Mapping[str, str]) -> Table:
     cells = [
         (row["place"], " ".join([named(names, row["model"]), *row["marks"]]),
          *(Strong(Numbers(cell["text"])) if cell["best"] else Numbers(cell["text"]) for cell in row["columns"]))
-        for row in shown(board)
+        for row in rows
     ]  # fmt: skip
     return Table(("Place", "Model", *heads), cells)
 

@@ -11,6 +11,7 @@ from robustbench_kpca.report.board_page import MADE, audit_blocks, plain_table
 from robustbench_kpca.report.notes import caption
 from robustbench_kpca.report.render import CSV, JSON, require_own, write_board
 from robustbench_kpca.report.spoken import spoken
+from robustbench_kpca.report.table import shown
 
 
 def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path]:
@@ -38,7 +39,7 @@ def document(title: str, boards: Sequence[Board]) -> Document:
     blocks: list[Block] = []
     for board in boards:
         blocks += [Heading(board.spec.data), Paragraph(Prose(board.spec.intro))]
-        blocks.append(plain_table(board, spoken(board)))
+        blocks.append(plain_table(board, spoken(board), shown(board)))
         blocks.append(Paragraph(Prose(caption(board, intervals=True)), soft=True))
         blocks += audit_blocks(board)
         blocks.append(Paragraph(Link("Columns, records and commands", folder=_place(board))))

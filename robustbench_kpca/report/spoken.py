@@ -17,11 +17,16 @@ _LAYERS = {"all": "all layers", "sym": "symmetric"}
 
 
 def spoken(board: "Board") -> dict[str, str]:
-    """Return row title -> name, of rows that are named after an architecture of one size; others keep their title."""
-    names = {row.title: said for row in board.spec.rows if (said := _said(row.title)) is not None}
-    sizes = {ARCHITECTURES[_architecture(title)][1] for title in names}
-    same = len(sizes) == 1 and len(set(names.values())) == len(names)
-    return names if same else {}
+    """Return row title -> name, of rows that are named after an architecture of one size; others keep their title.
+
+    A page loads no plugin for a name.
+    """
+    titles = [row.title for row in board.spec.rows]
+    places = {title: ARCHITECTURES.place_of(title.removesuffix("_adv")) for title in titles}
+    parts = {title: place for title, place in places.items() if place is not None}
+    names = {title: _said(family, adversarial=title.endswith("_adv")) for title, (family, _) in parts.items()}
+    sizes = {size for _, size in parts.values()}
+    return names if len(sizes) == 1 and len(set(names.values())) == len(names) else {}
 
 
 def named(names: Mapping[str, str], title: str) -> str:
@@ -29,16 +34,8 @@ def named(names: Mapping[str, str], title: str) -> str:
     return names.get(title, title)
 
 
-def _architecture(title: str) -> str:
-    return title.removesuffix("_adv")
-
-
-def _said(title: str) -> str | None:
-    """Return what people say; None where the title is no architecture."""
-    base = _architecture(title)
-    if base not in ARCHITECTURES:
-        return None
-    words = ARCHITECTURES[base][0].split("_")
+def _said(family: str, *, adversarial: bool) -> str:
+    words = family.split("_")
     said = "-".join(filter(None, (_WORDS.get(word, word) for word in words)))
-    beside = [_LAYERS[word] for word in words if word in _LAYERS] + (["adversarial"] if base != title else [])
-    return ", ".join([said, *beside])
+    layers = [_LAYERS[word] for word in words if word in _LAYERS]
+    return ", ".join([said, *layers, *(["adversarial"] if adversarial else [])])

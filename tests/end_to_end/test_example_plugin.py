@@ -6,27 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from stand_ins import attack_protocol
 
 ROOT = Path(__file__).parents[2]
-ATTACK = """
-kind = "attack"
-title = "Climb"
-citations = []
-draws = 1
-norm = "linf"
-eps = "8/255"
-policy = "stop_at_first"
-labels = "true"
-target = "none"
-space = "pixel"
-clip = true
-precision = "fp32"
-below = []
-
-[[stage]]
-attack = "climb"
-restarts = 1
-"""
+ATTACK = attack_protocol("Climb", "climb")
 GRAIN = """
 kind = "corruption"
 title = "Grain"

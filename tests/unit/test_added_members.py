@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from stand_ins import attack_protocol
 
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
@@ -44,25 +45,7 @@ class OneStep:
         query.logits(x)
         return state | {"x": x, "finished": torch.ones(len(x), dtype=torch.bool)}
 '''
-PROTOCOL = """
-kind = "attack"
-title = "One step"
-citations = []
-draws = 1
-norm = "linf"
-eps = "8/255"
-policy = "stop_at_first"
-labels = "true"
-target = "none"
-space = "pixel"
-clip = true
-precision = "fp32"
-below = []
-
-[[stage]]
-attack = "one-step"
-restarts = 1
-"""
+PROTOCOL = attack_protocol("One step", "one-step")
 
 
 GREYS = torch.linspace(0, 1, 192).view(4, 3, 4, 4)

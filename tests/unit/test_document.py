@@ -71,6 +71,11 @@ def test_html_links_to_the_page_beside():
     assert "<!-- made here -->" in text
 
 
+def test_words_of_a_line_keep_one_space_between_them():
+    page = Document("t", [Paragraph(("It is ", Prose("made by `this` "), Code("and"), " that."))])
+    assert "\n\nIt is made by `this` `and` that.\n" in markdown(page)
+
+
 def test_a_drawing_without_a_file_is_in_html_alone():
     page = Document("t", [Figure(SVG, "c")])
     assert "svg" not in markdown(page)

@@ -12,6 +12,7 @@ import torch
 from fake_ray import FakeRay
 from PIL import Image
 from safetensors.torch import save_file
+from stand_ins import attack_protocol
 
 from robustbench_kpca import evaluate
 from robustbench_kpca._core import address, plugins
@@ -144,25 +145,7 @@ def plain(x):
 def model():
     raise RuntimeError("no model")
 '''
-ATTACK = """
-kind = "attack"
-title = "Push"
-citations = []
-draws = 1
-norm = "linf"
-eps = "8/255"
-policy = "stop_at_first"
-labels = "true"
-target = "none"
-space = "pixel"
-clip = true
-precision = "fp32"
-below = []
-
-[[stage]]
-attack = "mine.py:Push"
-restarts = 1
-"""
+ATTACK = attack_protocol("Push", "mine.py:Push")
 GRID = """
 kind = "corruption"
 title = "Darker"

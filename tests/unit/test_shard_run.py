@@ -3,6 +3,7 @@
 import gc
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -210,6 +211,28 @@ def test_executors_of_the_standard_library_will_do(tmp_path, at_once, monkeypatc
     """What is known of ours only, such as who works, is left out; one shard fails once."""
     monkeypatch.setattr(sharded, "make", Fails({1}))
     carry(ThreadPoolExecutor(2), 5, tmp_path).require_complete()
+
+
+def test_an_executor_of_others_is_left_no_calls_when_the_run_ends_in_an_error(tmp_path, monkeypatch):
+    release = threading.Event()
+    monkeypatch.setattr(sharded, "make", lambda work, task: refused_first(task, release))
+    run = ShardRun(tmp_path, planned(6), STATE, 1, None, None)
+    submitted = []
+    with ThreadPoolExecutor(2) as executor:
+        plain = executor.submit
+        monkeypatch.setattr(executor, "submit", lambda *given: submitted.append(plain(*given)) or submitted[-1])
+        with pytest.raises(EvaluationError, match="not here"):
+            carry_out(run, executor, b"work", Smaller(None, ()), most=6, patience=0)
+        release.set()
+    assert [call.cancelled() for call in submitted] == [False, False, False, True, True, True]
+
+
+def refused_first(task, release):
+    """Refuse the work by the first shard; the others take until they are released."""
+    if task.shard.first == 0:
+        return "refused", EvaluationError("not here")
+    release.wait(10)
+    return "made", (Made(1, 1.0, 4), CONTENT)
 
 
 class Fails:

@@ -41,6 +41,11 @@ def drawing(inches: tuple[float, float], **style: Any) -> Iterator[tuple["Figure
         figure.savefig(buffer, format="svg", metadata={"Date": None})
 
 
+def on_white(svg: str) -> bytes:
+    """Return the content of a file for a drawing, whose ink is that of a page: it stands on white there."""
+    return svg.replace("<svg ", '<svg style="background: #fff" ', 1).encode()
+
+
 def svg_of(buffer: io.StringIO, title: str) -> str:
     """Return the drawn SVG: in the page's ink, with a title that screen readers say."""
     text = buffer.getvalue()

@@ -45,7 +45,7 @@ def unmarked(text: str) -> str:
 def prose(text: str) -> str:
     """Return a sentence as `plain` text, but for what stands between backticks, which is code."""
     parts = _CODE.split(text)
-    outside = [_edges(part) for part in parts[::2]]
+    outside = [edged(part) for part in parts[::2]]
     inside = [code(part.strip("`")) for part in parts[1::2]]
     return "".join(part for pair in zip(outside, [*inside, ""], strict=True) for part in pair)
 
@@ -54,7 +54,7 @@ def paragraph(text: str) -> str:
     """Return `prose` of several lines, which stay; one that would begin a heading, list or quotation is joined."""
     lines = "\n".join(line.strip() for line in text.strip().splitlines())
     parts = _CODE_OVER_LINES.split(lines)
-    outside = ["\n".join(map(_edges, part.split("\n"))) for part in parts[::2]]
+    outside = ["\n".join(map(edged, part.split("\n"))) for part in parts[::2]]
     inside = [f"`{printable_lines(part.strip('`'))}`" for part in parts[1::2]] + [""]
     escaped = "".join(part for pair in zip(outside, inside, strict=True) for part in pair)
     return _FIRST_BLOCK.sub(r"\1\\\2", _BLOCK.sub(" ", escaped))
@@ -66,6 +66,6 @@ def link(text: str, address: str) -> str:
     return f"[{plain(text)}]({target})" if target else plain(text)
 
 
-def _edges(text: str) -> str:
+def edged(text: str) -> str:
     """Return `plain` text that keeps a space at its ends, where code stands beside it."""
     return f"{' ' * text[:1].isspace()}{plain(text)}{' ' * (bool(text.strip()) and text[-1:].isspace())}"

@@ -1,0 +1,71 @@
+"""The picture of all answers: which questions are in it, and that the better is on the right."""
+
+import json
+
+import pytest
+
+from robustbench_kpca._core import plugins
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.report import overview
+from robustbench_kpca.report.answers import Duel
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import BoardSpec, Column
+from robustbench_kpca.report.spoken import spoken
+
+DUEL = {
+    "other": "plain", "value": 0.4, "trainings": 3, "planned": 3, "difference": 0.1, "low": 0.05, "high": 0.15,
+    "p_value": 0.01, "least": 0.08,
+}  # fmt: skip
+ANSWER = {
+    "subject": "RPC", "baseline": "plain", "ablation": "identity", "column": "PGD", "data": "digits",
+    "verdict": "helps", "against": DUEL, "control": {**DUEL, "other": "identity"},
+}  # fmt: skip
+
+
+def rendered(folder, *answers, metric="robust_accuracy"):
+    folder.mkdir(parents=True)
+    board = {"columns": [{"title": "PGD", "metric": metric}], "answers": list(answers)}
+    (folder / "board.json").write_text(json.dumps(board))
+
+
+def test_boards_and_tables_of_packs_are_asked_for_what_they_tested(tmp_path):
+    rendered(tmp_path / "board", ANSWER, {**ANSWER, "verdict": "not yet", "against": {**DUEL, "low": None}})
+    rendered(tmp_path / "pack" / "table-1", {**ANSWER, "verdict": "hurts"}, {**ANSWER, "against": None})
+    rendered(tmp_path / "words", ANSWER, metric="perplexity")  # its differences are no points
+    asked = overview.asked_below(tmp_path)
+    assert [answer["verdict"] for _, answer in asked] == ["helps", "hurts"]
+    assert overview.verdicts(asked) == "2 questions: helps 1 time, hurts 1 time."
+    drawn = overview.overview(asked)
+    for text in ("RPC − plain", "PGD, digits", "− identity (control)", "better is right"):
+        assert text in drawn
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"columns": []}', '{"columns": [], "answers": [{"column": "PGD"}]}'])
+def test_another_file_is_refused_in_one_line(content, tmp_path):
+    (tmp_path / "board").mkdir()
+    (tmp_path / "board" / "board.json").write_text(content)
+    with pytest.raises(BadInputError, match="was not written by this version; run: rbk board render NAME"):
+        overview.asked_below(tmp_path)
+
+
+def test_what_is_lower_for_the_better_is_turned():
+    duel = Duel(**DUEL)
+    assert overview._gain(duel, metric_for("robust_accuracy")) == duel
+    turned = overview._gain(duel, metric_for("mce"))
+    assert (turned.difference, turned.low, turned.high, turned.least) == (-0.1, -0.15, -0.05, 0.08)
+
+
+def test_nothing_is_drawn_of_nothing():
+    assert overview.overview([]) == overview.verdicts([]) == ""
+
+
+def test_a_page_loads_no_plugin_for_a_name(monkeypatch):
+    monkeypatch.setattr(plugins, "load", lambda: pytest.fail("a plugin was loaded"))
+    column = Column(title="C", protocol="clean", metric="clean_accuracy", data="digits", split="test")
+    models = ("rpc_symvit_all_digits_adv", "primal_vit_digits", "a stranger's")
+    spec = BoardSpec(
+        title="t", intro="", data="digits", split="test", seed=0, models=models, rank_by="C", column=(column,)
+    )
+    names = spoken(Board("b", spec, (), "remake", "plan"))
+    assert names == {models[0]: "RPC-SymViT, all layers, adversarial", models[1]: "Primal-ViT"}
