@@ -109,8 +109,9 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}"
-                   for letter in text)  # fmt: skip
+    return "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
 
 
 def printable_lines(text: str) -> str:

@@ -19,9 +19,12 @@ OLD = 86_400
 
 
 _KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-}  # fmt: skip
+}
 
 
 def safe_file(name: str) -> str:

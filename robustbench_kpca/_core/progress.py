@@ -184,9 +184,13 @@ def bars(console: Console, say: Callable[[str], None], *, quiet: bool) -> Iterat
     """
     live = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
     shown = Bars(
-        TextColumn("{task.description}", markup=False), BarColumn(20), _News(),
-        console=console, disable=quiet or not live, transient=True,
-    )  # fmt: skip
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        _News(),
+        console=console,
+        disable=quiet or not live,
+        transient=True,
+    )
     heart = Heartbeat(say)
 
     def start(title: str) -> Progress:

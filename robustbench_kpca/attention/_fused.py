@@ -52,9 +52,15 @@ class _Pursue(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, k: Tensor, v: Tensor, query: Tensor | None, bound: Tensor, iterations: int, dual_sign: int,
+        ctx: Any,
+        k: Tensor,
+        v: Tensor,
+        query: Tensor | None,
+        bound: Tensor,
+        iterations: int,
+        dual_sign: int,
         causal: bool,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         k, v = k.contiguous(), v.contiguous()
         query = None if query is None else query.contiguous()
         lows: list[Tensor] = []
@@ -65,9 +71,14 @@ class _Pursue(torch.autograd.Function):
             log_sum = torch.empty(k.shape[:-1], dtype=_wide(k), device=k.device)
             last = lows[-1] if lows else None
             _forward[_grid(k)](
-                *_operands(k, last, dual, v, query), bound, low, after, log_sum, *_sizes(k, bound),
+                *_operands(k, last, dual, v, query),
+                bound,
+                low,
+                after,
+                log_sum,
+                *_sizes(k, bound),
                 **_constants(k, last is None, query is not None, causal, dual_sign),
-            )  # fmt: skip
+            )
             lows.append(low)
             sums.append(log_sum)
             dual = after
@@ -99,9 +110,14 @@ class _Pursue(torch.autograd.Function):
             )  # fmt: skip
             of_low, of_dual = earlier_low, earlier_dual
         return (
-            of_k.to(k.dtype), of_v.to(v.dtype), None if query is None else of_query.to(query.dtype),
-            of_bound.unsqueeze(-1).sum_to_size(bound.shape).to(bound.dtype), None, None, None,
-        )  # fmt: skip
+            of_k.to(k.dtype),
+            of_v.to(v.dtype),
+            None if query is None else of_query.to(query.dtype),
+            of_bound.unsqueeze(-1).sum_to_size(bound.shape).to(bound.dtype),
+            None,
+            None,
+            None,
+        )
 
 
 def _duals(k: Tensor, bound: Tensor, lows: list[Tensor]) -> list[Tensor | None]:
@@ -145,13 +161,18 @@ def _sizes(k: Tensor, bound: Tensor) -> tuple[int, int, int, float]:
 
 def _constants(k: Tensor, first: bool, asymmetric: bool, causal: bool, dual_sign: int) -> dict[str, Any]:
     return {
-        "FIRST": first, "ASYMMETRIC": asymmetric, "CAUSAL": causal, "SIGN": dual_sign, "BLOCK": _block(k),
+        "FIRST": first,
+        "ASYMMETRIC": asymmetric,
+        "CAUSAL": causal,
+        "SIGN": dual_sign,
+        "BLOCK": _block(k),
         "WIDTH": max(16, triton.next_power_of_2(k.shape[-1])),
         "WIDE": tl.float64 if k.element_size() == 8 else tl.float32,
-        "num_warps": 8, "num_stages": 1,  # more would need more shared memory and registers than some devices have
+        "num_warps": 8,
+        "num_stages": 1,  # more would need more shared memory and registers than some devices have
         "enable_fp_fusion": False,  # the default of Triton depends on its version and on the environment
         "PRECISION": "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee",
-    }  # fmt: skip
+    }
 
 
 # --- kernels: one program for a block of tokens of one head. Tensors are contiguous: (batch * heads, N, D) -----------

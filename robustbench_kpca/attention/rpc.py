@@ -148,9 +148,13 @@ class Pursuit:
             carried, inner = _split(k, low_rank, dual, bound, self.dual_sign)
             left = inner if query is None else query
             mixed = F.scaled_dot_product_attention(
-                left, inner, v, attn_mask=mask, dropout_p=dropout if iteration == self.iterations else 0.0,
+                left,
+                inner,
+                v,
+                attn_mask=mask,
+                dropout_p=dropout if iteration == self.iterations else 0.0,
                 is_causal=causal,
-            )  # fmt: skip
+            )
             if observer is not None:
                 sparse = _sparse(k, low_rank, dual, bound)
                 observer(
@@ -184,9 +188,15 @@ class Pursuit:
         return k.shape[-2] * width / (4 * norms.sum(-2, keepdim=True).clamp_min(TINY))
 
     def _unpursued(
-        self, k: Heads, v: Heads, query: Heads | None, causal: bool, mask: KeyMask | None, dropout: float,
+        self,
+        k: Heads,
+        v: Heads,
+        query: Heads | None,
+        causal: bool,
+        mask: KeyMask | None,
+        dropout: float,
         observer: Observer | None,
-    ) -> Heads:  # fmt: skip
+    ) -> Heads:
         left = k if query is None else query
         out = F.scaled_dot_product_attention(left, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         if observer is not None:

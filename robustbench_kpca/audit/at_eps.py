@@ -38,11 +38,13 @@ def reach(context: AuditContext) -> Check:
     found = [_at(context, min(radius * context.threat.eps, 0.5)) for radius in REACH_RADII]  # inside [0, 1]
     unseen, overstated = (torch.stack(part).all(0) for part in zip(*found, strict=True))
     return answer(
-        "reach", {"unseen": count(unseen), "overstated": count(overstated)}, slopes_allowed(len(context)),
+        "reach",
+        {"unseen": count(unseen), "overstated": count(overstated)},
+        slopes_allowed(len(context)),
         f"at eps and at a quarter of it, more happens than {REACH_FACTOR:g} times what the gradient says on "
         f"{count(unseen)} of {len(context)} images, and less than one part in {REACH_FACTOR:g} on {count(overstated)}",
         "an attack within eps goes astray where the gradient says nothing of what happens at eps (gradient masking)",
-    )  # fmt: skip
+    )
 
 
 def _at(context: AuditContext, radius: float) -> tuple[Mask, Mask]:
@@ -72,10 +74,12 @@ def smoothed(context: AuditContext) -> Check:
         return does_not_apply("smoothed", "the model is wrong on every image")
     missed = worse(transferred(context, _pictures(context)), white_box(context))
     return samples(
-        "smoothed", context, {"transferred": missed},
+        "smoothed",
+        context,
+        {"transferred": missed},
         f"pictures of a smoother copy break {{}} that gradient attacks do not{by_more(context)}",
         "if so, the model's own gradients mislead the attacks (gradient masking)",
-    )  # fmt: skip
+    )
 
 
 def _pictures(context: AuditContext) -> Images:

@@ -50,10 +50,12 @@ def preflight(context: AuditContext) -> Check:
     found = inspect(context.runner, context.images[:size], context.labels[:size], causal=causal)
     shown = f"attacks of the audit see the logits divided by {context.scale:.3g}"
     return answer(
-        "preflight", {finding.check: 1 for finding in found}, 0,
+        "preflight",
+        {finding.check: 1 for finding in found},
+        0,
         "; ".join(finding.met for finding in found) or f"every preflight check passes; {shown}",
         "attacks on a model that fails a preflight check give meaningless results",
-    )  # fmt: skip
+    )
 
 
 def gradients(context: AuditContext) -> Check:
@@ -81,9 +83,12 @@ def gradients(context: AuditContext) -> Check:
                 values[f"{name} constant at {where}"] = count(_repeated(found.gradient, images))
                 values[f"{name} flat at {where}"] = count(found.zero_loss > LOST if name == "ce" else reach < FLAT)
     return samples(
-        "gradients", context, values, "up to {} have a gradient that is zero, flat or equal to that of another image",
+        "gradients",
+        context,
+        values,
+        "up to {} have a gradient that is zero, flat or equal to that of another image",
         "a gradient attack cannot improve where the gradient carries no information (gradient masking)",
-    )  # fmt: skip
+    )
 
 
 def _repeated(gradient: Images, images: Images) -> Mask:
@@ -111,10 +116,12 @@ def slope(context: AuditContext) -> Check:
     changes, errors = torch.stack(measured, 1), torch.stack(measured, 1) - torch.stack(predicted, 1)
     explained = (errors.norm(dim=1) <= SLOPE_ERROR * changes.norm(dim=1)) & (changes.norm(dim=1) > 0)
     return answer(
-        "slope", {"unexplained": count(~explained)}, slopes_allowed(len(context)),
+        "slope",
+        {"unexplained": count(~explained)},
+        slopes_allowed(len(context)),
         f"on {count(~explained)} of {len(context)} images the gradient does not predict how the margin changes nearby",
         "an attack that follows a wrong gradient does not find the model's errors (gradient masking)",
-    )  # fmt: skip
+    )
 
 
 def ascent(context: AuditContext) -> Check:
@@ -125,9 +132,12 @@ def ascent(context: AuditContext) -> Check:
     last = context.gradients(pgd.images, context.labels[context.correct], cross_entropy).losses
     values = {"no rise": count(~(last > pgd.losses[0]))}
     return samples(
-        "ascent", context, values, "the loss of {} is not higher after PGD than before",
+        "ascent",
+        context,
+        values,
+        "the loss of {} is not higher after PGD than before",
         "PGD should increase the loss; otherwise the gradient is not that of the loss",
-    )  # fmt: skip
+    )
 
 
 def neighbours(context: AuditContext) -> Check:
@@ -146,10 +156,12 @@ def neighbours(context: AuditContext) -> Check:
     changes = {what: float((other - logits).abs().amax()) / spread for what, other in again.items()}
     values = {what: change if change < MOST else MOST for what, change in changes.items()}  # NaN, too
     return answer(
-        "neighbours", values, BATCH_MATES,
+        "neighbours",
+        values,
+        BATCH_MATES,
         f"with other images in the batch the logits change by up to {max(values.values()):.1e} of their spread",
         "if logits depend on the batch, the result depends on which images share it",
-    )  # fmt: skip
+    )
 
 
 def finite(context: AuditContext) -> Check:
@@ -164,20 +176,24 @@ def finite(context: AuditContext) -> Check:
         values["logits"] = count(~found.finite | ~context.per_batch(pgd.images, labels, all_finite))
         values["gradients"] = count(~torch.isfinite(found.gradient).flatten(1).all(1))
     return answer(
-        "finite", values, 0,
+        "finite",
+        values,
+        0,
         f"up to {max(values.values(), default=0):.0f} images have NaN or infinite losses, logits or gradients",
         "NaN logits are not a prediction, and a NaN gradient makes a gradient attack impossible",
-    )  # fmt: skip
+    )
 
 
 def runs(context: AuditContext) -> Check:
     """List the attacks and checks that raised an exception; this check runs last."""
     failed = "; ".join(f"{what}: {error}" for what, error in context.failures.items())
     return answer(
-        "runs", dict.fromkeys(context.failures, 1.0), 0,
+        "runs",
+        dict.fromkeys(context.failures, 1.0),
+        0,
         failed or "every attack and every check ran without an error",
         "an attack that raises an error breaks no sample, which is not robustness",
-    )  # fmt: skip
+    )
 
 
 CHECKS: dict[str, Callable[[AuditContext], Check]] = {

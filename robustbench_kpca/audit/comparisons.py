@@ -17,9 +17,12 @@ def more_steps(context: AuditContext) -> Check:
         once, twice = context.remaining(name), context.remaining(f"{name}-doubled")
         gained[f"{name} {steps} to {2 * steps}"] = worse(twice, once, GAIN) - worse(once, twice, GAIN)
     return samples(
-        "more-steps", context, gained, f"with twice the steps, attacks break {{}} more{by_more(context, GAIN)}",
+        "more-steps",
+        context,
+        gained,
+        f"with twice the steps, attacks break {{}} more{by_more(context, GAIN)}",
         "an attack that has not converged overestimates robustness",
-    )  # fmt: skip
+    )
 
 
 def huge_eps(context: AuditContext) -> Check:
@@ -36,18 +39,24 @@ def huge_eps(context: AuditContext) -> Check:
     more = f": more than {100 * SLACK:.0f} % of their {context.task.unit}s are correct although wrong on plain grey"
     more = more if context.success.graded else ""
     return samples(
-        "huge-eps", context, standing, f"{{}} are not broken at eps = {HUGE_EPS}{more}",
+        "huge-eps",
+        context,
+        standing,
+        f"{{}} are not broken at eps = {HUGE_EPS}{more}",
         "every image can be turned into plain grey at this eps, so an unbroken image means that the attack failed",
-    )  # fmt: skip
+    )
 
 
 def one_step(context: AuditContext) -> Check:
     """Find samples that FGSM breaks and PGD does not."""
     only = {"fgsm only": worse(context.remaining("fgsm"), context.remaining("pgd"))}
     return samples(
-        "one-step", context, only, f"one step breaks {{}} that twenty steps do not{by_more(context)}",
+        "one-step",
+        context,
+        only,
+        f"one step breaks {{}} that twenty steps do not{by_more(context)}",
         "a single step beats an iterative attack if the gradients are misleading (gradient masking)",
-    )  # fmt: skip
+    )
 
 
 def other_loss(context: AuditContext) -> Check:
@@ -60,9 +69,12 @@ def other_loss(context: AuditContext) -> Check:
     strong = context.task.compute.audit.strongest
     values = {name: worse(every, context.remaining(name)) for name in strong}
     return samples(
-        "other-loss", context, values, f"one gradient attack does not break {{}} that another breaks{by_more(context)}",
+        "other-loss",
+        context,
+        values,
+        f"one gradient attack does not break {{}} that another breaks{by_more(context)}",
         "an attack that misses what similar attacks find overestimates robustness; often its loss saturates",
-    )  # fmt: skip
+    )
 
 
 def black_box(context: AuditContext) -> Check:
@@ -98,9 +110,12 @@ def surrogate(context: AuditContext) -> Check:
         values[f"{iterations} iterations"] = worse(transferred(context, images), own)
     saw = "adversarial images of a smoother copy break {} that the model's own gradients do not"
     return samples(
-        "surrogate", context, values, f"{saw}{by_more(context)}",
+        "surrogate",
+        context,
+        values,
+        f"{saw}{by_more(context)}",
         "if so, the iterations mask the gradients instead of making the model robust",
-    )  # fmt: skip
+    )
 
 
 def order(context: AuditContext) -> Check:
@@ -114,9 +129,12 @@ def order(context: AuditContext) -> Check:
     if backward is not None:
         values["verdicts"] = count((forward - backward[other]).abs() > SLACK)
     return samples(
-        "order", context, values, f"in reverse order {{}} get a different result{by_more(context)}",
+        "order",
+        context,
+        values,
+        f"in reverse order {{}} get a different result{by_more(context)}",
         "a result that depends on other images is not a property of the model",
-    )  # fmt: skip
+    )
 
 
 def white_box(context: AuditContext) -> PerSample:

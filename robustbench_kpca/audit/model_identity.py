@@ -20,10 +20,14 @@ def subject_of(runner: Runner | None, model: nn.Module, name: str, data: Dataset
     """Identify model and images; `first` is the first batch of them. Without a runner the model is not called."""
     answers = "" if runner is None else tensor_sha256(runner.logits(first))
     return Subject(
-        model=name, parameters_sha256=parameters_sha256(model), probe_sha256=answers,
+        model=name,
+        parameters_sha256=parameters_sha256(model),
+        probe_sha256=answers,
         gradient_sha256=NOT_REPEATABLE if runner is None else _gradient_sha256(runner, first),
-        data=data.name, split=data.split, data_digest=data.digest(),
-    )  # fmt: skip
+        data=data.name,
+        split=data.split,
+        data_digest=data.digest(),
+    )
 
 
 def require_subject(audit: Audit, runner: Runner, data: Dataset) -> None:

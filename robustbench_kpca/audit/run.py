@@ -161,9 +161,14 @@ def audit(
         context.meter = _metered(context, size, announce, progress)
         checks = [*run_checks(context), _untouched(before, _state(model))]
     done = Audit(
-        subject=subject, plan=plan, plan_digest=plan.digest(), checks=tuple(checks), version=code[0],
-        revision=code[1], seconds=round(time.perf_counter() - started, 3),
-    )  # fmt: skip
+        subject=subject,
+        plan=plan,
+        plan_digest=plan.digest(),
+        checks=tuple(checks),
+        version=code[0],
+        revision=code[1],
+        seconds=round(time.perf_counter() - started, 3),
+    )
     if options.out is not None:
         done.save(options.out)
     return done
@@ -178,9 +183,13 @@ def _metered(
     layers = bool(rpc_layers(context.model)) and context.level == "full"
     transfers = 2 * layers + (context.sibling is not None and context.level == "full") if context.attacks else 0
     parts = costs(
-        context.task.compute.audit, context.eps, context.attacks, context.runner.classes or 2, transfers=transfers,
+        context.task.compute.audit,
+        context.eps,
+        context.attacks,
+        context.runner.classes or 2,
+        transfers=transfers,
         graded=context.success.graded,
-    )  # fmt: skip
+    )
     rows = math.ceil(len(context) / size) * size  # a batch that is not full costs as much as a full one
     most = {name: rows * (part.forwards + part.backwards) for name, part in parts.items()}
     pace = speed_of(context.runner, context.images[:size])
@@ -194,10 +203,13 @@ def _metered(
 def _stochastic() -> Check:
     """Return the only check of a model that declares itself stochastic: its logits are not repeatable."""
     return Check(
-        name="preflight", values={"stochastic": 1}, limit=0, flag=True,
+        name="preflight",
+        values={"stochastic": 1},
+        limit=0,
+        flag=True,
         saw="the model declares that it draws noise at test time, so no other check was run",
         why="noise masks gradients; such a model needs an attack with expectation over transformation",
-    )  # fmt: skip
+    )
 
 
 def _kept(out: Path, subject: Subject, plan: Plan) -> Audit | None:

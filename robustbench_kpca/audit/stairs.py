@@ -28,10 +28,12 @@ def stairs(context: AuditContext) -> Check:
     first, *brighter = (context.gradients(images + by, labels, cross_entropy).gradient for by in (0.0, *STAIRS_SHIFTS))
     turned = torch.stack([_turned(first, other) for other in brighter]).any(0)
     return answer(
-        "stairs", {"turned": count(turned)}, slopes_allowed(len(context)),
+        "stairs",
+        {"turned": count(turned)},
+        slopes_allowed(len(context)),
         f"on {count(turned)} of {len(context)} images the gradient is another one where the image is a little brighter",
         "inputs are rounded, if softly: most pixels have no slope, so gradients are those of a few (gradient masking)",
-    )  # fmt: skip
+    )
 
 
 def _turned(gradient: Images, other: Images) -> Mask:

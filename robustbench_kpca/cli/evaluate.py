@@ -124,10 +124,13 @@ def evaluate(
     jobs = [
         Job(
             ModelRequest(one, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=model_options),
-            protocols, overrides, budgets, independent,
+            protocols,
+            overrides,
+            budgets,
+            independent,
         )
         for one in models
-    ]  # fmt: skip
+    ]
     options = replace(options, device=options.device or best_device())
     request = DataRequest(
         data, split, limit, against, subset=subset, bad_images=bad_images.value, cache=cache, size=size, crop=crop
@@ -157,12 +160,15 @@ def _show(records: "list[Record]") -> None:
     unit = common_unit(metric.unit for _, metric, _ in found)
     rows = [
         (
-            record.spec.model.name, record.spec.protocol.name, metric.name,
+            record.spec.model.name,
+            record.spec.protocol.name,
+            metric.name,
             metric.unit.number(value.value) if unit else metric.unit.text(value.value),
-            metric.unit.interval(value.low, value.high), value.n,
+            metric.unit.interval(value.low, value.high),
+            value.n,
             "" if metric.chance is None else metric.unit.number(metric.chance(record.outcomes)),
         )
         for record, metric, value in found
-    ]  # fmt: skip
+    ]
     heading = unit.symbol if unit and unit.symbol else "Value"
     _console.show_table("", ("Model", "Protocol", "Metric", heading, "95 % interval", "n", "chance"), rows)

@@ -114,11 +114,16 @@ def corrupt(
     profile, form = _parameters(engine, profile, mode, frost)
     levels = sorted(set(severity)) or list(SEVERITIES)
     settings = {
-        _GROWING: names, "severities": levels, "profile": profile, "mode": form, "seed": seed,
-        "frost": _digest_of(frost), "format": format.value,
+        _GROWING: names,
+        "severities": levels,
+        "profile": profile,
+        "mode": form,
+        "seed": seed,
+        "frost": _digest_of(frost),
+        "format": format.value,
         "view": view and {key: getattr(view, key) for key in ("size", "crop", "interpolation")},
         "versions": _versions(engine),
-    }  # fmt: skip
+    }
     settings |= {} if engine is Engine.native else {"engine": engine.value}
     make = Stored(_cells(engine, names, levels, profile, mode=form, seed=seed, frost=frost), format.value)
     plan = Derivation(

@@ -34,11 +34,15 @@ def clean(
     if json:
         shown = [
             {
-                "folder": str(one.folder), "files": [str(path) for path in one.paths], "why": one.why,
-                "shards": one.shards, "deleted": not dry_run and one not in kept, "kept": kept.get(one),
+                "folder": str(one.folder),
+                "files": [str(path) for path in one.paths],
+                "why": one.why,
+                "shards": one.shards,
+                "deleted": not dry_run and one not in kept,
+                "kept": kept.get(one),
             }
             for one in found
-        ]  # fmt: skip
+        ]
         _console.show_json({"deleted": not dry_run, "folders": shown})
         return
     for one in found:

@@ -72,8 +72,11 @@ def train(
     loggers = open_loggers(log if first else [])
     for run in runs:
         settings = {
-            "resume": resume, "fresh": fresh, "data": data, "keep_every": keep_every,
-        }  # fmt: skip
+            "resume": resume,
+            "fresh": fresh,
+            "data": data,
+            "keep_every": keep_every,
+        }
         found = _train(run, out, settings, loggers, quiet=quiet or not first)
         if first:
             _console.say(found)
@@ -99,9 +102,12 @@ def _train(run: "Run", out: Path, settings: dict[str, Any], loggers: "Loggers", 
                 _console.note(_describe(epoch, epochs, task), quiet=quiet)
 
         options = Options(
-            revision=revision(), on_epoch=on_epoch, on_step=start(run.name),
-            on_note=partial(_console.note, quiet=quiet), **settings,
-        )  # fmt: skip
+            revision=revision(),
+            on_epoch=on_epoch,
+            on_step=start(run.name),
+            on_note=partial(_console.note, quiet=quiet),
+            **settings,
+        )
         path = train(run.name, run.recipe, run.text, out, options)
     header = read_header(path)
     found = f"{path}: {task.describe('test', header) or task.describe('val', header)}"

@@ -121,9 +121,10 @@ def require_of_images(name: str, profile: str) -> None:
     family = next((family for family in ALL[1:] if name in family), None)
     if family is not None:
         raise BadInputError(
-            f"'{name}' is a {family.kind}", expected="a corruption of images",
+            f"'{name}' is a {family.kind}",
+            expected="a corruption of images",
             fix="for other data, see the protocols: rbk list protocols",
-        )  # fmt: skip
+        )
     require_profile(name, profile)
 
 

@@ -101,7 +101,7 @@ class ItemSamples(Samples):
 
     def __init__(
         self, items: Any, labels: Sequence[int], *, name: str, classes: int | None, names: Sequence[str] | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         number = classes or (len(names) if names else _counted(labels))
         super().__init__(name, "all", [str(i) for i in range(len(labels))], labels, number)
         self.items, self.prints = items, dict[int, str]()
@@ -116,8 +116,9 @@ class ItemSamples(Samples):
         if self.prints.setdefault(index, digest) != digest:
             raise BadInputError(
                 f"image {index} of data '{self.name}' is another one at every reading",
-                expected="transforms without chance", fix="give the transforms of evaluation",
-            )  # fmt: skip
+                expected="transforms without chance",
+                fix="give the transforms of evaluation",
+            )
         return image
 
     def fingerprint(self, index: int) -> str:

@@ -46,9 +46,12 @@ class View:
 
     @classmethod
     def between(
-        cls, size: int, short_side: int, interpolation: str,
+        cls,
+        size: int,
+        short_side: int,
+        interpolation: str,
         library: Literal["torchvision", "transformers"] = "torchvision",
-    ) -> "View":  # fmt: skip
+    ) -> "View":
         """Resize the short side to `short_side`, exactly, and crop the centre to `size`."""
         crop = size / short_side
         if int(size / crop) != short_side:  # rounded down to one pixel less

@@ -29,9 +29,10 @@ class Keeper:
         size = 8 * numbers * len(self.wanted)  # two images of four bytes a number
         if size > LIMIT:
             raise BadInputError(
-                f"the images of {len(self.wanted)} samples take {size:,} bytes", expected=f"at most {LIMIT:,}",
+                f"the images of {len(self.wanted)} samples take {size:,} bytes",
+                expected=f"at most {LIMIT:,}",
                 fix=f"keep {LIMIT // (8 * numbers)}",
-            )  # fmt: skip
+            )
         self.order, self.space = data.ids, space
         self.found: dict[str, tuple[Tensor, Tensor]] = {}
         self.part: Journal | None = None

@@ -233,9 +233,13 @@ def _attack_whole(
         raise BadInputError(f"train_mode = {train_mode!r}", expected="'refuse' or 'keep'")
     compute = task_named(data.task).compute
     runner = Runner(
-        model.to(device), len(data), device, scenario.draws, presentation=compute.presentation(model, attacked=True),
+        model.to(device),
+        len(data),
+        device,
+        scenario.draws,
+        presentation=compute.presentation(model, attacked=True),
         as_it_is=True,
-    )  # fmt: skip
+    )
     x, y = (part.to(device) for part in compute.tensors(data))
     with frozen(model), kept_buffers(model):
         found = search(runner, scenario, compute.success, x, y, seed=seed)

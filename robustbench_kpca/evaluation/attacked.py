@@ -55,7 +55,7 @@ def attack_all(
         part = journal.part(f"{protocol.smaller().eps:g}") if journal else None
         smaller = attack_all(
             runner, data, protocol.smaller(), seed=seed, workers=workers, journal=part, keep=keep, progress=progress
-        )  # fmt: skip
+        )
         if part:
             found = dict(enumerate(_by_sample(smaller)))
             part.write({"undecided": [], "rows": found, "batch_size": runner.batch_size})

@@ -99,8 +99,9 @@ def added_members(scenario: Scenario, task: str, *, runs_script: bool) -> tuple[
         if not is_importable(one.member, runs_script=runs_script):
             raise BadInputError(
                 f"{one.family} '{one.name}' was added by code that another process cannot import",
-                expected="a class or object of a file", fix=f"name it FILE.py:OBJECT instead of '{one.name}'",
-            )  # fmt: skip
+                expected="a class or object of a file",
+                fix=f"name it FILE.py:OBJECT instead of '{one.name}'",
+            )
     return found
 
 

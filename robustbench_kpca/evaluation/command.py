@@ -63,9 +63,10 @@ class Command:
         """Return the command as a list of words; what has its default is left out."""
         found = list(START)
         for request, table, usual in (
-            (self.model, _MODEL, ModelRequest("")), (self.data, _DATA, DataRequest("")),
+            (self.model, _MODEL, ModelRequest("")),
+            (self.data, _DATA, DataRequest("")),
             (self.options, _RUN, RunOptions()),
-        ):  # fmt: skip
+        ):
             for name, option in table.items():
                 value = getattr(request, name)
                 if name == "seed" or value != getattr(usual, name):

@@ -155,9 +155,10 @@ class _Run:
                 self.incomplete.append(result)
                 self.failed.add((number, group.asked.protocol))
         changed = [
-            (self.models[number].label, one) for number, one in zip(group.numbers, made, strict=True)
+            (self.models[number].label, one)
+            for number, one in zip(group.numbers, made, strict=True)
             if isinstance(one, EvaluationError) and not isinstance(one, IncompleteError)
-        ]  # fmt: skip
+        ]
         for label, error in changed:
             raise error if len(made) == 1 else EvaluationError(f"model '{label}': {error}")
 

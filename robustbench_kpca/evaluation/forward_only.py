@@ -42,9 +42,14 @@ def show_all(
     rows = range(min(one.begun for one in results), len(cells) * len(data))
     made = time.perf_counter()
     for numbers, batch in compute.shown(
-        data, protocol, rows, batch_size=batch_size, seed=seed, frost=frost,
+        data,
+        protocol,
+        rows,
+        batch_size=batch_size,
+        seed=seed,
+        frost=frost,
         workers=workers_for(len(rows), isinstance(protocol, Corruption)) if workers is None else workers,
-    ):  # fmt: skip
+    ):
         share = (time.perf_counter() - made) / len(results)
         for one in results:
             one.seconds += share

@@ -74,9 +74,14 @@ def make_records(
             made = [_elsewhere(engine, left[0], options, locks[0], smaller=known, progress=progress)]
         elif left:
             made = make_part(
-                [one.subject for one in left], data, scenario, options, smaller=known,
-                keep=None if keeper is None else keeper.add, progress=_told(progress, left),
-            )  # fmt: skip
+                [one.subject for one in left],
+                data,
+                scenario,
+                options,
+                smaller=known,
+                keep=None if keeper is None else keeper.add,
+                progress=_told(progress, left),
+            )
         images = None if keeper is None else keeper.result()
         results = iter(
             [

@@ -171,9 +171,10 @@ class RunOptions:
             raise BadInputError(f"executor '{self.executor}'", expected="serial, processes, ray or ray:ADDRESS")
         if kind == "serial" and (self.processes or 1) > 1:
             raise BadInputError(
-                f"{self.processes} processes with executor 'serial'", expected="executor processes or ray",
+                f"{self.processes} processes with executor 'serial'",
+                expected="executor processes or ray",
                 fix="leave the executor out",
-            )  # fmt: skip
+            )
         self._require_part()
         if (kind != "serial" or self.part) and self.keep_adversarial:
             raise BadInputError(

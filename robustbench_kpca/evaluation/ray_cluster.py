@@ -76,8 +76,9 @@ class RayCluster(Pool):
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise BadInputError(
                 f"no Ray cluster at '{self.address or 'local'}' ({reason_of(error)})",
-                expected="ray, ray:auto or ray:HOST:PORT", fix="start one with: ray start --head",
-            ) from None  # fmt: skip
+                expected="ray, ray:auto or ray:HOST:PORT",
+                fix="start one with: ray start --head",
+            ) from None
 
     def start(self, rank: int) -> "Actor":  # noqa: ARG002
         """Ask for an actor; Ray starts it where there is room, or later."""

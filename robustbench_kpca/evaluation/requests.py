@@ -45,9 +45,13 @@ class ModelRequest:
     def load(self) -> nn.Module:
         """Build the model and load its weights."""
         return load_model(
-            self.model, self.checkpoint, untrained=self.untrained, ema=self.ema,
-            resize_positions=self.resize_positions, **self.options,
-        )  # fmt: skip
+            self.model,
+            self.checkpoint,
+            untrained=self.untrained,
+            ema=self.ema,
+            resize_positions=self.resize_positions,
+            **self.options,
+        )
 
     @property
     def label(self) -> str:

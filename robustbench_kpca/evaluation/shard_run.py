@@ -209,10 +209,11 @@ class ShardRun:
         if self.progress is None:
             return
         self.progress(
-            self._done_with(turns), self.state.rows,
+            self._done_with(turns),
+            self.state.rows,
             stage=f"{len(self.made)} of {len(self.shards)} shards, {len(turns)} processes",
             result=f"{len(self.schedule.given_up)} shards failed" if self.schedule.given_up else "",
-        )  # fmt: skip
+        )
 
     def _tell(self, turns: Mapping[Shard, Turn]) -> None:
         started, done = self.clock(), self._done_with(turns)
@@ -253,6 +254,8 @@ class ShardRun:
         """Return the sums over all shards; remarks in the order of the shards, whichever was finished first."""
         every = [self.made[shard] for shard in self.shards]
         return Made(
-            sum(one.forwards for one in every), round(sum(one.seconds for one in every), 3),
-            min(one.batch_size for one in every), tuple(dict.fromkeys(text for one in every for text in one.remarks)),
-        )  # fmt: skip
+            sum(one.forwards for one in every),
+            round(sum(one.seconds for one in every), 3),
+            min(one.batch_size for one in every),
+            tuple(dict.fromkeys(text for one in every for text in one.remarks)),
+        )

@@ -62,8 +62,13 @@ class Share:
     ) -> None:
         journal = Journal(run.folder / shard.journal, shard.digest)
         _, content = make_shard(
-            replace(evaluation.subject, journal=journal), evaluation.data, evaluation.scenario, options, shard,
-            smaller=smaller, progress=progress,
-        )  # fmt: skip
+            replace(evaluation.subject, journal=journal),
+            evaluation.data,
+            evaluation.scenario,
+            options,
+            shard,
+            smaller=smaller,
+            progress=progress,
+        )
         write_atomic(run.folder / shard.name, content)
         journal.remove()

@@ -89,9 +89,13 @@ class Watch:
         done_passes = self.spent + spent
         possible = sum(self.stages[stage].passes * (1 - share) + self._after(stage) for stage, share in active)
         self.progress(
-            done, self.total, passes=(done_passes, done_passes + round(possible) + outside * self.most),
-            stage=self._stage(), result=result, left=self.forecast.seconds(active, outside),
-        )  # fmt: skip
+            done,
+            self.total,
+            passes=(done_passes, done_passes + round(possible) + outside * self.most),
+            stage=self._stage(),
+            result=result,
+            left=self.forecast.seconds(active, outside),
+        )
 
     def _stage(self) -> str:
         pools = self.engine.pools

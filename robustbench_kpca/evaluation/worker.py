@@ -147,9 +147,14 @@ class WorkerModel:
             journal = StoppableJournal(folder / shard.journal, shard.digest)
         try:
             made = make_shard(
-                replace(self.subject, journal=journal), work.data, work.scenario, work.options, shard,
-                smaller=task.smaller, progress=progress,
-            )  # fmt: skip
+                replace(self.subject, journal=journal),
+                work.data,
+                work.scenario,
+                work.options,
+                shard,
+                smaller=task.smaller,
+                progress=progress,
+            )
         except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
             return FAILED if isinstance(error, BenchmarkError) else CRASHED, reason_of(error)
         self.answered = journal

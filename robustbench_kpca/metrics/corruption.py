@@ -144,9 +144,14 @@ class RelativeError(Mean):
     def by_alexnet(cls, *, of: Callable[[Outcomes, ErrorTable], Scores], **how: Any) -> "RelativeError":
         """Divide by AlexNet's errors on ImageNet-C."""
         return cls(
-            of=of, scores=lambda outcomes: of(outcomes, ALEXNET), task="classification", unit=PERCENT,
-            kinds=("corruption",), lower_is_better=True, **how,
-        )  # fmt: skip
+            of=of,
+            scores=lambda outcomes: of(outcomes, ALEXNET),
+            task="classification",
+            unit=PERCENT,
+            kinds=("corruption",),
+            lower_is_better=True,
+            **how,
+        )
 
     def estimate(self, outcomes: Outcomes) -> Estimate:
         """Value and 95 % interval: the bootstrap's, since it is no proportion even where all scores are 0 or 1."""

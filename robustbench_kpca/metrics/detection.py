@@ -142,9 +142,14 @@ def _chance(outcomes: Outcomes, number: str) -> float:
 def _of(number: str, sureness: str, **how: Any) -> Statistic:
     """Return a number of `Ranking` as a metric; `sureness` is the column of outcomes to rank by."""
     return Statistic(
-        task="classification", unit=PERCENT, kinds=("ood",), share=True,
-        weighted=partial(_weighted, sureness=sureness, number=number), chance=partial(_chance, number=number), **how,
-    )  # fmt: skip
+        task="classification",
+        unit=PERCENT,
+        kinds=("ood",),
+        share=True,
+        weighted=partial(_weighted, sureness=sureness, number=number),
+        chance=partial(_chance, number=number),
+        **how,
+    )
 
 
 METRICS = (

@@ -63,8 +63,9 @@ def _exp(means: Values) -> Values:
     if means.max() > _LARGEST:
         raise BadInputError(
             f"a mean loss of {means.max():.0f} nats a word, whose exp is no number",
-            expected=f"at most {_LARGEST:.0f}: the model has diverged", fix="train it again",
-        )  # fmt: skip
+            expected=f"at most {_LARGEST:.0f}: the model has diverged",
+            fix="train it again",
+        )
     return np.asarray(np.exp(means))
 
 

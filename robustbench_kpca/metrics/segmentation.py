@@ -60,9 +60,14 @@ def _clean(measure: Measure, **how: Any) -> Statistic:
         return _weighted(counts, lambda weights: counts.levels(measure, weights)[..., 0])
 
     return Statistic(
-        task="segmentation", unit=PERCENT, kinds=("clean", "corruption", "attack"), weighted=of, applies=has_clean,
-        share=True, **how,
-    )  # fmt: skip
+        task="segmentation",
+        unit=PERCENT,
+        kinds=("clean", "corruption", "attack"),
+        weighted=of,
+        applies=has_clean,
+        share=True,
+        **how,
+    )
 
 
 def _attacked(
@@ -92,9 +97,14 @@ def _corrupted(measure: Measure, without: tuple[str, ...] = (), **how: Any) -> S
         return bool(names - set(without)) and (not without or bool(names & set(without)))
 
     return Statistic(
-        task="segmentation", unit=PERCENT, kinds=("corruption",), weighted=of, applies=applies,
-        share=True, **how,
-    )  # fmt: skip
+        task="segmentation",
+        unit=PERCENT,
+        kinds=("corruption",),
+        weighted=of,
+        applies=applies,
+        share=True,
+        **how,
+    )
 
 
 def _retained(measure: Measure, **how: Any) -> Statistic:

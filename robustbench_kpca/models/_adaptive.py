@@ -27,9 +27,10 @@ def require_numbers(numbers: Tensor, vocabulary: int, option: str) -> None:
     least, most = (int(end) for end in numbers.aminmax())
     if least < 0 or most >= vocabulary:
         raise BadInputError(
-            f"words numbered {least} to {most}", expected=f"0 to {vocabulary - 1}, the vocabulary of the model",
+            f"words numbered {least} to {most}",
+            expected=f"0 to {vocabulary - 1}, the vocabulary of the model",
             fix=f"give the model the vocabulary of the data ({option})",
-        )  # fmt: skip
+        )
 
 
 class TiedHead(nn.Module):

@@ -87,10 +87,14 @@ class LanguageDecoder(nn.Module):
         self.blocks = nn.ModuleList(
             DecoderBlock(
                 kind(width, num_heads=shape.num_heads, **options),
-                width, shape.hidden, pre=design.pre, act=design.act(), dropout=shape.dropout,
+                width,
+                shape.hidden,
+                pre=design.pre,
+                act=design.act(),
+                dropout=shape.dropout,
             )
             for _ in range(shape.depth)
-        )  # fmt: skip
+        )
         self.norm = nn.LayerNorm(width) if design.pre else nn.Identity()
         if design.released:
             for name, module in self.named_modules():
@@ -108,9 +112,10 @@ class LanguageDecoder(nn.Module):
         """
         if not 1 <= x.shape[-1] <= self.window:
             raise BadInputError(
-                f"{x.shape[-1]} words at once", expected=f"1 to {self.window}, the window of the model",
+                f"{x.shape[-1]} words at once",
+                expected=f"1 to {self.window}, the window of the model",
                 fix="show the text in windows",
-            )  # fmt: skip
+            )
         encoded = self.words.embed(x)
         if self.design.places is not None:
             width = encoded.shape[-1]

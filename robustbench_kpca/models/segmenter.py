@@ -162,7 +162,12 @@ def build_segmenter(attention: str, shape: dict[str, Any]) -> Segmenter:
     head: nn.Module = LinearDecoder(dim, classes)
     if decoder == "mask":
         head = MaskDecoder(
-            dim, classes, depth=depth, num_heads=shape["num_heads"], mlp_ratio=shape["mlp_ratio"],
-            attention=attention, dropout=dropout,
-        )  # fmt: skip
+            dim,
+            classes,
+            depth=depth,
+            num_heads=shape["num_heads"],
+            mlp_ratio=shape["mlp_ratio"],
+            attention=attention,
+            dropout=dropout,
+        )
     return Segmenter(encoder, head, classes=classes, window=shape["img_size"], patch_size=shape["patch_size"])

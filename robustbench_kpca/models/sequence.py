@@ -78,9 +78,10 @@ class SequenceTransformer(nn.Module):
         length = self.texts * self.shape.length
         if x.shape[1:] != (channels, 1, length):
             raise BadInputError(
-                f"sequences of shape {tuple(x.shape[1:])}", expected=f"{(channels, 1, length)}",
+                f"sequences of shape {tuple(x.shape[1:])}",
+                expected=f"{(channels, 1, length)}",
                 fix="set the model's length and channels (--set model.length=, in recipes model_options.length)",
-            )  # fmt: skip
+            )
         if not self.shape.vocabulary:
             return self.embed(x)[:, :, 0].transpose(1, 2), None
         words = x.reshape(-1, self.shape.length).long()

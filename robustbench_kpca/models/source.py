@@ -56,9 +56,10 @@ def stated_view(model: nn.Module) -> View | None:
     mode = settings.get("crop_mode") or "center"
     if mode not in ("center", "squash"):
         raise BadInputError(
-            f"timm's crop_mode = '{mode}' for this model", expected="center or squash",
+            f"timm's crop_mode = '{mode}' for this model",
+            expected="center or squash",
             fix="say how its pictures are made: describe(model, View(...))",
-        )  # fmt: skip
+        )
     interpolation = settings.get("interpolation") or View.interpolation
     return View(side, settings.get("crop_pct"), interpolation, squash=mode == "squash")
 

@@ -42,9 +42,10 @@ def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Sce
     """
     if not isinstance(scenario, Clean | Corruption):
         raise BadInputError(
-            f"protocol '{label}' has kind '{scenario.kind}'", expected="a protocol of kind clean or corruption",
+            f"protocol '{label}' has kind '{scenario.kind}'",
+            expected="a protocol of kind clean or corruption",
             fix="choose for example 'segmentation'",
-        )  # fmt: skip
+        )
     fields = scenario.model_dump(mode="json")
     if cell is None:
         return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})

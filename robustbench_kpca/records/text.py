@@ -77,9 +77,10 @@ def unpack(data: bytes, most: int, where: str) -> bytes:
         for chunk in _chunks(data, min(_CHUNK, most + 1)):
             if text.write(chunk) + text.tell() - len(chunk) > most:
                 raise BadInputError(
-                    f"{where} unpacks to more than {most:,} bytes", expected="a table of the rows of its record",
+                    f"{where} unpacks to more than {most:,} bytes",
+                    expected="a table of the rows of its record",
                     fix="do not use it; ask who made it, or evaluate again",
-                )  # fmt: skip
+                )
     except (UnfitError, lzma.LZMAError) as error:
         raise _damaged(where, error) from None
     return text.getvalue()

@@ -77,13 +77,18 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
         Heading("Audit", "audit"),
         *audit_blocks(board),
         *_figures(board),
-        Details("Columns", [Bullets([(Strong(one.title), ": ", Prose(explain(board, one))) for one in board.columns]),
-                            Bullets([(Code(name), f": {metric_for(name).what}") for name in _metrics(board)])]),
+        Details(
+            "Columns",
+            [
+                Bullets([(Strong(one.title), ": ", Prose(explain(board, one))) for one in board.columns]),
+                Bullets([(Code(name), f": {metric_for(name).what}") for name in _metrics(board)]),
+            ],
+        ),
         Paragraph(Prose(board.spec.intro)),
         _runs_block(board, folder),
         Heading(MADE),
         Bullets([Prose(line.removeprefix("- ")) for line in provenance(board)]),
-    ]  # fmt: skip
+    ]
     return Document(board.spec.title, blocks, style=_style(), script=asset("report", "board.js"))
 
 
@@ -113,10 +118,14 @@ def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str]
     for row in rows:
         row["name"] = named(names, row["model"])
     values = {
-        "title": board.spec.title, "rows": rows, "facets": _facets(rows), "values": values_of(board),
-        "columns": [_head(board, column) for column in board.columns], "downloads": downloads,
+        "title": board.spec.title,
+        "rows": rows,
+        "facets": _facets(rows),
+        "values": values_of(board),
+        "columns": [_head(board, column) for column in board.columns],
+        "downloads": downloads,
         "ranking": ranking(board),
-    }  # fmt: skip
+    }
     return Widget("board_table.html.j2", "report", values, [plain_table(board, names, rows)])
 
 
@@ -127,10 +136,13 @@ def plain_table(board: Board, names: Mapping[str, str], rows: Sequence[Mapping[s
         for one in board.columns
     ]
     cells = [
-        (row["place"], " ".join([named(names, row["model"]), *row["marks"]]),
-         *(Strong(Numbers(cell["text"])) if cell["best"] else Numbers(cell["text"]) for cell in row["columns"]))
+        (
+            row["place"],
+            " ".join([named(names, row["model"]), *row["marks"]]),
+            *(Strong(Numbers(cell["text"])) if cell["best"] else Numbers(cell["text"]) for cell in row["columns"]),
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     return Table(("Place", "Model", *heads), cells)
 
 
@@ -294,9 +306,14 @@ def _run(board: Board, number: int, run: Run, folder: Path | None) -> dict[str, 
     words = _with_weights(run.record.command if run.record is not None else (), board.files.get(run.model))
     made = words[0] if len(words) == 1 else shlex.join(words)  # one item: a call from Python
     return {
-        "number": number, "model": run.model, "protocol": protocol, "state": run.state,
-        "link": link, "table": table.removeprefix("/"), "command": made or command(board.spec, [run], "runs"),
-    }  # fmt: skip
+        "number": number,
+        "model": run.model,
+        "protocol": protocol,
+        "state": run.state,
+        "link": link,
+        "table": table.removeprefix("/"),
+        "command": made or command(board.spec, [run], "runs"),
+    }
 
 
 def _with_weights(words: Sequence[str], file: str | None) -> Sequence[str]:

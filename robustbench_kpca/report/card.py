@@ -87,9 +87,13 @@ def _body(records: Sequence[Record]) -> list[str]:
         for name, estimate in record.metrics.items():
             metric = metric_for(name)
             cells = (
-                f"{data.name} {data.split}", str(estimate.n), record.spec.protocol.name,
-                metric.unit.label(metric.title), spell(estimate, metric.unit), audit,
-            )  # fmt: skip
+                f"{data.name} {data.split}",
+                str(estimate.n),
+                record.spec.protocol.name,
+                metric.unit.label(metric.title),
+                spell(estimate, metric.unit),
+                audit,
+            )
             lines.append(f"| {' | '.join(map(plain, cells))} |")
     protocols = {record.spec.protocol.name: record for record in records}
     lines += ["", "## Protocols", ""]

@@ -33,9 +33,10 @@ def _require_one_set_each(records: Sequence[Record]) -> None:
     for record in records:
         data, other = record.spec.data, first.setdefault(record.spec.data.digest, record)
         for what, mine, theirs in (
-            ("samples", data.n, other.spec.data.n), ("classes", data.classes, other.spec.data.classes),
+            ("samples", data.n, other.spec.data.n),
+            ("classes", data.classes, other.spec.data.classes),
             ("labels", _labels(record), _labels(other)),
-        ):  # fmt: skip
+        ):
             if mine != theirs:
                 raise _contradiction(record, other, f"has other {what} under one digest of data, {data.digest[:12]}")
 

@@ -34,9 +34,10 @@ def accuracies(record: Record, budgets: Sequence[float]) -> list[Estimate]:
     beyond = next((eps for eps in budgets if eps > protocol.eps + _SLACK), None)
     if beyond is not None:
         raise BadInputError(
-            f"eps = {beyond:g} beyond that of the record", expected=f"at most {protocol.eps:g}",
+            f"eps = {beyond:g} beyond that of the record",
+            expected=f"at most {protocol.eps:g}",
             fix="evaluate again with a larger eps",
-        )  # fmt: skip
+        )
     found = distances(record)
     return [proportion(int((found > eps + _SLACK).sum()), len(found)) for eps in budgets]
 

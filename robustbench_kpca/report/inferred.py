@@ -38,11 +38,16 @@ class InferredSpec(BoardSpec):
         """Return the evaluations that a column needs of each model, one per protocol."""
         return [
             Recorded(
-                one.protocol, one.data, one.split, one.limit, against=one.against, eps=one.eps,
+                one.protocol,
+                one.data,
+                one.split,
+                one.limit,
+                against=one.against,
+                eps=one.eps,
                 scenario=parse_scenario(dict(self.protocols[one.protocol]), one.protocol),
             )
             for one in super().needed(column)
-        ]  # fmt: skip
+        ]
 
 
 def infer(

@@ -89,9 +89,14 @@ def label_ends(axis: "Axes", points: Sequence[tuple[float, float, str, str]], x:
     for (px, py, name, colour), y in zip(points, places, strict=True):
         axis.plot([px, x], [py, y], color=colour, linewidth=0.5, alpha=0.7, clip_on=False, zorder=1)
         axis.annotate(
-            printable(name), (x, y), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8,
+            printable(name),
+            (x, y),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
             annotation_clip=False,
-        )  # fmt: skip
+        )
 
 
 def _together(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:

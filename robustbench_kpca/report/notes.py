@@ -47,9 +47,11 @@ def caption(board: Board, *, intervals: bool) -> str:
     over, (one, several) = resampled(board), _kinds(board)
     shown = f"with 95 % intervals ({_OF_TRAININGS if several else ''}{_SHOWN})".format(resampled=over)
     text = _CAPTION.format(
-        values=values_of(board), samples=samples(board), seed=board.spec.seed,
+        values=values_of(board),
+        samples=samples(board),
+        seed=board.spec.seed,
         intervals=shown if intervals else _ON_DEMAND,
-    )  # fmt: skip
+    )
     text = " ".join([text, *_untested(board)])
     if not _compares(board):
         return text

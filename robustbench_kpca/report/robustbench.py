@@ -70,8 +70,11 @@ def _corrupted(record: Record) -> tuple[str, dict[str, Any]] | None:
         return None
     clean = _percent(record, "clean_accuracy") if "clean_accuracy" in record.metrics else None
     measured = {
-        "eps": None, "clean_acc": clean, "reported": None, "corruptions_acc": _percent(record, "corruption_accuracy")
-    }  # fmt: skip
+        "eps": None,
+        "clean_acc": clean,
+        "reported": None,
+        "corruptions_acc": _percent(record, "corruption_accuracy"),
+    }
     return _path(record, data, "corruptions"), _content(record, data, measured)
 
 

@@ -96,9 +96,7 @@ def csv_text(measured: Measured) -> str:
     for options, record in measured:
         for name, found in record.metrics.items():
             numbers = (f"{value:.9g}" for value in (found.value, found.low, found.high))
-            writer.writerow(
-                [*options.values(), record.spec.protocol.name, name, *numbers, found.n, record.spec.stem()]
-            )  # fmt: skip
+            writer.writerow([*options.values(), record.spec.protocol.name, name, *numbers, found.n, record.spec.stem()])
     return text.getvalue()
 
 

@@ -48,10 +48,13 @@ def cells(board: Board) -> list[dict[str, Any]]:
         marks = marks_of[row.title]
         rows.append(
             {
-                "rank": board.ranks[row.title], "place": board.ranking.place(row.title), "model": row.title,
-                "marks": marks, "columns": made,
+                "rank": board.ranks[row.title],
+                "place": board.ranking.place(row.title),
+                "model": row.title,
+                "marks": marks,
+                "columns": made,
             }
-        )  # fmt: skip
+        )
     return rows
 
 

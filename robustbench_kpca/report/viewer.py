@@ -57,9 +57,11 @@ def view(shown: Sequence[Shown], title: str, most: int = MOST) -> tuple[str, int
     chosen = [one for one in fitting if one.record.spec.data.digest == data.most_common(1)[0][0]]
     content = _content(chosen, min(most, MOST))
     page = Document(
-        title, [Widget("viewer.html.j2", "report", {"content": content})],
-        style=asset("report", "viewer.css"), script=asset("report", "viewer.js"),
-    )  # fmt: skip
+        title,
+        [Widget("viewer.html.j2", "report", {"content": content})],
+        style=asset("report", "viewer.css"),
+        script=asset("report", "viewer.js"),
+    )
     return html(page), len(shown) - len(chosen)
 
 

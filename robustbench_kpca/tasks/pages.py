@@ -71,8 +71,9 @@ class Pages:
             groups = {group: self.unit.scale * value for group, value in self.by_group(record).items()}
             means = pd.DataFrame({"mean": list(groups.values())}, index=pd.Index(groups, name="group"))
             found += [
-                (title.format("corruption and severity"), self.by_corruption(record)), (title.format("group"), means)
-            ]  # fmt: skip
+                (title.format("corruption and severity"), self.by_corruption(record)),
+                (title.format("group"), means),
+            ]
         classes = self.by_class(record)
         return found if classes is None else [*found, (f"By class, {self.unit.name}", classes)]
 

@@ -90,8 +90,9 @@ class Task:
         if kind not in self.tables:
             raise BadInputError(
                 f"protocols of kind '{kind}' are not defined for {self.name}",
-                expected=f"one of {', '.join(self.tables)}", fix="choose another protocol, or other data",
-            )  # fmt: skip
+                expected=f"one of {', '.join(self.tables)}",
+                fix="choose another protocol, or other data",
+            )
         return self.tables[kind]
 
 

@@ -226,9 +226,13 @@ def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, 
         root = tar if tar.is_file() else root
     try:
         return create_dataset(
-            "" if name == FOLDER else name, None if root is None else str(root), split=part,
-            is_training=part == "train", seed=seed, **({"class_map": chosen} if chosen else {}),
-        )  # fmt: skip
+            "" if name == FOLDER else name,
+            None if root is None else str(root),
+            split=part,
+            is_training=part == "train",
+            seed=seed,
+            **({"class_map": chosen} if chosen else {}),
+        )
     except (RuntimeError, AssertionError, ValueError, ImportError, OSError, KeyError) as error:
         where = "--data and images.classes" if chosen else "--data"
         odd = _odd_name(root) if isinstance(error, ValueError) and root is not None else None

@@ -31,9 +31,13 @@ class Objective:
         self.mixup = None
         if recipe.mixup is not None:
             self.mixup = TimmMixup(
-                recipe.mixup.mixup, recipe.mixup.cutmix, prob=recipe.mixup.prob, switch_prob=recipe.mixup.switch_prob,
-                label_smoothing=recipe.smoothing, num_classes=classes,
-            )  # fmt: skip
+                recipe.mixup.mixup,
+                recipe.mixup.cutmix,
+                prob=recipe.mixup.prob,
+                switch_prob=recipe.mixup.switch_prob,
+                label_smoothing=recipe.smoothing,
+                num_classes=classes,
+            )
         self.penalised: list[Any] = [module for module in model.modules() if hasattr(module, "penalties")]
 
     def __call__(self, model: nn.Module, batch: Batch, epoch: int) -> tuple[PerSample, Logits]:
@@ -58,9 +62,7 @@ class Objective:
         if settings is None:
             logits = model(x).float()
             return self.training.losses(logits, targets, smoothing), logits
-        attacked = adversarial_images(
-            self.plain, x, targets, batch.ids, settings, seed=self.recipe.seed, epoch=epoch
-        )  # fmt: skip
+        attacked = adversarial_images(self.plain, x, targets, batch.ids, settings, seed=self.recipe.seed, epoch=epoch)
         if settings.trades_beta is None:
             logits = model(attacked).float()
             return self.training.losses(logits, targets, smoothing), logits

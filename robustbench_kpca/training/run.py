@@ -151,9 +151,10 @@ class Run:
             if self.options.on_step is not None:
                 done = int(sums[1]) * self.accelerator.num_processes
                 self.options.on_step(
-                    number * self.source.length + done, self.recipe.epochs * self.source.length,
+                    number * self.source.length + done,
+                    self.recipe.epochs * self.source.length,
                     stage=f"epoch {number + 1}/{self.recipe.epochs}",
-                )  # fmt: skip
+                )
         self.model.eval()
         total, count, right, labelled = self.accelerator.reduce(sums).tolist()
         if not count:

@@ -44,9 +44,10 @@ class SceneSource(Source):
         self.length = len(self.train) // recipe.batch_size * recipe.batch_size
         if not self.length:
             raise BadInputError(
-                f"{len(self.train)} training scenes", expected=f"at least {recipe.batch_size}, a batch",
+                f"{len(self.train)} training scenes",
+                expected=f"at least {recipe.batch_size}, a batch",
                 fix="lower batch_size",
-            )  # fmt: skip
+            )
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Shuffle, divide into global batches, and keep every n-th scene for this process."""

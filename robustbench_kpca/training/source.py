@@ -121,9 +121,10 @@ class InMemory(Source):
         changes = (recipe.max_shift, recipe.hflip, recipe.mixup, recipe.adversarial)
         if any(changes) and not samples.form.box:
             raise BadInputError(
-                f"max_shift, hflip, [mixup] or [adversarial] for {samples.form.name}", expected="none of them",
+                f"max_shift, hflip, [mixup] or [adversarial] for {samples.form.name}",
+                expected="none of them",
                 fix="remove them from the recipe; they are for images",
-            )  # fmt: skip
+            )
         self.ids, self.length, self.vocabulary_sha256 = samples.ids, len(samples), samples.vocabulary_sha256
         self.data_sha256 = samples.digest()
         self.pixels, self.labels = self._on_device(samples)

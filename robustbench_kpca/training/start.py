@@ -59,9 +59,13 @@ def _continue_from(model: nn.Module, checkpoint: str, attention: str | None) -> 
     file = bundled().get(checkpoint, checkpoint)
     state = read_state(file)
     loaded = load_strictly(
-        model, state, f"init_checkpoint {checkpoint}", resize_positions=True, own_head=True,
+        model,
+        state,
+        f"init_checkpoint {checkpoint}",
+        resize_positions=True,
+        own_head=True,
         placed=attention if attention != attention_of(file) else None,
-    )  # fmt: skip
+    )
     model.vocabulary_sha256 = vocabulary_of(file)  # type: ignore[assignment] # see `require_words`
     notes = []
     if loaded.kept:

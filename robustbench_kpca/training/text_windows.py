@@ -35,8 +35,9 @@ class TextSource(Source):
         if whole < 1 or not self.length:
             raise BadInputError(
                 f"{len(self.stream)} training words in windows of {self.window}, {self.count} an epoch",
-                expected=f"at least {recipe.batch_size} windows, a batch", fix="lower batch_size, or give more text",
-            )  # fmt: skip
+                expected=f"at least {recipe.batch_size} windows, a batch",
+                fix="lower batch_size, or give more text",
+            )
         self._held_out: dict[str, Tensor] = {}  # read once, used after every epoch
 
     def epoch(self, number: int) -> Iterator[Batch]:

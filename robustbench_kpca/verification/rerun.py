@@ -118,9 +118,13 @@ def rerun(
     model, data, options = _asked(record, stated, how, model, images=images, labels=labels)
     named = NamedModel(model, spec.model.name, spec.model.source)
     options = replace(
-        options, seed=spec.seed, batch_size=spec.batch_size, device=how.device or options.device, workers=how.workers,
+        options,
+        seed=spec.seed,
+        batch_size=spec.batch_size,
+        device=how.device or options.device,
+        workers=how.workers,
         allow=tuple(CHECKS),
-    )  # fmt: skip
+    )
     with accelerated([named.model], options.compile, tf32=options.tf32):
         evaluation = Evaluation.begin(named, data, spec.protocol.name, scenario, options)
         why = [*versions, *_machine(known, evaluation.surroundings)]

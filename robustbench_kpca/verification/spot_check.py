@@ -48,14 +48,21 @@ def spot_check(
 def _entry(record: Record, stated: Sequence[str], check: SpotCheck, how: Conditions) -> Entry:
     spec = record.spec
     about = {
-        "model": spec.model.name, "protocol": spec.protocol.name, "outcomes": record.outcomes_file.sha256,
-        "checked": f"{datetime.now(UTC):%Y-%m-%d}", "total": spec.data.n,
-    }  # fmt: skip
+        "model": spec.model.name,
+        "protocol": spec.protocol.name,
+        "outcomes": record.outcomes_file.sha256,
+        "checked": f"{datetime.now(UTC):%Y-%m-%d}",
+        "total": spec.data.n,
+    }
     try:
         done = rerun(record, samples=check.samples, seed=check.seed, stated=stated, how=how)
     except BenchmarkError as error:
         return Entry(**about, samples=0, rows=0, differing=0, exact=False, why=str(error))
     return Entry(
-        **about, samples=len(done.samples), rows=done.rows, differing=len(done.differing), exact=done.exact,
+        **about,
+        samples=len(done.samples),
+        rows=done.rows,
+        differing=len(done.differing),
+        exact=done.exact,
         why="; ".join(done.why),
-    )  # fmt: skip
+    )

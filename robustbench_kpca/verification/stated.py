@@ -69,8 +69,9 @@ def require_allowed(addresses: Sequence[str], how: Conditions) -> None:
     if addresses and not how.run_code:
         raise BadInputError(
             f"the record names code: {addresses[0]} would be imported and run",
-            expected="attacks, corruptions and data of the package", fix="read that code, then add --run-code",
-        )  # fmt: skip
+            expected="attacks, corruptions and data of the package",
+            fix="read that code, then add --run-code",
+        )
     for address in addresses:
         require(address, "address")
 
@@ -90,15 +91,18 @@ def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> n
     """
     weights = request.checkpoint if how.checkpoint is None else how.checkpoint
     asked = replace(
-        request, checkpoint=weights, ema=how.ema or request.ema,
+        request,
+        checkpoint=weights,
+        ema=how.ema or request.ema,
         resize_positions=how.resize_positions or request.resize_positions,
-    )  # fmt: skip
+    )
     if name in bundled() and (asked.model, asked.checkpoint, asked.untrained) != (name, None, False):
         raise BadInputError(f"{by} names {asked.source} for '{name}'", expected="the bundled weights of that name")
     code = outside_code(request.model, request.options, request.checkpoint if how.checkpoint is None else None)
     if code and not how.run_code:
         raise BadInputError(
-            f"{by} names code: {code}", expected="models of the package, timm: or torchvision:, and weights in "
-            "safetensors", fix="read that code, then add --run-code",
-        )  # fmt: skip
+            f"{by} names code: {code}",
+            expected="models of the package, timm: or torchvision:, and weights in safetensors",
+            fix="read that code, then add --run-code",
+        )
     return asked.load()

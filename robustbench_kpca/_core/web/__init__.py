@@ -52,9 +52,13 @@ def asset(room: str, name: str) -> str:
 def _environment(room: str) -> Environment:
     loaders = [PackageLoader(f"robustbench_kpca.{one}") for one in dict.fromkeys((room, "_core.web"))]
     made = Environment(
-        loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=ChoiceLoader(loaders),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
         finalize=_shown,
-    )  # fmt: skip
+    )
     made.filters["href"] = href
     made.policies["json.dumps_function"] = lambda content, **options: json.dumps(_shown(content), **options)
     return made

@@ -15,9 +15,14 @@ _SHORT = 26  # characters of a cell that is not broken
 def html(document: doc.Document) -> str:
     """Render a page."""
     return render(
-        "page.html.j2", "_core.web", title=document.title, body=_blocks(document.blocks), mark=document.mark,
-        style=document.style, script=document.script,
-    )  # fmt: skip
+        "page.html.j2",
+        "_core.web",
+        title=document.title,
+        body=_blocks(document.blocks),
+        mark=document.mark,
+        style=document.style,
+        script=document.script,
+    )
 
 
 def line(shown: doc.Line) -> Markup:

@@ -84,11 +84,17 @@ class Costs:
             self.memory = resident() if self.passes == FIRST else 0
             return
         if seconds > max(SLOW, SLOWER * self.slowest):
-            self._warn("time", f"pass {self.passes} of the model took {seconds:.1f} s, the first ones at most "
-                       f"{self.slowest:.2g} s: it may keep what it is shown, or the device is busy")  # fmt: skip
+            self._warn(
+                "time",
+                f"pass {self.passes} of the model took {seconds:.1f} s, the first ones at most "
+                f"{self.slowest:.2g} s: it may keep what it is shown, or the device is busy",
+            )
         if self.passes % EVERY == 0 and (grown := resident() - self.memory) > GROWTH:
-            self._warn("memory", f"memory grew by {grown / 2**30:.2g} GiB in {self.passes} passes of the model: "
-                       "it may keep what it is shown")  # fmt: skip
+            self._warn(
+                "memory",
+                f"memory grew by {grown / 2**30:.2g} GiB in {self.passes} passes of the model: "
+                "it may keep what it is shown",
+            )
 
     def _warn(self, about: str, text: str) -> None:
         if about not in self.told:

@@ -135,9 +135,12 @@ def derive(
     write_settings(plan.target, settings | {"finished": False})
     write_table(plan.target, known.values())
     loader = DataLoader(
-        _Work(plan, files, known), batch_size=None, num_workers=workers, worker_init_fn=_quiet_worker,
+        _Work(plan, files, known),
+        batch_size=None,
+        num_workers=workers,
+        worker_init_fn=_quiet_worker,
         generator=Generator(),  # without it the loader would use the global generator
-    )  # fmt: skip
+    )
     made, kept, skipped = 0, 0, list[str]()
     with (plan.target / TABLE).open("a", encoding="utf-8", newline="") as table:
         for done, outcome in enumerate(loader, 1):

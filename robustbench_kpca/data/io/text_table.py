@@ -38,9 +38,10 @@ def find_table(root: Path, split: str) -> Path:
     if len(tables) != 1:
         kind = BadInputError if tables else AbsentPartError
         raise kind(
-            f"{root} has {len(tables)} tables of {split}", expected=f"one of {', '.join(names)}",
+            f"{root} has {len(tables)} tables of {split}",
+            expected=f"one of {', '.join(names)}",
             fix="add it, or choose another --split",
-        )  # fmt: skip
+        )
     return tables[0]
 
 

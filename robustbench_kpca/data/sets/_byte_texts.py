@@ -71,10 +71,15 @@ def load_rows(request: Request, name: str, columns: tuple[tuple[str, ...], ...],
             rng = generator(sample_key(size.seed, f"{name}/{split}", str(index)))
             rows.append((*draw(rng, index % 2, size.length), str(index % 2)))
     return ArraySamples(
-        as_tokens([row[:-1] for row in rows], size.length), [classes.index(row[-1]) for row in rows], name=known,
-        split=split, classes=len(classes), class_names=classes, form=TOKENS,
+        as_tokens([row[:-1] for row in rows], size.length),
+        [classes.index(row[-1]) for row in rows],
+        name=known,
+        split=split,
+        classes=len(classes),
+        class_names=classes,
+        form=TOKENS,
         ids=[f"{split}/{index:06d}" for index in range(len(rows))],
-    )  # fmt: skip
+    )
 
 
 def as_tokens(rows: list[tuple[str, ...]], length: int) -> Tensor:

@@ -71,8 +71,13 @@ def bar(grid: Grid) -> Area:
 
 
 OUTLINES: Mapping[str, Callable[[Grid], Area]] = {
-    "disk": disk, "square": square, "triangle": triangle, "ring": ring, "cross": cross, "bar": bar,
-}  # fmt: skip
+    "disk": disk,
+    "square": square,
+    "triangle": triangle,
+    "ring": ring,
+    "cross": cross,
+    "bar": bar,
+}
 
 
 def ground(rng: np.random.Generator) -> Levels:

@@ -103,7 +103,7 @@ def load(request: Request) -> Text:
     stream = _drawn(split)
     return Text(
         "grammar", split, stream, vocabulary(), articles=_articles(stream), block=BLOCK, entropy=source().entropy()
-    )  # fmt: skip
+    )
 
 
 @cache

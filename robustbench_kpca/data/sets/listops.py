@@ -70,9 +70,14 @@ def load(request: Request) -> ArraySamples:
         raise BadInputError(f"listops:{request.folder}", expected="NAME=NUMBER,... such as depth=6,length=128")
     tokens, labels = _parts(size)[split]
     return ArraySamples(
-        tokens, labels, name=name_of("listops", size), split=split, classes=10, form=TOKENS,
+        tokens,
+        labels,
+        name=name_of("listops", size),
+        split=split,
+        classes=10,
+        form=TOKENS,
         ids=[f"listops/{split}/{index:05d}" for index in range(len(labels))],
-    )  # fmt: skip
+    )
 
 
 @cache

@@ -41,10 +41,15 @@ def load(request: Request) -> ArraySamples:
         found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:LENGTH]]
         row[0, 0, : len(found)] = torch.tensor(found)
     samples = ArraySamples(
-        tokens, [classes.index(label) for _, label in rows], name=f"texts-{plain_name(root)}",
-        split=split, classes=len(classes), class_names=classes, form=TOKENS,
+        tokens,
+        [classes.index(label) for _, label in rows],
+        name=f"texts-{plain_name(root)}",
+        split=split,
+        classes=len(classes),
+        class_names=classes,
+        form=TOKENS,
         ids=[f"{split}/{index:06d}" for index in range(len(rows))],
-    )  # fmt: skip
+    )
     samples.vocabulary_sha256 = digest_of(numbers)
     return samples
 

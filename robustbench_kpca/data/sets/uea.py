@@ -48,10 +48,15 @@ def load(request: Request) -> ArraySamples:
     for row, index in zip(signals, chosen, strict=True):
         _fill(row[:, 0], source.series[index], mean, std)
     return ArraySamples(
-        torch.from_numpy(signals), [source.labels[index] for index in chosen],
-        name=f"uea-{train.name}", split=split, classes=len(train.classes), class_names=train.classes, form=SIGNALS,
+        torch.from_numpy(signals),
+        [source.labels[index] for index in chosen],
+        name=f"uea-{train.name}",
+        split=split,
+        classes=len(train.classes),
+        class_names=train.classes,
+        form=SIGNALS,
         ids=[f"{train.name}/{'TEST' if split == 'test' else 'TRAIN'}/{index:05d}" for index in chosen],
-    )  # fmt: skip
+    )
 
 
 def _file(root: Path, part: str) -> Path:

@@ -52,10 +52,15 @@ def load(request: Request) -> ArraySamples:
     split = request.split_of("waves", list(SPLITS))
     labels = [index % len(PERIODS) for index in range(SPLITS[split])]
     return ArraySamples(
-        _drawn(split), labels, name="waves", split=split, classes=len(PERIODS), form=SIGNALS,
+        _drawn(split),
+        labels,
+        name="waves",
+        split=split,
+        classes=len(PERIODS),
+        form=SIGNALS,
         ids=[f"waves/{split}/{index:04d}" for index in range(len(labels))],
         class_names=[f"{count} periods" for count in PERIODS],
-    )  # fmt: skip
+    )
 
 
 @cache

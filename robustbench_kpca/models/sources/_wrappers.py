@@ -69,9 +69,10 @@ class CausalLM(Unwrapped):
         self.end = ends[0] if isinstance(ends[0], int) else END_OF_LINE  # `ends` is [None] where there is none
         if not 0 <= self.end < self.vocab_size:
             raise BadInputError(
-                f"eos_token_id {self.end} of {type(net).__name__}", expected=f"0 to {self.vocab_size - 1}, a token",
+                f"eos_token_id {self.end} of {type(net).__name__}",
+                expected=f"0 to {self.vocab_size - 1}, a token",
                 fix="mend eos_token_id in the model's config.json",
-            )  # fmt: skip
+            )
 
     def forward(self, x: Tensor, *, last: bool = False) -> Tensor:
         """Return logits of the next token, (batch, vocabulary, 1, length); with `last` of the last place only.

@@ -40,9 +40,14 @@ class WandbLogger:
 
     def _begin(self, name: str, identity: str | None, about: Mapping[str, Any], kind: str) -> Any:
         return wandb.init(
-            project=self._project, name=name, id=identity, resume="allow", config=dict(about), job_type=kind,
+            project=self._project,
+            name=name,
+            id=identity,
+            resume="allow",
+            config=dict(about),
+            job_type=kind,
             reinit="create_new",
-        )  # fmt: skip
+        )
 
 
 LOGGER = WandbLogger

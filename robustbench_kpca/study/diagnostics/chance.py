@@ -28,12 +28,17 @@ def chance_levels(tokens: int, width: int, *, seed: int = 0, draws: int = DRAWS)
     }
     return tuple(
         Chance(
-            pair=pair, statistic=name, tokens=tokens, width=width, mean=float(values.mean()),
-            deviation=float(values.std()) if draws > 1 else 0.0, draws=draws,
+            pair=pair,
+            statistic=name,
+            tokens=tokens,
+            width=width,
+            mean=float(values.mean()),
+            deviation=float(values.std()) if draws > 1 else 0.0,
+            draws=draws,
         )
         for pair, other in pairs.items()
         for name, values in _similarities(x, other).items()
-    )  # fmt: skip
+    )
 
 
 def _similarities(x: Tensor, y: Tensor) -> dict[str, Tensor]:

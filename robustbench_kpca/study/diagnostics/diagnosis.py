@@ -225,6 +225,11 @@ def finding(
         "confirmed" if inside else "contradicted" if outside else "undecided"
     )
     return Finding(
-        statement=statement, source=source, statistic=statistic, least=least, most=most, measured=measured,
+        statement=statement,
+        source=source,
+        statistic=statistic,
+        least=least,
+        most=most,
+        measured=measured,
         outcome=outcome,
-    )  # fmt: skip
+    )

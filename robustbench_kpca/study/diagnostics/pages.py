@@ -213,8 +213,10 @@ def comparison(shown: Comparison) -> Document:
     for claim in claims:
         reasons = [(name, verdict(outcome), why) for name, outcome, why in claim["reasons"]]
         blocks += [
-            Heading(claim["title"], claim["name"]), Table(_REASONS, reasons), Paragraph(claim["source"], soft=True),
-        ]  # fmt: skip
+            Heading(claim["title"], claim["name"]),
+            Table(_REASONS, reasons),
+            Paragraph(claim["source"], soft=True),
+        ]
         if claim["rows"]:
             what = Bullets([f"{name}: {text}" for name, text in claim["what"].items()])
             blocks.append(Details("Statistics", [what, Table(claim["head"], claim["rows"])]))
@@ -279,13 +281,16 @@ def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
         shown = len(_ACROSS) if any(one.null is not None for _, one in measured) else 4
         found.append(
             {
-                "name": claim, "title": some.title, "source": some.source, "head": _ACROSS[:shown],
+                "name": claim,
+                "title": some.title,
+                "source": some.source,
+                "head": _ACROSS[:shown],
                 "rows": [row[:shown] for row in _grouped(rows, list(some.statistics))],
                 "what": {name: one.what for name, one in measured},
                 "outcomes": [None if one is None else one.outcome for one in judged.values()],
                 "reasons": [(name, one.outcome, one.why) for name, one in there.items()],
             }
-        )  # fmt: skip
+        )
     return found
 
 
@@ -316,10 +321,9 @@ def _nulls(judged: Judged) -> list[str]:
 def _findings(judged: Judged) -> list[tables.Row]:
     number = tables.number
     return [
-        (one.statement, one.source, number(one.measured.value),
-         tables.interval(one.measured), one.outcome)
+        (one.statement, one.source, number(one.measured.value), tables.interval(one.measured), one.outcome)
         for one in judged.findings
-    ]  # fmt: skip
+    ]
 
 
 def _title(diagnosis: Diagnosis) -> str:
@@ -333,11 +337,15 @@ def _intro(diagnosis: Diagnosis) -> str:
         return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
 
     return _INTRO.format(
-        procedure=diagnosis.protocol.procedure, n=_samples(diagnosis), data=diagnosis.data.name,
-        split=diagnosis.data.split, layers=len(layers),
+        procedure=diagnosis.protocol.procedure,
+        n=_samples(diagnosis),
+        data=diagnosis.data.name,
+        split=diagnosis.data.split,
+        layers=len(layers),
         tokens=spread([count for layer in layers for count in layer.tokens]),
-        width=spread([layer.width for layer in layers]), seed=diagnosis.protocol.seed,
-    )  # fmt: skip
+        width=spread([layer.width for layer in layers]),
+        seed=diagnosis.protocol.seed,
+    )
 
 
 def _samples(diagnosis: Diagnosis) -> str:

@@ -97,9 +97,10 @@ def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) ->
     where = f"attention layer {tap.index} ({tap.name}, {type(tap.module).__name__})"
     if len(reading.k) != size:
         raise BadInputError(
-            f"{where} was given {len(reading.k)} rows for {size} images", expected="one row per image",
+            f"{where} was given {len(reading.k)} rows for {size} images",
+            expected="one row per image",
             fix="diagnose the network itself, without a wrapper that repeats, flips or crops images",
-        )  # fmt: skip
+        )
     recomputed = _recomputed(tap.module, reading, block)
     if recomputed is None or reading.h is None:
         return
@@ -114,7 +115,7 @@ def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) ->
             f"{where} has outputs that differ from those of its q, k and v",
             expected="softmax(q k^T / sqrt(D)) v, or its pursuit",
             fix="this class has its own forward pass and cannot be read",
-        )  # fmt: skip
+        )
 
 
 def _recomputed(module: nn.Module, reading: Reading, block: Block) -> Tensor | None:

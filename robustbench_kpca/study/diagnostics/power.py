@@ -63,9 +63,7 @@ def _point(alpha: float, keys: Tensor, values: Tensor, block: int, seed: int) ->
     measured = results.statistics["linear_cka"]
     above = sum(unit.p_holm is not None and unit.p_holm <= thresholds.SIGNIFICANCE for unit in measured.units)
     assert measured.null is not None
-    return Point(
-        alpha, measured.estimate.value, measured.null.chance, above / heads, claim.verdict(results).outcome
-    )  # fmt: skip
+    return Point(alpha, measured.estimate.value, measured.null.chance, above / heads, claim.verdict(results).outcome)
 
 
 def _gaussian(shape: tuple[int, ...], seed: int, scope: str) -> Tensor:

@@ -131,9 +131,14 @@ class _Running:
         before, tokens = self.infos.get(layer.index), int(layer.k.shape[-2])
         least, most = (tokens, tokens) if before is None else before.tokens
         self.infos[layer.index] = LayerInfo(
-            index=layer.index, name=layer.name, kind=type(layer.module).__name__, heads=layer.heads,
-            width=layer.width, tokens=(min(least, tokens), max(most, tokens)), has_values=layer.v is not None,
-        )  # fmt: skip
+            index=layer.index,
+            name=layer.name,
+            kind=type(layer.module).__name__,
+            heads=layer.heads,
+            width=layer.width,
+            tokens=(min(least, tokens), max(most, tokens)),
+            has_values=layer.v is not None,
+        )
 
     def layer_infos(self) -> tuple[LayerInfo, ...]:
         return tuple(self.infos[index] for index in sorted(self.infos))
@@ -158,9 +163,14 @@ def _judge(claim: Claim, totals: Totals | None, broken: str) -> Judged:
     else:
         verdict = claim.verdict(results)
     return Judged(
-        title=claim.title, source=claim.source, outcome=verdict.outcome, why=verdict.why,
-        statistics=dict(results.statistics), profiles=dict(results.profiles), findings=verdict.findings,
-    )  # fmt: skip
+        title=claim.title,
+        source=claim.source,
+        outcome=verdict.outcome,
+        why=verdict.why,
+        statistics=dict(results.statistics),
+        profiles=dict(results.profiles),
+        findings=verdict.findings,
+    )
 
 
 def _sorted(numbers: Sequence[int] | None) -> tuple[int, ...] | None:

@@ -59,9 +59,14 @@ class ImageSource:
         """Return the identity of the images."""
         s = self.samples
         return DataInfo(
-            name=s.name, split=s.split, n=len(s), classes=s.classes, digest=s.digest(), task=s.task,
+            name=s.name,
+            split=s.split,
+            n=len(s),
+            classes=s.classes,
+            digest=s.digest(),
+            task=s.task,
             resized=s.resized or None,
-        )  # fmt: skip
+        )
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield float images in [0, 1]."""

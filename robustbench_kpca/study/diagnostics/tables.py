@@ -47,9 +47,14 @@ def layer_rows(judged: Judged, names: Sequence[str] | None = None) -> list[Row]:
             chances = [unit.chance for unit in own if unit.chance is not None]
             p_values = [unit.p_holm for unit in own if unit.p_holm is not None]
             rows.append(
-                (str(layer), name, number(_mean([unit.mean for unit in own])),
-                 number(_mean(chances)) if chances else "", number(min(p_values)) if p_values else "")
-            )  # fmt: skip
+                (
+                    str(layer),
+                    name,
+                    number(_mean([unit.mean for unit in own])),
+                    number(_mean(chances)) if chances else "",
+                    number(min(p_values)) if p_values else "",
+                )
+            )
     return rows
 
 

@@ -69,9 +69,10 @@ class Tap:
         wrong = next((self.calls.get(key, 0) for key in self.watched if self.calls.get(key, 0) != 1), None)
         if wrong is not None:
             raise BadInputError(
-                f"attention layer {self.index} ({self.name}) ran {wrong} times in one pass", expected="once",
+                f"attention layer {self.index} ({self.name}) ran {wrong} times in one pass",
+                expected="once",
                 fix="models that share a module between layers, or process images twice, are not supported",
-            )  # fmt: skip
+            )
 
     def forget(self) -> None:
         """Discard the tensors of the last pass."""

@@ -65,11 +65,13 @@ class Permuted:
         extreme = int((sign * draws >= sign * observed - slack).sum())
         spread = float(draws.std())
         return Null(
-            what=statistic.null, draws=len(draws), chance=float(over(self.others)) / self.pairs,
+            what=statistic.null,
+            draws=len(draws),
+            chance=float(over(self.others)) / self.pairs,
             z=sign * (observed - float(draws.mean())) / spread if spread > slack else None,
             p=(extreme + 1) / (len(draws) + 1),
             least_p=max(1 / (len(draws) + 1), math.exp(-self.log_distinct)),
-        )  # fmt: skip
+        )
 
 
 @dataclass
@@ -193,9 +195,12 @@ class Totals:
             adjusted = p_values[number] if p_values else None
             units.append(Unit(layer=layer, head=head, mean=mean, deviation=deviation, p_holm=adjusted, **by_chance))
         return Measured(
-            what=statistic.what, better=statistic.better, estimate=kept.overall.estimate(), null=null,
+            what=statistic.what,
+            better=statistic.better,
+            estimate=kept.overall.estimate(),
+            null=null,
             units=tuple(units),
-        )  # fmt: skip
+        )
 
     def _ratio(self, statistic: Statistic, kept: KeptRatio) -> Measured:
         order = {layer: number for number, layer in enumerate(dict.fromkeys(layer for layer, _ in self.units))}

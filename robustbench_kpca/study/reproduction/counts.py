@@ -6,9 +6,12 @@ from robustbench_kpca.study.reproduction.efficiency import Measure
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train
 
 _NOUNS = {
-    Train: ("training", "trainings"), Evaluate: ("evaluation", "evaluations"), Diagnose: ("diagnosis", "diagnoses"),
-    Follow: ("course of a training", "courses of trainings"), Measure: ("measurement", "measurements"),
-}  # fmt: skip
+    Train: ("training", "trainings"),
+    Evaluate: ("evaluation", "evaluations"),
+    Diagnose: ("diagnosis", "diagnoses"),
+    Follow: ("course of a training", "courses of trainings"),
+    Measure: ("measurement", "measurements"),
+}
 _STATES = {"open": "not run yet", "absent": "cannot be run here", "failed": "failed"}
 
 

@@ -78,9 +78,12 @@ class Estimator:
         """
         names = self._named_alike(request)
         found = [
-            one for one in self._of(names) if one.kind == kind and one.spec.data.name in data
+            one
+            for one in self._of(names)
+            if one.kind == kind
+            and one.spec.data.name in data
             and (one.environment.device, one.environment.processor) == here
-        ]  # fmt: skip
+        ]
         passes = sum(one.passes.forwards + BACKWARD * one.passes.backwards for one in found)
         once = sum(one.seconds for one in found) / passes if passes else 0.0
         return Speed(once, BACKWARD * once) if once else None

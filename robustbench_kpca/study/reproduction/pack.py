@@ -192,9 +192,14 @@ class Open(BaseModel):
 
 Item = Table | Claims | Curves | Epochs | Cost | Efficiency | Open
 _KINDS: dict[str, type[Item]] = {
-    "table": Table, "claims": Claims, "curves": Curves, "epochs": Epochs, "cost": Cost, "efficiency": Efficiency,
+    "table": Table,
+    "claims": Claims,
+    "curves": Curves,
+    "epochs": Epochs,
+    "cost": Cost,
+    "efficiency": Efficiency,
     "open": Open,
-}  # fmt: skip
+}
 
 
 class Pack(BaseModel):

@@ -53,9 +53,13 @@ BESIDE = "What the paper says, beside what was measured here, with computed verd
 
 
 def write_pages(
-    items: Mapping[str, Item], planned: Sequence[Planned], roles: Roles, only: Collection[str] = (), *,
+    items: Mapping[str, Item],
+    planned: Sequence[Planned],
+    roles: Roles,
+    only: Collection[str] = (),
+    *,
     statements: bool = False,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write the pages of items that have results, and the index of all; return the path of the index as markdown.
 
     Args:
@@ -90,9 +94,14 @@ def write_pages(
 
 
 def _index(
-    roles: Roles, rows: Sequence[Sequence[str]], pages: Mapping[str, bool], said: Sequence[tuple[str, Sequence[Word]]],
-    absent: Sequence[tuple[str, str]], *, statements: bool,
-) -> Document:  # fmt: skip
+    roles: Roles,
+    rows: Sequence[Sequence[str]],
+    pages: Mapping[str, bool],
+    said: Sequence[tuple[str, Sequence[Word]]],
+    absent: Sequence[tuple[str, str]],
+    *,
+    statements: bool,
+) -> Document:
     """Return the page of a pack: what was found, then its items, and what was not run."""
     pack, command = roles.pack, Code(roles.command)
     table = [[Link(row[0], folder=row[0]) if pages[row[0]] else row[0], *row[1:]] for row in rows]

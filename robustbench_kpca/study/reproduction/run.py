@@ -177,9 +177,13 @@ def _train(step: Train, roles: Roles, reporter: Reporter, end: float | None) -> 
     training = step.training
     _, recipe, text = load_recipe(training.recipe, training.settings)
     options = Options(
-        resume=True, data=roles.folders.get(training.data), keep_every=training.keep_every, stop_at=end,
-        revision=revision(), on_step=reporter.start(training.name),
-    )  # fmt: skip
+        resume=True,
+        data=roles.folders.get(training.data),
+        keep_every=training.keep_every,
+        stop_at=end,
+        revision=revision(),
+        on_step=reporter.start(training.name),
+    )
     train(training.name, recipe, text, roles.weights(training).parent, options)
 
 
@@ -196,9 +200,13 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     against = None if wanted.against is None else roles.source(wanted.against)
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
     options = RunOptions(
-        seed=SEED, batch_size=settings.batch_size, workers=settings.workers, device=settings.device,
-        out=roles.out / "records", processes=settings.processes,
-    )  # fmt: skip
+        seed=SEED,
+        batch_size=settings.batch_size,
+        workers=settings.workers,
+        device=settings.device,
+        out=roles.out / "records",
+        processes=settings.processes,
+    )
     samples = roles.load(wanted.data, wanted.split)
     images = not isinstance(samples, str) and samples.form.box  # audits are for images
     execute(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)

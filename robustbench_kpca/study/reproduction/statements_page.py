@@ -29,9 +29,11 @@ from robustbench_kpca.study.reproduction.verdicts import Verdict
 
 HEADS = ("Where", "The paper says", "Verdict", "Measured on", "Gain or value [interval]", "From")
 CLASSES = {
-    Verdict.agrees: "supported", Verdict.differs: "not-supported", Verdict.undecided: "not-testable",
+    Verdict.agrees: "supported",
+    Verdict.differs: "not-supported",
+    Verdict.undecided: "not-testable",
     Verdict.missing: "not-measured",
-}  # fmt: skip
+}
 STYLE = "td { min-width: 8rem; } td:nth-child(2), td:nth-child(5), td:nth-child(6) { min-width: 15rem; }"
 RULES = (
     "The first row of a comparison is the one that the paper says is better; a gain above zero is for the better, "

@@ -154,9 +154,9 @@ def most_valuable_first(planned: Iterable[Planned]) -> list[Planned]:
     row comes before the second of any, rows in the order in which items name them, and items of a later `turn` last.
     """
     return sorted(
-        planned, key=lambda one: (one.turn, one.step.model.order, one.place, not isinstance(one.step, Train),
-                                  passes(one.step)),
-    )  # fmt: skip
+        planned,
+        key=lambda one: (one.turn, one.step.model.order, one.place, not isinstance(one.step, Train), passes(one.step)),
+    )
 
 
 def passes(step: Step) -> float:
@@ -182,9 +182,12 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     shown = {run.model for run in board.runs if run.record is not None}
     lost = _lost([model.name for model in models if model.name in shown - set(files)])
     return replace(
-        board, spot_check=load_spot_check(check) if check.is_file() else None, remarks=overfitted(models, roles),
-        others=(*board.others, *lost), files=files,
-    )  # fmt: skip
+        board,
+        spot_check=load_spot_check(check) if check.is_file() else None,
+        remarks=overfitted(models, roles),
+        others=(*board.others, *lost),
+        files=files,
+    )
 
 
 def _lost(models: Sequence[str]) -> tuple[str, ...]:
@@ -244,9 +247,11 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
             needed: list[tuple[str, str | None]] = [(run.evaluation.data, run.evaluation.split)]
             needed += [] if run.evaluation.against is None else [(run.evaluation.against, None)]
             yield _planned(
-                name, step, trouble or why_not[run.model] or _noisy(step) or _unreadable(needed, roles),
+                name,
+                step,
+                trouble or why_not[run.model] or _noisy(step) or _unreadable(needed, roles),
                 done=run.state == "ready",
-            )  # fmt: skip
+            )
     elif isinstance(item, Claims | Epochs):
         for model in models:
             for made in _diagnoses(name, item, model, roles):

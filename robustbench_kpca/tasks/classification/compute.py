@@ -36,10 +36,11 @@ from robustbench_kpca.types import Images, Labels
 
 Item = tuple[int, Tensor, int]
 _ONE_ROW = Presentation(
-    call, lambda logits, x: logits.ndim == 2 and len(logits) == len(x),
+    call,
+    lambda logits, x: logits.ndim == 2 and len(logits) == len(x),
     expected="one row of logits per image: (batch, classes)",
     fix="a model that returns logits for every pixel needs images with masks, such as --data shapes",
-)  # fmt: skip
+)
 
 
 class Classification(Compute[Samples]):
@@ -122,9 +123,10 @@ class Classification(Compute[Samples]):
         """Return the samples of an audit; only images can be audited, since its attacks stay in [0, 1]."""
         if not data.form.box:
             raise BadInputError(
-                f"an audit on data '{data.name}', which are {data.form.name}", expected="images in [0, 1]",
+                f"an audit on data '{data.name}', which are {data.form.name}",
+                expected="images in [0, 1]",
                 fix="add --audit none",
-            )  # fmt: skip
+            )
         return super().audited(data, count)
 
     def is_settled(self, rows: list[Row]) -> bool:

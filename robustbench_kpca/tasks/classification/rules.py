@@ -79,8 +79,7 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
         odd = before != (by == CLEAN)
         if scenario.cut_off:  # the cut-off image decides whether a sample is attacked, and it may be right
             odd &= ~before
-        found = first(outcomes, odd, "clean prediction {clean_prediction}, label {label}, "
-                      "broken by '{broken_by}'")  # fmt: skip
+        found = first(outcomes, odd, "clean prediction {clean_prediction}, label {label}, broken by '{broken_by}'")
     return found
 
 

@@ -40,9 +40,14 @@ class Language(Compute[Text]):
     training = LanguageTraining()
     causal = True
     audit = AuditPlan(
-        samples=16, attacks={}, strongest=(), white_box=(), black_box=(),
-        left_out="attacks of an audit change pixels, and words are not changed by a little", limits={},
-    )  # fmt: skip
+        samples=16,
+        attacks={},
+        strongest=(),
+        white_box=(),
+        black_box=(),
+        left_out="attacks of an audit change pixels, and words are not changed by a little",
+        limits={},
+    )
 
     def require_data(self, data: Text, protocol: Scenario) -> None:
         """Refuse corruptions of pictures and signals, and attacks in their spaces."""

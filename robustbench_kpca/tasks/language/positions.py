@@ -33,14 +33,17 @@ def _last(model: nn.Module, x: Images) -> Logits:
 
 
 EVERY_PLACE = Presentation(
-    call, lambda logits, x: logits.ndim == 4 and len(logits) == len(x) and logits.shape[2:] == x.shape[2:],
+    call,
+    lambda logits, x: logits.ndim == 4 and len(logits) == len(x) and logits.shape[2:] == x.shape[2:],
     expected="logits of the next word at every place: (batch, vocabulary, 1, length)",
     fix="choose a language model",
-)  # fmt: skip
+)
 LAST_PLACE = replace(
-    EVERY_PLACE, show=_last, fits=lambda logits, x: logits.ndim == 4 and logits.shape[::2] == (len(x), 1),
+    EVERY_PLACE,
+    show=_last,
+    fits=lambda logits, x: logits.ndim == 4 and logits.shape[::2] == (len(x), 1),
     expected="logits of the next word after the last place: (batch, vocabulary, 1, 1)",
-)  # fmt: skip
+)
 
 
 def surprise(logits: Logits, words: Labels) -> Float[Tensor, "batch 1 place"]:

@@ -107,8 +107,9 @@ def reader(model: nn.Module, data: Text) -> LanguageModel:
     if not isinstance(model, LanguageModel):
         raise BadInputError(
             f"{type(model).__name__} is no language model, and data '{data.name}' are text",
-            expected="a model with `vocab_size` and `window`", fix=f"choose one such as {EXAMPLE}",
-        )  # fmt: skip
+            expected="a model with `vocab_size` and `window`",
+            fix=f"choose one such as {EXAMPLE}",
+        )
     require_words(data, model.vocab_size)
     return model
 

@@ -32,11 +32,14 @@ def never_better(record: Record, scenario: Scenario) -> str | None:
     clean = {
         sample: right
         for sample, right, picture, row in zip(
-            outcomes["sample"].tolist(), outcomes["intersection"].tolist(), outcomes["picture"].tolist(),
-            whole.tolist(), strict=True,
+            outcomes["sample"].tolist(),
+            outcomes["intersection"].tolist(),
+            outcomes["picture"].tolist(),
+            whole.tolist(),
+            strict=True,
         )
         if row and picture == 0
-    }  # fmt: skip
+    }
     samples = outcomes["sample"].tolist()
     limit = np.array([clean.get(sample, -1) for sample in samples])
     wrong = whole & (outcomes["picture"] > 0) & (outcomes["intersection"] > limit)

@@ -57,9 +57,10 @@ def check_member(member: Any, **options: Any) -> Iterator[Finding]:
         return attention.findings(made, options)
     what = "a function" if inspect.isfunction(made) else f"a {type(made).__name__}"
     raise BadInputError(
-        f"{member} is {what}", expected="an attack, a corruption, an attention or a metric",
+        f"{member} is {what}",
+        expected="an attack, a corruption, an attention or a metric",
         fix="make it one: one_gradient, whole_attack, corruption and metric of robustbench_kpca",
-    )  # fmt: skip
+    )
 
 
 def _without(options: dict[str, Any], findings: Iterator[Finding]) -> Iterator[Finding]:

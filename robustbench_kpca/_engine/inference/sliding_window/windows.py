@@ -34,10 +34,11 @@ T = TypeVar("T")
 BATCH_VALUES = 2**26  # largest number of logits in one batch: 256 MiB in single precision
 SQUARE_VALUES = 2**19  # number of logits that are resized together
 EVERY_PIXEL = Presentation(
-    call, lambda logits, x: logits.ndim == 4 and len(logits) == len(x) and logits.shape[2:] == x.shape[2:],
+    call,
+    lambda logits, x: logits.ndim == 4 and len(logits) == len(x) and logits.shape[2:] == x.shape[2:],
     expected="logits for every pixel: (batch, classes, height, width)",
     fix="for images with masks choose a segmenter, such as symvit_shapes",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

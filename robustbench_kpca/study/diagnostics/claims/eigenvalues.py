@@ -105,9 +105,11 @@ def summaries(by_rank: Float[Tensor, "images heads ranks"], kind: str) -> dict[s
 def summarise(by_rank: tuple[float, ...]) -> dict[str, float]:
     """Return maximum, minimum, mean and median over the ranks, in the order of the paper."""
     return {
-        "max": max(by_rank), "min": min(by_rank), "mean": statistics.fmean(by_rank),
+        "max": max(by_rank),
+        "min": min(by_rank),
+        "mean": statistics.fmean(by_rank),
         "median": statistics.median(by_rank),
-    }  # fmt: skip
+    }
 
 
 def _near(measured: float, reported: float) -> bool:

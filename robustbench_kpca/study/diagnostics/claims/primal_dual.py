@@ -101,14 +101,18 @@ class PrimalDual:
         spread = {"singular_values": sizes, "singular_values_lambda": _inverse_squares(lam, count).expand_as(sizes)}
         for name, one in (("e", a @ w_e), ("r", b @ w_r)):
             spread[f"singular_values_{name}"] = torch.linalg.svdvals(one)[..., :count] / a.shape[-2]
-        return found | spread | {
-            "primal": kinds[""].primal,
-            "dual": kinds[""].dual,
-            "overlap_e": cosines(_projector(a @ w_e), left @ left.transpose(-2, -1)),
-            "overlap_r": cosines(_projector(b @ w_r), right @ right.transpose(-2, -1)),
-            "lambda_error": _apart(_inverse_squares(lam, count), sizes),
-            "lambda_error_untrained": _apart(_inverse_squares(start[2], count), sizes),
-        }  # fmt: skip
+        return (
+            found
+            | spread
+            | {
+                "primal": kinds[""].primal,
+                "dual": kinds[""].dual,
+                "overlap_e": cosines(_projector(a @ w_e), left @ left.transpose(-2, -1)),
+                "overlap_r": cosines(_projector(b @ w_r), right @ right.transpose(-2, -1)),
+                "lambda_error": _apart(_inverse_squares(lam, count), sizes),
+                "lambda_error_untrained": _apart(_inverse_squares(start[2], count), sizes),
+            }
+        )
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if, in enough heads, gap and residual are small relative to their terms."""

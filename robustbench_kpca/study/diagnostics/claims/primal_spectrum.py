@@ -87,8 +87,9 @@ class PrimalSpectrum:
 
 def _matrices(layer: Layer) -> dict[str, Matrices]:
     scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
-    q, k = (layer.gaussian(f"random {name}") * x.std((-2, -1), keepdim=True) for name, x in
-            (("q", layer.q), ("k", layer.k)))  # fmt: skip
+    q, k = (
+        layer.gaussian(f"random {name}") * x.std((-2, -1), keepdim=True) for name, x in (("q", layer.q), ("k", layer.k))
+    )
     (a, b), (c, d) = (feature_maps(one, scores) for one in (layer, replace(layer, q=q, k=k)))
     heads = list(layer.heads)
     learned = (scores.w_e, scores.w_r, learned_spectrum(layer))

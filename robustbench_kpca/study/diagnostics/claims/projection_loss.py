@@ -45,7 +45,9 @@ class ProjectionLoss:
     statistics: ClassVar[Mapping[str, Statistic]] = {
         "projection_error": Statistic(
             "distance of the outputs from the projections of phi(q) on the first D axes, under the best rotation, over "
-            "the larger norm of the two: 0 for projections, 1 for outputs far too small or too large", "less", _OTHER,
+            "the larger norm of the two: 0 for projections, 1 for outputs far too small or too large",
+            "less",
+            _OTHER,
         ),
         "inequality": Statistic("fraction of tokens with |h|^2 <= |phi(q)|^2; 1 for a projection", "more"),
         "phi": Statistic("mean |phi(q)|^2"),
@@ -84,7 +86,7 @@ class ProjectionLoss:
             "exp(q.q) / exp(2 q.k_1 - log a_1^2), which mixes the kernel exp(x.y) with a softmax of exp(x.y / sqrt(D)) "
             "(there the sign decides whether it is a number)"
         ),
-    }  # fmt: skip
+    }
     profiles: ClassVar[Mapping[str, str]] = {}
 
     def applies(self, layer: Layer) -> bool:
