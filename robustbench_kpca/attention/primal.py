@@ -123,8 +123,8 @@ def _orthogonal(*shape: int, like: Tensor) -> nn.Parameter:
 class Penalised(nn.Module):
     """Attention with regularisers: `penalties` are those of the last batch in training mode, else empty."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *shape: Any, **options: Any) -> None:
+        super().__init__(*shape, **options)
         self.penalties: dict[str, Tensor] = {}
 
     def train(self, mode: bool = True) -> "Penalised":

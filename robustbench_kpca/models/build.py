@@ -12,7 +12,7 @@ from robustbench_kpca.models.placement import place
 _COUNTS = (
     "img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "cls_layers", "iterations", "rank",
     "rank_multi", "decoder_depth", "prefix_tokens", "length", "channels", "vocabulary", "texts", "vocab_size",
-    "window", "hidden",
+    "window", "hidden", "order", "blocks", "draws",
 )  # fmt: skip
 WIDEST = 64
 """Largest width of a perceptron, as a multiple of the model's."""

@@ -92,6 +92,28 @@ _PRIMAL = {"rank": 20, "rank_multi": 10}
 _KEP_SVGP = {"rank": 10, "rank_multi": 10, "form": "concatenate"}
 
 _ANY_LENGTH = (VIT, SEGMENTER)  # for attentions whose parameters do not depend on the number of tokens
+
+
+def _rival(attention: str, plain: str = "softmax", **options: Any) -> Family:
+    """Return a family with this attention in all blocks; `mixing = "identity"` is its twin without mixing."""
+    return Family((VIT,), plain, attention, "all", options | {"mixing": "own"})
+
+
+_RIVALS = {
+    "twicing_vit": _rival("twicing", order=2),
+    "neutreno_vit": _rival("neutreno", alpha=0.6),
+    "elliptical_vit": _rival("elliptical", gradient="restored"),
+    "kde_vit": _rival("kde"),
+    "robust_kde_vit": _rival("robust_kde", loss="huber", form="released", a=0.2, iterations=1),
+    "mom_vit": _rival("median_of_means", blocks=5, outliers=0.1, gradient="restored", draws=8),
+    "pro_vit": _rival("pro", loss="mcp", iterations=3, gradient="restored"),
+    "l2_vit": _rival("l2", "symmetric"),
+    "cosine_vit": _rival("cosine", scale=10.0),
+    "differential_vit": _rival("differential"),
+    "temperature_vit": _rival("temperature", temperature=2.0),
+    "specformer_vit": Family((VIT,), "softmax", "specformer", "all", {"groups": "released"}),
+}
+"""Robust attentions of others."""
 FAMILIES = {
     "vit": Family(_ANY_LENGTH, "softmax"),
     "symvit": Family(_ANY_LENGTH, "symmetric"),
@@ -103,6 +125,7 @@ FAMILIES = {
     "scaled_vit": Family((VIT,), "softmax", "scaled", "all", {"form": "alpha"}),
     "primal_vit": Family((VIT,), "softmax", "primal", "last", _PRIMAL),
     "kep_svgp_vit": Family((VIT,), "softmax", "kep_svgp", "last", _KEP_SVGP, stochastic=True),
+    **_RIVALS,
     "fan": Family((FAN,), "softmax"),
     "symfan": Family((FAN,), "symmetric"),
     "rpc_fan": Family((FAN,), "symmetric", "rpc", "first", _rpc(4, 4.0)),

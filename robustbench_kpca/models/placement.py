@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.shared.chain import chain
 from robustbench_kpca.attention.shared.heads import MultiHeadAttention
 
 
@@ -23,7 +24,7 @@ def place(model: nn.Module, attention: str | type[nn.Module], layers: Any = "all
         attention: a name of `robustbench_kpca.attention`, the address of a class such as `my.py:MyAttention`, or the
             class itself.
         layers: `"first"`, `"quarter"` (the first quarter, at least one), `"last"`, `"all"`, or block indices.
-        **options: of the attention; the number of tokens is the model's.
+        **options: of the attention; the number of tokens is the model's, and `layer` the number of the block.
 
     Raises:
         BadInputError: no such layers, an option the attention does not have, or a model without such blocks.
@@ -45,8 +46,11 @@ def place(model: nn.Module, attention: str | type[nn.Module], layers: Any = "all
         options = options | {"causal": True}
     elif "tokens" in known:
         options = options | {"tokens": _tokens(inner)}
-    for index in _block_indices(layers, len(blocks)):
-        blocks[index].attn = _with_weights_of(blocks[index].attn, kind, options)
+    indices = _block_indices(layers, len(blocks))
+    for index in indices:
+        own = {"layer": index} if "layer" in known else {}
+        blocks[index].attn = _with_weights_of(blocks[index].attn, kind, own | options)
+    chain([blocks[index].attn for index in sorted(set(indices))])
     return model
 
 

@@ -31,15 +31,15 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 615),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 64_800),
+    "files of the package": (lambda: len(files(PACKAGE)), 630),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 65_600),
     "files of evaluation": (lambda: len(files(EVALUATION)), 34),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_220),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 53),
     "lines that are not formatted": (unformatted, 60),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 14),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),
-    "words of docs": (lambda: words(ROOT / "docs"), 18_750),
+    "words of docs": (lambda: words(ROOT / "docs"), 19_250),
 }
 """What is counted, and the most of it. `pytest -s tests/architecture/test_budgets.py` prints what there is."""
 

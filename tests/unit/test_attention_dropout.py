@@ -14,8 +14,23 @@ SOFTMAX = {
     "scaled": {"tokens": TOKENS},
     "rpc": {"iterations": 1},
     "rpc_asymmetric": {"iterations": 1},
+    "temperature": {},
+    "cosine": {},
+    "kde": {},
+    "robust_kde": {},
+    "median_of_means": {"outliers": 0.0, "draws": 1},
+    "l2": {},
+    "pro": {"iterations": 0},
+    "twicing": {"order": 1},
+    "specformer": {},
 }
-OTHERS = {"identity": {}, "primal": {"tokens": TOKENS, "rank": 2}, "kep_svgp": {"tokens": TOKENS, "rank": 2}}
+OTHERS = {
+    "identity": {},
+    "primal": {"tokens": TOKENS, "rank": 2},
+    "kep_svgp": {"tokens": TOKENS, "rank": 2},
+    "differential": {},
+}
+CHAINED = {"neutreno", "elliptical"}  # those of softmax attention, in a chain of layers
 
 
 def averaging(name, **options):
@@ -29,7 +44,7 @@ def averaging(name, **options):
 
 
 def test_every_attention_is_here():
-    assert {*SOFTMAX, *OTHERS} == set(ATTENTIONS.names())
+    assert {*SOFTMAX, *OTHERS, *CHAINED} == set(ATTENTIONS.names())
 
 
 @pytest.mark.parametrize("name", SOFTMAX)

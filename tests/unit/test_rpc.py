@@ -198,7 +198,7 @@ def x(fork):
     return torch.randn(2, TOKENS, DIM, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", ATTENTIONS.names())
+@pytest.mark.parametrize("name", FORMS)
 def test_every_variant_is_differentiable_by_tokens_and_weights(name, x):
     built = layer(name)
     weights = dict(built.named_parameters())

@@ -54,6 +54,24 @@ def hf(tmp_path_factory):
     return folder
 
 
+def test_a_model_of_timm_takes_another_attention(fork):
+    plain = load_model("timm:vit_tiny_patch16_224", untrained=True, img_size=32, num_classes=4)
+    model = load_model(
+        "timm:vit_tiny_patch16_224",
+        untrained=True,
+        img_size=32,
+        num_classes=4,
+        attention="pro",
+        loss="l1",
+        layers="last",
+    )
+    assert (type(model.blocks[-1].attn).__name__, model.blocks[-1].attn.loss) == ("ProAttention", "l1")
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    assert model(torch.zeros(1, 3, 32, 32)).shape == (1, 4)
+    with pytest.raises(BadInputError, match="cannot be built"):
+        load_model("timm:vit_tiny_patch16_224", untrained=True, attention="pro", lam=2)
+
+
 def test_a_transformers_model_answers_as_in_its_library(hf, images):
     transformers = pytest.importorskip("transformers")
     model, theirs = load_model(f"hf:{hf}"), transformers.AutoModelForImageClassification.from_pretrained(hf).float()

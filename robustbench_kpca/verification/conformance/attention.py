@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.attacks.foreign import isolated
+from robustbench_kpca.attention.shared.chain import ChainedAttention, chain
 from robustbench_kpca.verification.conformance.finding import Finding, checked, require
 
 WIDTH, HEADS, TOKENS = 24, 3, 9
@@ -37,11 +38,27 @@ def _built(kind: Any, options: dict[str, Any]) -> nn.Module:
     sized = {"tokens": TOKENS} if "tokens" in inspect.signature(kind).parameters else {}
     try:
         with isolated(0, torch.device("cpu")):
-            layer: nn.Module = kind(WIDTH, num_heads=HEADS, qkv_bias=True, **sized, **options)
+            layers = [kind(WIDTH, num_heads=HEADS, qkv_bias=True, **sized, **options) for _ in range(_depth(kind))]
     except TypeError as error:
         met = f"attention {kind.__name__} cannot be built ({reason_of(error)})"
         raise BadInputError(met, expected="a class that takes what timm gives an attn_layer") from None
+    chain(layers)
+    layer: nn.Module = _Stack(*layers) if len(layers) > 1 else layers[0]
     return layer.double().eval()
+
+
+def _depth(kind: Any) -> int:
+    """Two layers of an attention that gets values of an earlier one."""
+    return 2 if isinstance(kind, type) and issubclass(kind, ChainedAttention) else 1
+
+
+class _Stack(nn.Sequential):
+    """Layers of attention one after the other."""
+
+    def forward(self, x: Tensor, **how: Any) -> Tensor:
+        for layer in self:
+            x = layer(x, **how)
+        return x
 
 
 def _tokens(batch: int = 3) -> Tensor:
