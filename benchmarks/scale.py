@@ -141,9 +141,9 @@ def evaluated(named: Any, samples: int, steps: int, batch_size: int, engine: Any
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.reporter import python_reporter
-    from robustbench_kpca.evaluation.requests import GivenData
+    from robustbench_kpca.evaluation.requests import DataRequest
 
-    data = GivenData(load_data("digits", "train", limit=samples))
+    data = DataRequest(load_data("digits", "train", limit=samples))
     with tempfile.TemporaryDirectory() as out:
         options = RunOptions(batch_size=batch_size, out=Path(out), device="cpu")
         plan = make_plan([Job(named, ["pgd20-linf-8_255"], {"steps": steps})], data, options, audit=None)

@@ -23,10 +23,10 @@ from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.evaluation import runner_for
 from robustbench_kpca.evaluation.execute import execute
-from robustbench_kpca.evaluation.from_python import HowGiven, Models, data_of, models_of
 from robustbench_kpca.evaluation.options import RunOptions, run_options
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.reporter import python_reporter
+from robustbench_kpca.evaluation.requests import HowGiven, Models, data_of, models_of
 from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.protocols.threat import parse_fraction

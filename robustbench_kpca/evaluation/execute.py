@@ -19,8 +19,8 @@ from robustbench_kpca.evaluation.engines import Engine, engine_for
 from robustbench_kpca.evaluation.evaluation import Evaluation, require_gradients
 from robustbench_kpca.evaluation.make_records import Result, make_records
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.plan import Asked, AuditModel, Evaluate, Plan
-from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel, how_shown
+from robustbench_kpca.evaluation.plan import AuditModel, Evaluate, Plan
+from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel, how_shown
 from robustbench_kpca.evaluation.shard_run import IncompleteError
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
 from robustbench_kpca.protocols.scenario import Attack
@@ -88,7 +88,7 @@ class _Group:
     """Evaluations of models that are shown the same samples under one protocol.
 
     Attributes:
-        asked: the protocol.
+        step: of the plan.
         numbers: positions of the models in the plan.
         evaluations: one per model.
         options: of the run.
@@ -97,7 +97,7 @@ class _Group:
 
     """
 
-    asked: Asked
+    step: Evaluate
     numbers: Sequence[int]
     evaluations: Sequence[Evaluation]
     options: RunOptions
@@ -137,7 +137,7 @@ class _Run:
         for step in self.plan.steps:
             if isinstance(step, AuditModel):
                 self._audit(step)
-            elif not (self.failed & self._places(step) and step.asked.goes_on):
+            elif not (self.failed & {(number, step.protocol) for number in step.models} and step.goes_on):
                 yield from self._evaluate(step)
 
     def take(self, group: _Group, made: Sequence[Result]) -> None:
@@ -149,11 +149,11 @@ class _Run:
         """
         for number, result in zip(group.numbers, made, strict=True):
             if isinstance(result, Record):
-                self._recorded(number, group.asked, result)
+                self._recorded(number, group.step, result)
             elif isinstance(result, IncompleteError):
                 self.reporter.announce(str(result))
                 self.incomplete.append(result)
-                self.failed.add((number, group.asked.protocol))
+                self.failed.add((number, group.step.protocol))
         changed = [
             (self.models[number].label, one)
             for number, one in zip(group.numbers, made, strict=True)
@@ -173,63 +173,59 @@ class _Run:
             raise IncompleteError.of(self.incomplete)
         return [record for place in self.plan.order for record in self.records[place]]
 
-    def _places(self, step: Evaluate) -> set[tuple[int, str]]:
-        return {(number, step.asked.protocol) for number in step.models}
-
-    def _recorded(self, number: int, asked: Asked, record: Record) -> None:
-        self.records.setdefault((number, asked.protocol), []).append(record)
+    def _recorded(self, number: int, step: Evaluate, record: Record) -> None:
+        self.records.setdefault((number, step.protocol), []).append(record)
         self.reporter.recorded(record)
 
     def _evaluate(self, step: Evaluate) -> Iterator[_Group]:
         """Begin evaluations; those that are finished need nothing more."""
-        asked = step.asked
-        options = self.plan.options if asked.uses_frost_folder else replace(self.plan.options, frost_folder=None)
+        options = self.plan.options if step.uses_frost_folder else replace(self.plan.options, frost_folder=None)
         groups: dict[str, list[tuple[int, Evaluation]]] = {}
         for number in step.models:
-            evaluation = self._begin(number, asked, options)
+            evaluation = self._begin(number, step, options)
             if evaluation.finished is not None:
-                self._recorded(number, asked, evaluation.finished)
+                self._recorded(number, step, evaluation.finished)
             else:  # models that number classes in another way have other labels
                 key = evaluation.spec.data.digest if self.alone else str(number)
                 groups.setdefault(key, []).append((number, evaluation))
         for group in groups.values():
             numbers, evaluations = zip(*group, strict=True)
             title = evaluations[0].subject.name if len(group) == 1 else f"{len(group)} models"
-            progress = self.reporter.start(f"{title}  {asked.protocol}")
+            progress = self.reporter.start(f"{title}  {step.protocol}")
             yield _Group(
-                asked, numbers, evaluations, options, smaller=self._smaller(numbers[0], asked), progress=progress
+                step, numbers, evaluations, options, smaller=self._smaller(numbers[0], step), progress=progress
             )
 
-    def _begin(self, number: int, asked: Asked, options: RunOptions) -> Evaluation:
-        scenario = asked.scenario
+    def _begin(self, number: int, step: Evaluate, options: RunOptions) -> Evaluation:
+        scenario = step.scenario
         audit = self.audits.get((number, eps_of(scenario))) if isinstance(scenario, Attack) else None
-        command = self._command(number, asked, options, audit)
+        command = self._command(number, step, options, audit)
         evaluation = Evaluation.begin(
-            self.models[number], self.data[number], asked.label, scenario, options=options, audit=audit, command=command
+            self.models[number], self.data[number], step.label, scenario, options=options, audit=audit, command=command
         )
         if evaluation.outdated:
             names = ", ".join(evaluation.outdated)
-            self.reporter.announce(f"{self.models[number].label}  {asked.label}  made again: other code of {names}")
+            self.reporter.announce(f"{self.models[number].label}  {step.label}  made again: other code of {names}")
         return evaluation
 
-    def _command(self, number: int, asked: Asked, options: RunOptions, audit: Audit | None) -> Command | tuple[str]:
+    def _command(self, number: int, step: Evaluate, options: RunOptions, audit: Audit | None) -> Command | tuple[str]:
         """Return what makes the record again: a command, or the call from Python in short where objects were given."""
         model, request, data = self.plan.models[number], self.plan.data, self.data[number]
-        if isinstance(model, ModelRequest) and isinstance(request, DataRequest) and request.classes is None:
-            level = audit.plan.level if audit is not None else None if isinstance(asked.scenario, Attack) else "full"
-            return Command(model, request, asked.protocol, asked.overrides, options=options, audit=level)
+        if isinstance(model, ModelRequest) and not isinstance(request.data, Dataset) and request.classes is None:
+            level = audit.plan.level if audit is not None else None if isinstance(step.scenario, Attack) else "full"
+            return Command(model, request, step.protocol, step.overrides, options=options, audit=level)
         sizes = {"size": request.size, "crop": request.crop}
         how = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow, **sizes}
         samples = f"{data.name} {data.split}, {len(data)} samples"
-        return call(self.models[number].label, samples, asked.protocol, **how, **asked.overrides)
+        return call(self.models[number].label, samples, step.protocol, **how, **step.overrides)
 
-    def _smaller(self, number: int, asked: Asked) -> Record | None:
+    def _smaller(self, number: int, step: Evaluate) -> Record | None:
         """Return the record of the model at the next smaller budget, if it was made here."""
-        if not asked.goes_on:
+        if not step.goes_on:
             return None
-        assert isinstance(asked.scenario, Attack)
-        below = asked.scenario.smaller().digest()
-        made = self.records.get((number, asked.protocol), [])
+        assert isinstance(step.scenario, Attack)
+        below = step.scenario.smaller().digest()
+        made = self.records.get((number, step.protocol), [])
         return next((record for record in made if record.spec.protocol.digest == below), None)
 
     def _audit(self, step: AuditModel) -> None:
@@ -261,7 +257,7 @@ def _require_possible(plan: Plan, models: Sequence[NamedModel]) -> None:
     for step in plan.steps:
         if isinstance(step, Evaluate):
             for number in step.models:
-                require_gradients(models[number].model, step.asked.scenario)
+                require_gradients(models[number].model, step.scenario)
 
 
 def _load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> list[Dataset]:

@@ -1,14 +1,14 @@
 """Plan evaluations before they run: which models under which protocol, in which order, with which audits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from robustbench_kpca._core import plugins
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.requests import DataRequest, GivenData, ModelRequest, NamedModel
+from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel
 from robustbench_kpca.protocols.loading import along_curve
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.records.audit import Audit, Level
@@ -37,10 +37,11 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A protocol as it is asked for.
+class Evaluate:
+    """A step: evaluate models under one protocol. Models share the samples that they take alike.
 
     Attributes:
+        models: positions in `Plan.models`; of an attack a single one.
         protocol: its name or TOML file.
         label: its name in records, which names the replaced fields.
         scenario: what it is.
@@ -48,6 +49,7 @@ class Asked:
 
     """
 
+    models: tuple[int, ...]
     protocol: str
     label: str
     scenario: Scenario
@@ -55,7 +57,7 @@ class Asked:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on from what smaller budgets broke."""
+        """Whether it goes on from what smaller budgets broke: from the record of the step before."""
         return isinstance(self.scenario, Attack) and bool(self.scenario.below)
 
     @property
@@ -63,18 +65,6 @@ class Asked:
         """Whether it makes frost from the original images."""
         scenario = self.scenario
         return isinstance(scenario, Corruption) and scenario.frost == "original" and "frost" in scenario.names
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """A step: evaluate models under one protocol; `models` are positions in `Plan.models`, of an attack a single one.
-
-    Models share the samples that they take alike. A protocol that lists smaller budgets in `below` goes on from the
-    record of the step before.
-    """
-
-    models: tuple[int, ...]
-    asked: Asked
 
 
 @dataclass(frozen=True)
@@ -103,15 +93,13 @@ class Plan:
     """
 
     models: tuple[ModelRequest | NamedModel, ...]
-    data: DataRequest | GivenData
+    data: DataRequest
     options: RunOptions
     steps: tuple[Evaluate | AuditModel, ...]
     order: tuple[tuple[int, str], ...]
 
 
-def make_plan(
-    jobs: Sequence[Job], data: DataRequest | GivenData, options: RunOptions, *, audit: Level | Audit | None
-) -> Plan:
+def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audit: Level | Audit | None) -> Plan:
     """Plan jobs: first the evaluations by forward passes, protocol by protocol; then the attacks, model by model.
 
     Args:
@@ -128,14 +116,16 @@ def make_plan(
     """
     plugins.load()  # metrics are listed at the end: a plugin that fails is to be known before
     _require_names(jobs)
-    asked = {(number, str(name)): _asked(job, name) for number, job in enumerate(jobs) for name in job.protocols}
+    asked = {
+        (number, str(name)): _steps(number, job, name) for number, job in enumerate(jobs) for name in job.protocols
+    }
     for number, job in enumerate(jobs):
         attacks = [name for name in job.protocols if isinstance(asked[number, str(name)][0].scenario, Attack)]
         if job.curve and not attacks:
             raise BadInputError("a curve without an attack protocol", fix="see: rbk list protocols")
-    every = [one for budgets in asked.values() for one in budgets]
-    attacked = any(isinstance(one.scenario, Attack) for one in every)
-    if options.frost_folder is not None and not any(one.uses_frost_folder for one in every):
+    every = [step for budgets in asked.values() for step in budgets]
+    attacked = any(isinstance(step.scenario, Attack) for step in every)
+    if options.frost_folder is not None and not any(step.uses_frost_folder for step in every):
         raise BadInputError(
             f"the folder of frost images {options.frost_folder} is used by no protocol",
             fix="set frost = 'original' with the corruption 'frost', or leave out the folder",
@@ -153,37 +143,38 @@ def make_plan(
     return Plan(models, data.of(names), options, steps, tuple(asked))
 
 
-_Every = Mapping[tuple[int, str], Sequence[Asked]]
+_Every = Mapping[tuple[int, str], Sequence[Evaluate]]
 """(model, protocol) -> what is asked for; of a curve, one for each budget."""
 
 
-def _asked(job: Job, protocol: str | Path) -> list[Asked]:
-    label, scenario = prepare(protocol, job.overrides)
-    if not job.curve or not isinstance(scenario, Attack):
-        return [Asked(str(protocol), label, scenario, job.overrides)]
-    every = [job.overrides | budget for budget in along_curve(job.curve, independent=job.independent)]
-    return [Asked(str(protocol), *prepare(protocol, overrides), overrides) for overrides in every]
+def _steps(number: int, job: Job, protocol: str | Path) -> list[Evaluate]:
+    """Return the evaluations of one model under one protocol."""
+    every = [job.overrides]
+    if job.curve and isinstance(prepare(protocol, job.overrides)[1], Attack):
+        every = [job.overrides | budget for budget in along_curve(job.curve, independent=job.independent)]
+    return [Evaluate((number,), str(protocol), *prepare(protocol, overrides), overrides) for overrides in every]
 
 
 def _measurements(asked: _Every) -> list[Evaluate]:
     """Return one step per protocol that is not an attack, for all its models; its label names the replaced fields."""
-    shared: dict[str, tuple[Asked, list[int]]] = {}
-    for (number, _), [one, *_] in asked.items():
-        if not isinstance(one.scenario, Attack):
-            shared.setdefault(one.label, (one, []))[1].append(number)
-    return [Evaluate(tuple(numbers), one) for one, numbers in shared.values()]
+    shared: dict[str, Evaluate] = {}
+    for [step, *_] in asked.values():
+        if not isinstance(step.scenario, Attack):
+            before = shared.get(step.label)
+            shared[step.label] = step if before is None else replace(before, models=before.models + step.models)
+    return list(shared.values())
 
 
 def _attacks(asked: _Every, audit: Level | Audit | None) -> list[Evaluate | AuditModel]:
     """Return the steps that audit each model, once for each eps of its attacks, and attack it."""
     steps: list[Evaluate | AuditModel] = []
     for (number, _), budgets in asked.items():
-        for one in budgets:
-            if not isinstance(one.scenario, Attack):
+        for step in budgets:
+            if not isinstance(step.scenario, Attack):
                 continue
-            first = None if audit is None else AuditModel(number, audit, eps_of(one.scenario))
+            first = None if audit is None else AuditModel(number, audit, eps_of(step.scenario))
             steps += [] if first is None or first in steps else [first]
-            steps.append(Evaluate((number,), one))
+            steps.append(step)
     return steps
 
 

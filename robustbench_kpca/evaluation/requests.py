@@ -1,4 +1,4 @@
-"""Models and data as the user requests them, before they are loaded."""
+"""Models and data as they are requested, before they are loaded: by name, or as objects of a Python program."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.runner import require_module
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.given import with_classes
+from robustbench_kpca.data.given import as_dataset, with_classes
 from robustbench_kpca.data.io.cache import cached
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.names import is_published
@@ -24,6 +24,8 @@ from robustbench_kpca.models.loading import load_model
 from robustbench_kpca.models.names import home_data
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.tasks import task_named
+
+Models = nn.Module | str | Mapping[str, nn.Module]
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class DataRequest:
     """The requested samples.
 
     Attributes:
-        data: the name of a data set, a folder, or NAME:FOLDER; None: the set of the models' own family.
+        data: the name of a data set, a folder, or NAME:FOLDER; None: the set of the models' own family. Or samples that
+            a Python program gives, all of which are meant; of the other fields only `size` and `crop` are for them.
         split: see `data.load.load_data`.
         limit: see `data.load.load_data`.
         against: images of unknown classes, for out-of-distribution detection.
@@ -135,7 +138,7 @@ class DataRequest:
 
     """
 
-    data: str | None
+    data: str | Dataset | None
     split: str | None = None
     limit: int | None = None
     against: str | None = None
@@ -164,8 +167,9 @@ class DataRequest:
         return replace(self, data=found.pop())
 
     def view_for(self, named: "NamedModel") -> View | None:
-        """Return how a model is shown the samples; None: as they are."""
-        return stated_view(named.model)
+        """Return how a model is shown the samples; None: as they are, as a module takes tensors and arrays."""
+        given = isinstance(self.data, Dataset) and not self.data.raw
+        return None if given and named.request is None else stated_view(named.model)
 
     def load_for(self, model: nn.Module, progress: Progress | None = None) -> Dataset:
         """Load the samples as a model takes them; see `load`."""
@@ -179,6 +183,8 @@ class DataRequest:
                 or another one than the model takes, and no `size` is given.
 
         """
+        if isinstance(self.data, Dataset):
+            return self.fitted(self.data, stated)
         if self.subset is not None and self.limit is not None:
             raise BadInputError(f"--subset {self.subset} with --limit {self.limit}", expected="only one of them")
         assert self.data is not None, "DataRequest.of"
@@ -221,21 +227,64 @@ class DataRequest:
 
 
 @dataclass(frozen=True)
-class GivenData:
-    """Samples that a Python program gives; `size` and `crop` as in `DataRequest`."""
+class HowGiven:
+    """What a Python program says of its models and data; the fields are keywords of `evaluate`.
 
-    data: Dataset
+    Attributes:
+        classes: number of classes of the images, where their labels do not have all of them.
+        size: side in pixels to which pictures are resized, without cropping. By default pictures of a folder or of a
+            collection are as a named model, or `describe`, states it, or else as they are; arrays always as they are.
+        crop: such as 0.875: the short side is resized to size / crop, and the centre cropped. The record says how
+            pictures were resized and cropped (`spec.data.resized`).
+        name: name of a single model in the record; default: its own, or the name of its class.
+        source: where modules came from, for the record.
+
+    """
+
+    classes: int | None = None
     size: int | None = None
     crop: float | None = None
+    name: str | None = None
+    source: str = "python"
 
-    def of(self, models: Iterable[str]) -> "GivenData":  # noqa: ARG002 (see `DataRequest.of`)
-        """Return itself."""
-        return self
 
-    def view_for(self, named: "NamedModel") -> View | None:
-        """Return how a model is shown the samples. A module takes tensors and arrays as they are; None: as they are."""
-        return stated_view(named.model) if named.request is not None or self.data.raw else None
+def models_of(model: Models, how: HowGiven) -> list[ModelRequest | NamedModel]:
+    """Return the models: one by its name, as the command line has it; a module; or several by their names in records.
 
-    def load(self, stated: View | None, progress: Progress | None = None) -> Dataset:  # noqa: ARG002
-        """Return the samples for models that state this view, or none; see `DataRequest.fitted`."""
-        return DataRequest(None, size=self.size, crop=self.crop).fitted(self.data, stated)
+    Args:
+        model: the models.
+        how: their names, and where they came from.
+
+    Raises:
+        BadInputError: none are given, or one is no `torch.nn.Module`.
+
+    """
+    if isinstance(model, str):
+        return [ModelRequest(model, name=how.name)]
+    if not isinstance(model, Mapping):
+        return [NamedModel.of(model, how.name, how.source)]
+    if not model or how.name is not None:
+        raise BadInputError(
+            f"{len(model)} models and name = {how.name!r}", expected="models by their names, and no name"
+        )
+    return [NamedModel.of(module, own, how.source) for own, module in model.items()]
+
+
+def data_of(model: Models, images: Any, labels: Any = None, how: HowGiven = HowGiven()) -> DataRequest:
+    """Return the data: by name, or as in `data.given.as_dataset`; None: the set of the family of a named model.
+
+    Raises:
+        BadInputError: no data, for models that are no names.
+
+    """
+    if images is None and not isinstance(model, str):
+        raise BadInputError("a model without data", expected="images, or the name of data", fix='give "digits"')
+    if images is None or isinstance(images, str):
+        return DataRequest(images, size=how.size, crop=how.crop, classes=how.classes)
+    return DataRequest(as_dataset(images, labels, classes=how.classes), size=how.size, crop=how.crop)
+
+
+def data_for(model: nn.Module, images: Any, labels: Any = None) -> Dataset:
+    """Return the samples, sorted, as a module takes them."""
+    request = data_of(model, images, labels)
+    return request.load(request.view_for(NamedModel.of(model, None))).in_order()

@@ -19,10 +19,9 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.names import is_outside
 from robustbench_kpca.evaluation.command import Command, parse
 from robustbench_kpca.evaluation.evaluation import Evaluation
-from robustbench_kpca.evaluation.from_python import data_for
 from robustbench_kpca.evaluation.make_records import make_records
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.requests import NamedModel
+from robustbench_kpca.evaluation.requests import NamedModel, data_for
 from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.outcomes import Outcomes
@@ -146,7 +145,7 @@ def _asked(
         return model, data_for(model, images, labels), RunOptions()
     command = _command(record, stated)
     source = command.data.data
-    require_allowed([source] if images is None and source is not None and is_outside(source) else [], how)
+    require_allowed([source] if images is None and isinstance(source, str) and is_outside(source) else [], how)
     model = load_for(record, how, stated) if model is None else model
     data = command.data.load_for(model) if images is None else data_for(model, images, labels)
     return model, data.in_order(), command.options

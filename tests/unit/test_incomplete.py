@@ -86,7 +86,7 @@ def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path)
     ]
     options = RunOptions(batch_size=4, device="cpu", out=tmp_path)
     steps = make_plan(jobs, DataRequest("digits", limit=4), options, audit=None).steps
-    assert [(step.models, step.asked.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
+    assert [(step.models, step.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
 
 
 def test_an_incomplete_model_stops_no_other_one(tmp_path):
