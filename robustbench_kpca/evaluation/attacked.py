@@ -12,7 +12,7 @@ from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.watch import Watch
+from robustbench_kpca.evaluation.time_left import Watch
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named

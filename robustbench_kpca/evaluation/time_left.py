@@ -1,35 +1,47 @@
-"""Foretell how long a cascade of attacks will still take.
+"""Watch an attack: what is done, what is still possible, what stands so far, and how long it will take.
 
 A sample that breaks leaves, so the time left is not what is left of the budget: it is what samples are expected to
-spend. Most break early. So the risk of a sample that has spent a share t of a stage's budget is taken to be
-a / (t + `KNEE`). The likeliest a is the number of breaks over the sum of ln((t + `KNEE`) / `KNEE`) of all samples. One
-sample and a fifth of a break are added, for stages that nobody has reached.
+spend. Each stage has a risk: its breaks by the shares of its budget that samples have spent. To these are added one
+sample that spent all, and a twentieth of a break, for stages that nobody has reached.
 
 Batches are full while samples wait; a smaller batch takes as long as a full one. So a stage takes at least as long as
 its longest sample.
 """
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.cost import passes_of
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca.types import Foreseen, SeparateRuns
+
+EVERY = 0.5  # seconds between two looks at the samples under attack; each look waits for the device, once
 BACKWARD = 2.0  # a backward pass costs about two forward passes
-KNEE = 0.3
-PRIOR_BREAKS = 0.2
+PRIOR_BREAKS = 0.05
 ACCEPTED = 0.05  # share of proposals that are kept, for attacks whose next proposals are shown ahead
 Active = Sequence[tuple[int, float]]
 """Of every unfinished sample: its stage, and the share of that stage's budget that it has spent."""
 
 
-@dataclass(frozen=True)
-class StageCost:
-    """What a stage can cost a sample, restarts included.
+@dataclass
+class Stage:
+    """What a stage can cost a sample, restarts included, and what was seen of it.
 
     Attributes:
         forwards: most forward passes.
         backwards: most backward passes.
         lanes: how many rows of a batch one sample can use at once: 1, or the runs that can be begun before their turn.
         foreseen: whether free rows show the next proposals of a sample.
+        broken: samples that broke in it.
+        spent: shares of its budget, added up over the samples that left it.
+        seconds: that its steps took.
+        steps: number of its steps.
+        rows: samples in these steps, added up.
+        before: shares that were spent before this run was resumed.
 
     """
 
@@ -37,6 +49,12 @@ class StageCost:
     backwards: int
     lanes: int = 1
     foreseen: bool = False
+    broken: int = 0
+    spent: float = 0.0
+    seconds: float = 0.0
+    steps: int = 0
+    rows: int = 0
+    before: float = 0.0
 
     @property
     def passes(self) -> int:
@@ -54,39 +72,13 @@ class StageCost:
             return float((1 - (1 - ACCEPTED) ** rows) / ACCEPTED)
         return min(float(self.lanes), rows)
 
-
-@dataclass
-class Seen:
-    """What was seen of a stage: of samples that left it, and of its steps.
-
-    Attributes:
-        broken: samples that broke in it.
-        spent: shares of its budget, added up.
-        exposure: `_exposure` of these shares, added up.
-        seconds: that its steps took.
-        steps: number of its steps.
-        rows: samples in these steps, added up.
-        before: shares that were spent before this run was resumed.
-
-    """
-
-    broken: int = 0
-    spent: float = 0.0
-    exposure: float = 0.0
-    seconds: float = 0.0
-    steps: int = 0
-    rows: int = 0
-    before: float = 0.0
-
-    def left(self, share: float, *, broken: bool) -> None:
-        """Take note of a sample that left the stage."""
-        self.broken += broken
-        self.spent += share
-        self.exposure += _exposure(share)
+    def took(self, seconds: float, rows: int) -> None:
+        """Take note of a step: how long it took, and how many samples were in it."""
+        self.seconds, self.steps, self.rows = self.seconds + seconds, self.steps + 1, self.rows + rows
 
 
 class Forecast:
-    """Learns from a run, and foretells its rest.
+    """Learns from a run of the stages, and foretells its rest.
 
     Args:
         stages: the cascade.
@@ -95,28 +87,23 @@ class Forecast:
 
     """
 
-    def __init__(self, stages: Sequence[StageCost], batch: int, *, stops: bool) -> None:
-        self.stages, self.batch, self.stops = list(stages), batch, stops
-        self.seen = [Seen() for _ in stages]
+    def __init__(self, stages: Sequence[Stage], batch: int, *, stops: bool) -> None:
+        self.stages, self.batch, self.stops = stages, batch, stops
         self.entering = self.beside = 0.0
         self.entered = self.wrong = 0
 
     def finished(self, stage: int, share: float, *, broken: bool) -> None:
         """Take note of a sample that was attacked: broken at a share of this stage's budget, or standing after it."""
-        for earlier in self.seen[:stage]:
-            earlier.left(1.0, broken=False)
+        for earlier in self.stages[:stage]:
+            earlier.spent += 1.0
         early = broken and self.stops
-        self.seen[stage].left(share if early else 1.0, broken=early)
+        self.stages[stage].broken += early
+        self.stages[stage].spent += share if early else 1.0
 
     def resumed(self, active: Active) -> None:
         """Take note of samples that an earlier run began: what they have spent took no time today."""
-        for number, seen in enumerate(self.seen):
-            seen.before = self._spent(number, active)
-
-    def took(self, stage: int, seconds: float, rows: int) -> None:
-        """Take note of a step of a stage: how long it took, and how many samples were in it."""
-        seen = self.seen[stage]
-        seen.seconds, seen.steps, seen.rows = seen.seconds + seconds, seen.steps + 1, seen.rows + rows
+        for number, stage in enumerate(self.stages):
+            stage.before = self._spent(number, active)
 
     def seconds(self, active: Active, outside: int) -> float | None:
         """Return the seconds left; None before any batch of an attack.
@@ -132,66 +119,153 @@ class Forecast:
         arriving = outside * (self.entered - self.wrong + 1) / (self.entered + 1)
         total = outside * self.entering / max(self.entered, 1)
         for number, stage in enumerate(self.stages):
-            shares = [share for at, share in active if at == number]
-            risk = self._risk(number, active)
-            rest = [*((_rest(share, risk), 1.0) for share in shares), (_rest(0.0, risk), arriving)]
-            longest = max([min(arriving, 1.0), *(1 - share for share in shares)])
-            shown = sum(spent * samples for (spent, _), samples in rest)
-            total += whole[number] * self._batches(stage, shown, longest, len(shares) + arriving)
-            arriving = sum(stands * samples for (_, stands), samples in rest)
-        known = self.entering + sum(seen.seconds for seen in self.seen)
+            left = [1 - share for at, share in active if at == number]
+            risk = (stage.broken + PRIOR_BREAKS * self.stops) / (self._spent(number, active) + 1)
+            longest = max([min(arriving, 1.0), *left])
+            samples = [*((each, 1.0) for each in left), (1.0, arriving)]
+            full = sum(count * _expected(each, risk) for each, count in samples) / self.batch
+            alone = longest / stage.faster(self.batch) * min(1.0, len(left) + arriving)
+            total += whole[number] * max(full + alone / 2, alone)
+            arriving = sum(count * math.exp(-risk * each) for each, count in samples)
+        known = self.entering + sum(stage.seconds for stage in self.stages)
         return total * (1 + self.beside / known if known else 1.0)
-
-    def _risk(self, stage: int, active: Active) -> float:
-        """Return a of this stage's risk a / (t + KNEE)."""
-        going = [1.0 if at > stage else share for at, share in active if at >= stage]
-        exposure = self.seen[stage].exposure + sum(map(_exposure, going)) + _exposure(1.0)
-        return (self.seen[stage].broken + (PRIOR_BREAKS if self.stops else 0.0)) / exposure
 
     def _spent(self, stage: int, active: Active) -> float:
         """Return the shares of a stage's budget that all samples have spent."""
-        return self.seen[stage].spent + sum(1.0 if at > stage else share for at, share in active if at >= stage)
-
-    def _batches(self, stage: StageCost, shown: float, longest: float, samples: float) -> float:
-        """Return how many batches, each through the whole stage, take as long as these shares of its budget.
-
-        While more samples than rows are left, batches are full; the last ones take as long as the slowest of them. A
-        sample that can use several rows at once leaves fewer of them empty.
-        """
-        if samples <= 0 or shown <= 0:
-            return 0.0
-        full, alone = shown / self.batch, longest / stage.faster(self.batch) * min(1.0, samples)
-        if samples > self.batch:
-            return max(full + alone / 2, alone)
-        filled = samples / self.batch * stage.faster(self.batch / max(samples, 1.0))
-        return max(full / min(filled, 1.0), alone)
+        return self.stages[stage].spent + sum(1.0 if at > stage else share for at, share in active if at >= stage)
 
     def _seconds_of_stages(self, active: Active) -> list[float] | None:
         """Return the seconds of a full batch through each stage; where none was seen, those of a usual pass."""
         own: dict[int, float] = {}
-        for number, (stage, seen) in enumerate(zip(self.stages, self.seen, strict=True)):
-            spent = self._spent(number, active) - seen.before
-            if seen.rows and stage.foreseen:
-                own[number] = seen.seconds / seen.steps * stage.work
-            elif seen.rows and spent > 0:
-                own[number] = seen.seconds * seen.rows / seen.steps / spent
-        shown = sum(self.seen[number].seconds / each * self.stages[number].work for number, each in own.items() if each)
+        for number, stage in enumerate(self.stages):
+            spent = self._spent(number, active) - stage.before
+            if stage.rows and stage.foreseen:
+                own[number] = stage.seconds / stage.steps * stage.work
+            elif stage.rows and spent > 0:
+                own[number] = stage.seconds * stage.rows / stage.steps / spent
+        shown = sum(self.stages[at].seconds / each * self.stages[at].work for at, each in own.items() if each)
         if not shown:
             return None
-        usual = sum(self.seen[number].seconds for number in own) / shown
+        usual = sum(self.stages[number].seconds for number in own) / shown
         return [own.get(number, usual * stage.work) for number, stage in enumerate(self.stages)]
 
 
-def _exposure(share: float) -> float:
-    return math.log1p(share / KNEE)
+def _expected(left: float, risk: float) -> float:
+    """Return the share that a sample will still spend of what is left to it."""
+    return -math.expm1(-risk * left) / risk if risk else left
 
 
-def _rest(share: float, risk: float) -> tuple[float, float]:
-    """Return what a sample at this share will still spend, and the probability that it stands to the end.
+class Watch:
+    """Told of every batch and of every finished sample; reports to a `Progress` twice a second.
 
-    With s = t + KNEE and e = 1 + KNEE that is the integral of (s / u)^a du from s to e, and (s / e)^a.
+    Args:
+        engine: runs the attack.
+        total: number of samples, those included that are finished already.
+        classes: number of classes, on which the passes of some attacks depend.
+        progress: what is reported to.
+        clock: seconds.
+
     """
-    here, end = share + KNEE, 1 + KNEE
-    power = 1 - risk
-    spent = here * math.log(end / here) if abs(power) < 1e-6 else here**risk * (end**power - here**power) / power
-    return max(spent, 0.0), min((here / end) ** risk, 1.0)
+
+    def __init__(
+        self, engine: Engine, total: int, classes: int, progress: Progress, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.engine, self.total, self.progress, self.clock = engine, total, progress, clock
+        self.stages = _stages(engine, classes)
+        self.most = sum(stage.passes for stage in self.stages)
+        self.forecast = Forecast(self.stages, engine.runner.batch_size, stops=engine.cascade.stops)
+        self.finished = self.broken = self.spent = self.at = 0
+        self.steps = [pool.steps for pool in engine.pools]
+        self.last, self.told = clock(), clock() - EVERY
+
+    def begin(self, finished: int, broken: int) -> None:
+        """Take note of what is done already: so many samples, the broken ones among them, and what is in the pools."""
+        self.finished, self.broken = finished, broken
+        self.forecast.resumed(self._active()[0])
+        self.last = self.clock()
+
+    def sample(self, sample: Sample) -> None:
+        """Take note of a finished sample."""
+        self.finished += 1
+        self.spent += sample.forwards + sample.backwards
+        self.broken += sample.broken_by != ""
+        if sample.before and self.engine.scenario.labels == "true":  # it was not attacked
+            self.forecast.wrong += 1
+        elif self.stages:
+            self.forecast.finished(sample.stage, self._share(sample), broken=sample.broken_by != "")
+
+    def batch(self) -> None:
+        """Take note of a batch, and report if it is time."""
+        now = self.clock()
+        seconds, self.last = now - self.last, now
+        stepped = [number for number, pool in enumerate(self.engine.pools) if pool.steps > self.steps[number]]
+        if stepped:
+            self.at = stepped[0]
+            self.steps[self.at] = self.engine.pools[self.at].steps
+            if self.stages:  # without their costs nothing is foretold
+                self.stages[self.at].took(seconds, self.engine.pools[self.at].rows)
+        elif self.engine.entered > self.forecast.entered:
+            self.forecast.entering += seconds
+            self.forecast.entered = self.engine.entered
+        else:
+            self.forecast.beside += seconds
+        if now - self.told >= EVERY:
+            self.told = now
+            self.report()
+
+    def report(self) -> None:
+        """Tell the `Progress` how far the attack is."""
+        active, spent = self._active()
+        seen = self.finished + len(active)
+        result = f"{100 * (seen - self.broken) / seen:.1f} % of {seen} stand" if seen and self.forecast.stops else ""
+        if not self.stages:
+            self.progress(self.finished, self.total, stage=self._stage(), result=result)
+            return
+        outside, spent = max(self.total - seen, 0), spent + self.spent
+        possible = sum(self.stages[stage].passes * (1 - share) + self._after(stage) for stage, share in active)
+        passes, left = spent + round(possible) + outside * self.most, self.forecast.seconds(active, outside)
+        self.progress(self.finished, self.total, passes=(spent, passes), stage=self._stage(), result=result, left=left)
+
+    def _stage(self) -> str:
+        pools = self.engine.pools
+        if not pools:  # a protocol without attacks, such as `teo2024-cut-off`
+            return "clean"
+        name = pools[self.at].name
+        below = f"eps {self.engine.threat.eps:.4g} " if self.engine.scenario.below else ""
+        return below + (f"{name} ({self.at + 1} of {len(pools)})" if len(pools) > 1 else name)
+
+    def _active(self) -> tuple[list[tuple[int, float]], int]:
+        """Return of every unfinished sample its stage and the share of its budget there; and the passes of all."""
+        for pool in self.engine.pools:
+            pool.book()
+        samples = [candidate.sample for candidate in self.engine.candidates]
+        for pool in self.engine.pools:
+            samples += [one for one in pool.active if isinstance(one, Sample)]
+            samples += [sample for sample, _ in pool.waiting]
+        spent = sum(sample.forwards + sample.backwards for sample in samples)
+        return [(sample.stage, self._share(sample)) for sample in samples], spent
+
+    def _share(self, sample: Sample) -> float:
+        """Return the share of its stage's budget that a sample has spent; in the stages before, it spent all."""
+        if not self.stages:
+            return 0.0
+        spent = sample.forwards + sample.backwards - (self.most - self._after(sample.stage - 1))
+        return min(max(spent / self.stages[sample.stage].passes, 0.0), 1.0)
+
+    def _after(self, stage: int) -> int:
+        """Return the passes of all later stages."""
+        return sum(later.passes for later in self.stages[stage + 1 :])
+
+
+def _stages(engine: Engine, classes: int) -> list[Stage]:
+    """Return what every stage can cost; nothing where one does not say."""
+    found = []
+    for pool in engine.pools:
+        most = passes_of(pool.attack, classes)
+        if most is None:
+            return []
+        runs = getattr(pool.attack, "targets", 1) if isinstance(pool.attack, SeparateRuns) else 1
+        forwards, backwards = (pool.restarts * engine.runner.draws * each for each in most)
+        lanes = max(min(runs, classes - 1), 1)
+        found.append(Stage(forwards, backwards, lanes, isinstance(pool.attack, Foreseen)))
+    return found

@@ -1,16 +1,16 @@
 """The time left is foretold within a factor of two after a tenth of a run: simulated cascades and one recorded run."""
 
 import json
-import math
 import random
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.evaluation import watch
-from robustbench_kpca.evaluation.time_left import BACKWARD, KNEE, Forecast, Seen, StageCost, _rest
+from robustbench_kpca.evaluation import time_left
+from robustbench_kpca.evaluation.time_left import BACKWARD, Forecast, Stage
 
 KEPT = 0.03  # share of the proposals of Square that are kept
 
@@ -23,10 +23,11 @@ class Simulated:
     """
 
     def __init__(self, stages, step_seconds, fates, batch, entering=0.0):
-        self.stages, self.step_seconds, self.batch, self.entering = stages, step_seconds, batch, entering
+        self.stages = [replace(stage) for stage in stages]
+        self.step_seconds, self.batch, self.entering = step_seconds, batch, entering
         self.waiting, self.fates = deque(range(len(fates))), fates
         self.pools = [[] for _ in stages]  # [sample, work spent in this stage]
-        self.forecast = Forecast(stages, batch, stops=True)
+        self.forecast = Forecast(self.stages, batch, stops=True)
         self.clock, self.told, self.rng = 0.0, [], random.Random(0)
 
     def run(self, every):
@@ -63,7 +64,7 @@ class Simulated:
         active, rest = pool[: self.batch], pool[self.batch :]
         lanes = min(stage.lanes, self.batch / len(active))
         self.clock += self.step_seconds[number]
-        self.forecast.took(number, self.step_seconds[number], round(len(active) * lanes))
+        stage.took(self.step_seconds[number], round(len(active) * lanes))
         each, more = divmod(self.batch, len(active))
         stay = []
         for row, (sample, spent) in enumerate(active):
@@ -91,10 +92,10 @@ class Simulated:
         ]
 
 
-PGD = StageCost(21, 20)
+PGD = Stage(21, 20)
 AUTOATTACK = [
-    StageCost(101, 101), StageCost(911, 909, lanes=9), StageCost(1802, 900, lanes=9),
-    StageCost(5001, 0, foreseen=True),
+    Stage(101, 101), Stage(911, 909, lanes=9), Stage(1802, 900, lanes=9),
+    Stage(5001, 0, foreseen=True),
 ]  # fmt: skip
 
 
@@ -120,7 +121,7 @@ CASES = {
     "autoattack, one batch": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(64, 9, 0.5, 0.1), 64),
     "autoattack, 24 samples": (AUTOATTACK, [3.0, 3.1, 3.6, 1.1], fates(24, 10, 0.5, 0.1), 64),
     "autoattack, slow fab": (AUTOATTACK, [3.0, 3.1, 6.0, 1.1], fates(256, 11, 0.3, 0.1), 64),
-    "a weak stage first": ([StageCost(2, 1), PGD], [1.0, 1.0], fates(1000, 12, 0.2, 0.5), 64),
+    "a weak stage first": ([Stage(2, 1), PGD], [1.0, 1.0], fates(1000, 12, 0.2, 0.5), 64),
 }
 
 
@@ -138,8 +139,8 @@ def test_the_time_left_of_a_recorded_run():
     run = json.loads((Path(__file__).parents[1] / "recorded" / "autoattack_48_digits.json").read_text())
     errors = []
     for look in run["looks"]:
-        forecast = Forecast([StageCost(*stage[1:]) for stage in run["stages"]], run["batch"], stops=True)
-        forecast.seen = [Seen(*seen) for seen in look["seen"]]
+        pairs = zip(run["stages"], look["seen"], strict=True)
+        forecast = Forecast([Stage(*stage[1:], *seen) for stage, seen in pairs], run["batch"], stops=True)
         for name in ("entering", "beside", "entered", "wrong"):
             setattr(forecast, name, look[name])
         left = forecast.seconds([tuple(one) for one in look["active"]], look["outside"])
@@ -154,7 +155,7 @@ def test_nothing_is_foretold_before_the_first_step():
 
 
 def test_a_protocol_without_attacks_reports_too(monkeypatch):
-    monkeypatch.setattr(watch, "EVERY", 0.0)
+    monkeypatch.setattr(time_left, "EVERY", 0.0)
     told = []
     evaluate(
         load_model("vit_digits"), load_data("digits", limit=4), protocol="teo2024-cut-off", audit=False,
@@ -165,31 +166,19 @@ def test_a_protocol_without_attacks_reports_too(monkeypatch):
 
 def test_where_broken_samples_stay_every_pass_is_counted():
     """With `stops=False` 640 samples of 61 units of work each are left, and a row does one unit in a second."""
-    forecast = Forecast([PGD], 64, stops=False)
-    forecast.took(0, 64 * 3.0, 64)
+    forecast = Forecast([replace(PGD)], 64, stops=False)
+    forecast.stages[0].took(64 * 3.0, 64)
     left = forecast.seconds([(0, 3 / PGD.work)] * 64, 576)
     assert left == pytest.approx(64 * (10 * PGD.work - 3), rel=0.06)
 
 
-def test_the_risk_is_the_likeliest_one():
-    """The likelihood of breaks and of samples that still stand, by a grid of a, without the prior of one sample."""
-    forecast, stood = Forecast([PGD], 64, stops=True), [1.0] * 400
-    broken = [((number + 0.5) / 600) ** 2 for number in range(600)]
-    for share in (*broken, *stood):
+@pytest.mark.parametrize("left", [0.3, 1.0])
+def test_what_samples_will_spend_is_what_drawn_ones_spend(left):
+    """The seconds of 100 full batches; as many samples are drawn with that risk of a break in every small share."""
+    forecast, rng = Forecast([replace(PGD)], 64, stops=True), random.Random(0)
+    for share in (*[0.1] * 6000, *[1.0] * 3000):
         forecast.finished(0, share, broken=share < 1)
-    exposure = sum(math.log((share + KNEE) / KNEE) for share in (*broken, *stood, *[0.25] * 50))
-
-    def likelihood(a):
-        return sum(math.log(a / (share + KNEE)) for share in broken) - a * exposure
-
-    best = max((number / 1000 for number in range(1, 3000)), key=likelihood)
-    assert forecast._risk(0, [(0, 0.25)] * 50) == pytest.approx(best, rel=0.01)
-
-
-@pytest.mark.parametrize("risk", [0.01, 1.0, 3.0])
-def test_what_a_sample_will_spend_is_the_area_below_its_survival(risk):
-    share, steps = 0.2, 20_000
-    width = (1 - share) / steps
-    area = sum(((share + KNEE) / (share + (step + 0.5) * width + KNEE)) ** risk for step in range(steps)) * width
-    assert _rest(share, risk)[0] == pytest.approx(area, rel=1e-6)
-    assert _rest(share, risk)[1] == pytest.approx(((share + KNEE) / (1 + KNEE)) ** risk)
+    spent = 6000 * 0.1 + 3000 + 6400 * (1 - left)
+    drawn = sum(min(rng.expovariate(6000 / spent), left) for _ in range(6400))
+    forecast.stages[0].took(spent / 64, 64)  # a full batch through the stage takes a second
+    assert forecast.seconds([(0, 1 - left)] * 6400, 0) == pytest.approx(drawn / 64 + left / 2, rel=0.02)

@@ -15,7 +15,7 @@ from robustbench_kpca._core import progress
 from robustbench_kpca._core.progress import Heartbeat, Line, spell
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import watch
+from robustbench_kpca.evaluation import time_left
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -77,7 +77,7 @@ def test_durations(seconds, text):
 
 def test_what_an_attack_reports(monkeypatch):
     """Passes done are those of the record in the end, the possible ones a bound before, and the stages are named."""
-    monkeypatch.setattr(watch, "EVERY", 0.0)
+    monkeypatch.setattr(time_left, "EVERY", 0.0)
     told = []
     record = evaluate(
         load_model("vit_digits"), load_data("digits", limit=12), protocol="pgd20-linf-2_255", batch_size=8, audit=False,
@@ -96,7 +96,7 @@ def test_what_an_attack_reports(monkeypatch):
 
 def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "Heartbeat", lambda say: Heartbeat(say, every=0.0))
-    monkeypatch.setattr(watch, "EVERY", 0.0)
+    monkeypatch.setattr(time_left, "EVERY", 0.0)
     command = ["eval", "-m", "vit_digits", "-p", "pgd20-linf-2_255", "--limit", "8", "--batch-size", "8"]
     with short_audits():
         assert main([*command, "-o", str(tmp_path)]) == 0
