@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from robustbench_kpca.evaluation.schedule import Schedule
+from robustbench_kpca.evaluation.shard_run import Schedule
 from robustbench_kpca.evaluation.shards import Shard
 
 

@@ -118,7 +118,7 @@ def evaluate(
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-    from robustbench_kpca.evaluation.share import WaitingError
+    from robustbench_kpca.evaluation.shard_run import WaitingError
     from robustbench_kpca.report.loggers import open_loggers
 
     jobs = [

@@ -16,11 +16,10 @@ from robustbench_kpca._engine.inference.loader import cores_here
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
-from robustbench_kpca.evaluation.share import Share
 from robustbench_kpca.evaluation.worker import THREADS
 
-Engine = Executor | Share | None
-"""Who makes outcomes. None: this process, of several models at once; a share: this process makes some of the shards."""
+Engine = Executor | None
+"""Who makes outcomes. None: this process, of several models at once; of a part of the work, some of the shards."""
 
 
 @contextmanager
@@ -38,7 +37,7 @@ def engine_for(options: RunOptions) -> Iterator[Engine]:
         return
     with _one_thread(), _terminated_like_interrupted():
         if options.part is not None:
-            yield Share(*options.share)
+            yield None
         elif isinstance(options.executor, Executor):
             yield options.executor
         elif kind == "processes":

@@ -73,7 +73,8 @@ def execute(
     with engine_for(plan.options) as engine:
         models = [model.named() for model in plan.models]
         _require_possible(plan, models)
-        run = _Run(plan, models, _load_data(plan, models, reporter), reporter, alone=engine is None)
+        alone = engine is None and plan.options.part is None
+        run = _Run(plan, models, _load_data(plan, models, reporter), reporter, alone=alone)
         with accelerated([named.model for named in models], plan.options.compile, tf32=plan.options.tf32):
             for group in run.groups():
                 made = make_records(

@@ -1,7 +1,6 @@
 """Make the records of one step of a plan: check the models, hold the locks, let the outcomes be made, and finish."""
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
@@ -19,9 +18,8 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import make_part
 from robustbench_kpca.evaluation.shard_folder import told_alone
 from robustbench_kpca.evaluation.shard_run import IncompleteError, ShardRun
-from robustbench_kpca.evaluation.sharded import outcomes_by
+from robustbench_kpca.evaluation.sharded import make_share, outcomes_by
 from robustbench_kpca.evaluation.shards import Made
-from robustbench_kpca.evaluation.share import Share
 from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.outcomes import Outcomes
@@ -60,17 +58,17 @@ def make_records(
     try_cells(data, scenario, options.seed, frost_of(scenario, options.frost_folder))
     notes = [_preflight(evaluation, options, alone=len(group) == 1) for evaluation in group]
     known = None if smaller is None or options.keep_adversarial else smaller.outcomes
-    if isinstance(engine, Share):
+    if options.part is not None:
         try:
-            engine.make(group[0], options, known, progress)
+            make_share(group[0], options, known, progress)
         except IncompleteError as error:
             return [error]
     with ExitStack() as stack:
-        locks = [stack.enter_context(evaluation.held(wait=isinstance(engine, Share))) for evaluation in group]
+        locks = [stack.enter_context(evaluation.held(wait=options.part is not None)) for evaluation in group]
         open_ones = [one for one in zip(group, notes, strict=True) if one[0].look(options) is None]
         left = [evaluation for evaluation, _ in open_ones]
         keeper = _keeper(left, options)
-        if engine is not None and left:
+        if left and (engine is not None or options.part is not None):
             made = [_elsewhere(engine, left[0], options, locks[0], smaller=known, progress=progress)]
         elif left:
             made = make_part(
@@ -93,7 +91,7 @@ def make_records(
 
 
 def _elsewhere(
-    engine: Executor | Share,
+    engine: Engine,
     evaluation: Evaluation,
     options: RunOptions,
     lock: Lock | None,
@@ -101,8 +99,8 @@ def _elsewhere(
     progress: Progress | None,
 ) -> tuple[Outcomes, Made] | EvaluationError:
     try:
-        if isinstance(engine, Share):
-            assert options.out is not None, "RunOptions"
+        if engine is None:
+            assert options.out is not None, "of a part"
             return ShardRun.of(evaluation, options.out, progress, lock).outcomes(evaluation)
         return outcomes_by(engine, evaluation, options, lock=lock, smaller=smaller, progress=progress)
     except IncompleteError as error:

@@ -18,6 +18,7 @@ from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.shards import Made, Shard, to_bytes
 from robustbench_kpca.protocols.scenario import Attack, Scenario
+from robustbench_kpca.records.differences import only
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named
 
@@ -104,12 +105,15 @@ def make_shard(
 ) -> tuple[Made, bytes]:
     """Make the samples of a shard of `data`; return what is known of it, and the content of its file.
 
+    `smaller`: the outcomes of all samples at the next smaller budget, where known.
+
     Raises:
         EvaluationError: as `make_part`, or the model changed meanwhile.
 
     """
     samples = data.take(range(shard.first, shard.last))
-    [made] = make_part([subject], samples, scenario, options, smaller=smaller, progress=progress)
+    known = None if smaller is None else only(smaller, samples.ids)
+    [made] = make_part([subject], samples, scenario, options, smaller=known, progress=progress)
     if isinstance(made, EvaluationError):
         raise made
     return made[1], to_bytes(shard, *made)

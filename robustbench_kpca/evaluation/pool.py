@@ -13,7 +13,12 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, LostError, reason_of
+from robustbench_kpca._core.progress import Line
+from robustbench_kpca.evaluation.shard_folder import Running, now
 from robustbench_kpca.evaluation.worker import CRASHED, GRACE, LOST, REFUSED, Answer
+
+TICK = 2.0
+"""Most seconds of silence that one look adds. If this process itself was stopped for an hour, no worker was silent."""
 
 
 class Worker(ABC):
@@ -63,7 +68,7 @@ class Worker(ABC):
 
 
 class Call(Future[Answer]):
-    """A call of a pool.
+    """A call of a pool: one worker's work on one shard.
 
     Attributes:
         what: the function and its arguments.
@@ -72,11 +77,35 @@ class Call(Future[Answer]):
 
     """
 
+    clock = staticmethod(time.monotonic)
+
     def __init__(self, *what: Any) -> None:
         super().__init__()
         self.what = what
         self.worker: Worker | None = None
-        self.batches = self.rows = 0
+        self.batches = self.rows = self._seen = 0
+        self._silent = 0.0
+
+    def begin(self, worker: Worker) -> None:
+        """Take note of who makes it."""
+        self._line, self._since, self._looked = Line("", self.clock), now(), self.clock()
+        self.worker = worker
+
+    def silence(self, rows: int) -> float:
+        """Look how far it is; return the seconds since a batch was finished, of which one look adds at most `TICK`."""
+        before, self._looked = self._looked, self.clock()
+        if self.batches == self._seen:
+            self._silent += min(max(self._looked - before, 0.0), TICK)
+        else:
+            self._seen, self._silent = self.batches, 0.0
+            self._line(self.rows, rows)
+        return self._silent
+
+    def as_running(self, rows: int) -> Running:
+        """Return what `rbk records status` shows; `rows`: of the shard."""
+        assert self.worker is not None
+        worker, line = self.worker, self._line
+        return Running(worker.host, worker.pid, self._since, done=line.done, rows=rows, per_second=line.per_second)
 
     def end(self, why: str) -> None:
         """Let the call fail, if it has not ended yet, and end the process that makes it."""
@@ -154,7 +183,8 @@ class Pool(Executor):
             call = None if worker is None else self._next()
             if worker is None or call is None:
                 continue
-            call.worker, worker.busy = worker, True
+            worker.busy = True
+            call.begin(worker)
             kind = self._make(worker, call)
             worker.busy = False
             if kind in {LOST, CRASHED}:  # all later work of a process that has crashed might fail, too

@@ -1,8 +1,10 @@
-"""The shards of one record while they are made: what is finished, what failed, and how far all of it is."""
+"""The shards of one record while they are made: which is next, what is finished or failed, and how far all of it is."""
 
+import heapq
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from robustbench_kpca._core.errors import EvaluationError
@@ -10,15 +12,13 @@ from robustbench_kpca._core.files import sha256, write_atomic
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.evaluation import Evaluation
-from robustbench_kpca.evaluation.schedule import Schedule
+from robustbench_kpca.evaluation.pool import Call
 from robustbench_kpca.evaluation.shard_folder import (
     EVERY,
-    Running,
     State,
     folder_of,
     make_folder,
     next_attempt,
-    now,
     write_state,
 )
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size
@@ -28,10 +28,8 @@ from robustbench_kpca.tasks import task_named
 
 _REST = 20
 """Writing the state takes at most one in so many seconds, however many processes it names."""
-
-
-TICK = 2.0
-"""Most seconds of silence that one look adds. If this process itself was stopped for an hour, no worker was silent."""
+PAUSES = (1.0, 5.0)
+"""Seconds before the second and before the third attempt at a shard."""
 
 
 class IncompleteError(EvaluationError):
@@ -46,51 +44,65 @@ class IncompleteError(EvaluationError):
         return type(first)(f"{first}; {others} more {'records are' if others > 1 else 'record is'} incomplete")
 
 
-@dataclass
-class Turn:
-    """One worker's work on one shard.
+class WaitingError(IncompleteError):
+    """This process has made its part of a record, and others have not made theirs yet."""
+
+
+class Schedule:
+    """Which shard is next: failed ones are tried again after a pause, twice; what fails three times is given up.
 
     Attributes:
-        rows: of the shard.
-        host: of the worker.
-        pid: of the worker.
-        batches, done: batches and rows that are done.
-        silent: seconds since the worker last finished a batch.
+        given_up: why, by shard, for those that failed at every attempt.
 
     """
 
-    rows: int
-    host: str
-    pid: int
-    clock: Callable[[], float] = time.monotonic
-    batches: int = 0
-    done: int = 0
-    silent: float = 0.0
-    since: str = field(default_factory=now)
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        pauses: Sequence[float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pauses, self.clock = PAUSES if pauses is None else pauses, clock
+        self.waiting = deque(shards)
+        self.paused: list[tuple[float, int, Shard]] = []  # a heap: when it is due, number of the failure, shard
+        self.running: set[Shard] = set()
+        self.failures: dict[Shard, int] = {}
+        self.failed_attempts = 0
+        self.given_up: dict[Shard, str] = {}
 
-    def __post_init__(self) -> None:
-        self.started = self.looked = self.told = self.clock()
-        self.first: int | None = None
+    @property
+    def open(self) -> int:
+        """Number of shards that are neither finished nor given up."""
+        return len(self.waiting) + len(self.paused) + len(self.running)
 
-    def look(self, batches: int, done: int) -> float:
-        """Take note of what is done; return the seconds of silence: those between two looks count as at most `TICK`.
+    def next(self) -> Shard | None:
+        """Return a shard to be begun now; None if there is none, or none yet. Failed ones come first."""
+        if self.paused and self.paused[0][0] <= self.clock():
+            *_, shard = heapq.heappop(self.paused)
+        elif self.waiting:
+            shard = self.waiting.popleft()
+        else:
+            return None
+        self.running.add(shard)
+        return shard
 
-        The rate begins at the first news: a resumed shard begins with rows done.
-        """
-        before, self.looked = self.looked, self.clock()
-        if batches == self.batches:
-            self.silent += min(max(self.looked - before, 0.0), TICK)
-            return self.silent
-        if self.first is None:
-            self.first, self.started = done, self.looked
-        self.batches, self.done, self.silent, self.told = batches, done, 0.0, self.looked
-        return self.silent
+    def finished(self, shard: Shard) -> None:
+        """Take note that a shard is done."""
+        self.running.remove(shard)
 
-    def running(self) -> Running:
-        """Return what `rbk records status` shows."""
-        seconds, rows = self.told - self.started, self.done - (self.first or 0)
-        rate = rows / seconds if rows > 0 and seconds > 0 else None
-        return Running(self.host, self.pid, self.since, done=self.done, rows=self.rows, per_second=rate)
+    def failed(self, shard: Shard, why: str) -> None:
+        """Take note that a shard failed: it waits for another attempt, or is given up."""
+        self.running.remove(shard)
+        count = self.failures[shard] = self.failures.get(shard, 0) + 1
+        if count > len(self.pauses):
+            self.given_up[shard] = why
+        else:
+            self.failed_attempts += 1
+            heapq.heappush(self.paused, (self.clock() + self.pauses[count - 1], self.failed_attempts, shard))
+
+    def pause(self) -> float | None:
+        """Return the seconds until a failed shard may be tried again; None if there is none."""
+        return max(self.paused[0][0] - self.clock(), 0.0) if self.paused else None
 
 
 class ShardRun:
@@ -192,7 +204,7 @@ class ShardRun:
         """Return the number of rows of a shard."""
         return self.rows * (shard.last - shard.first)
 
-    def report(self, turns: Mapping[Shard, Turn], *, last: bool = False) -> None:
+    def report(self, calls: Mapping[Shard, Call], *, last: bool = False) -> None:
         """Tell the progress of all workers together, and write it for `rbk records status`.
 
         The state is written when something began or ended, and otherwise every `EVERY` seconds; less often where
@@ -205,23 +217,29 @@ class ShardRun:
         if self.lock is not None:
             self.lock.require()
         if last or self.clock() - self._told >= (_REST * self._cost if self._changed else EVERY):
-            self._tell(turns)
+            self._tell(calls)
         if self.progress is None:
             return
+        done = self._done_with(calls)
         self.progress(
-            self._done_with(turns),
+            done,
             self.state.rows,
-            stage=f"{len(self.made)} of {len(self.shards)} shards, {len(turns)} processes",
+            stage=f"{len(self.made)} of {len(self.shards)} shards, {len(calls)} processes",
             result=f"{len(self.schedule.given_up)} shards failed" if self.schedule.given_up else "",
+            left=self._left(done, len(calls)),
         )
 
-    def _tell(self, turns: Mapping[Shard, Turn]) -> None:
-        started, done = self.clock(), self._done_with(turns)
-        write_state(self.folder, replace(
-            self.state, running={shard.name: turn.running() for shard, turn in turns.items()}, done=done,
-            failed={shard.name: why for shard, why in self.schedule.given_up.items()}, measured=len(self.made),
-            left=self._left(done, len(turns)),
-        ))  # fmt: skip
+    def _tell(self, calls: Mapping[Shard, Call]) -> None:
+        started, done = self.clock(), self._done_with(calls)
+        state = replace(
+            self.state,
+            running={shard.name: call.as_running(self.rows_of(shard)) for shard, call in calls.items()},
+            failed={shard.name: why for shard, why in self.schedule.given_up.items()},
+            done=done,
+            measured=len(self.made),
+            left=self._left(done, len(calls)),
+        )
+        write_state(self.folder, state)
         self._told, self._changed = self.clock(), False
         self._cost = self._told - started
 
@@ -231,8 +249,8 @@ class ShardRun:
             return None
         return (self.state.rows - done) * self._seconds / self._done / max(workers, 1)
 
-    def _done_with(self, turns: Mapping[Shard, Turn]) -> int:
-        return self._done + sum(turn.done for turn in turns.values())
+    def _done_with(self, calls: Mapping[Shard, Call]) -> int:
+        return self._done + sum(call.rows for call in calls.values())
 
     def require_complete(self) -> None:
         """Refuse to make a record where shards failed.

@@ -11,15 +11,18 @@ from pathlib import Path
 
 from robustbench_kpca._core.address import dumps
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, LostError, reason_of
+from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.evaluation.code import added_members
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.part import make_shard
 from robustbench_kpca.evaluation.pool import Call, Pool
-from robustbench_kpca.evaluation.shard_run import ShardRun, Turn
-from robustbench_kpca.evaluation.shards import Made, Shard, Smaller
-from robustbench_kpca.evaluation.worker import MADE, REFUSED, Answer, Task, Work, make
+from robustbench_kpca.evaluation.shard_run import ShardRun, WaitingError
+from robustbench_kpca.evaluation.shards import Made, Shard, read_made
+from robustbench_kpca.evaluation.worker import MADE, REFUSED, Answer, Work, make
 from robustbench_kpca.records.outcomes import Outcomes
 
 _LOOK = 0.5  # seconds between two looks at calls that say nothing
@@ -65,9 +68,9 @@ def outcomes_by(
                 algorithms=evaluation.algorithms,
                 surroundings=None if here else evaluation.surroundings,
                 added=added_members(evaluation.scenario, evaluation.data.task, runs_script=here is not False),
+                smaller=smaller,
             )
-            known = Smaller(smaller, evaluation.data.ids)
-            carry_out(run, executor, _pickled(work), known, most=options.processes, patience=60 * options.stall_minutes)
+            carry_out(run, executor, _pickled(work), most=options.processes, patience=60 * options.stall_minutes)
         return run.outcomes(evaluation)
 
 
@@ -81,7 +84,7 @@ def _folder(options: RunOptions) -> Iterator[Path]:
 
 
 def carry_out(
-    run: ShardRun, executor: Executor, work: bytes, smaller: Smaller, *, most: int | None, patience: float
+    run: ShardRun, executor: Executor, work: bytes, *, most: int | None = None, patience: float = 0.0
 ) -> None:
     """Give out the open shards until none is left.
 
@@ -89,7 +92,6 @@ def carry_out(
         run: the shards.
         executor: makes them.
         work: a pickled `Work`.
-        smaller: the outcomes at the next smaller budget.
         most: calls at once; None: as many as the executor says to have workers, or cores of this machine.
         patience: a call of our own executors that finishes no batch for so many seconds is ended; 0: none is.
 
@@ -98,23 +100,26 @@ def carry_out(
         most = executor.count
     most = most or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
     calls: dict[Future[Answer], Shard] = {}
-    turns: dict[Shard, Turn] = {}
+    running: dict[Shard, Call] = {}  # those of which it is known who makes them
     try:
         while run.schedule.open:
             while len(calls) < most and (shard := run.next()) is not None:
-                calls[executor.submit(make, work, Task(shard, smaller.of(shard)))] = shard
+                calls[executor.submit(make, work, shard)] = shard
             _wait(calls, run.schedule.pause() if len(calls) < most else None)
-            for future in [one for one in calls if one.done()]:
-                shard = calls.pop(future)
-                turns.pop(shard, None)
-                _take(run, shard, future)
-            for future, shard in calls.items():
-                _follow(turns, run, shard, future, patience)
-            run.report(turns)
+            for future in [future for future in calls if future.done()]:
+                _take(run, calls.pop(future), future)
+            running = {shard: call for call, shard in calls.items() if isinstance(call, Call) and call.worker}
+            for shard, call in running.items():
+                if call.silence(run.rows_of(shard)) > patience > 0:
+                    call.end(
+                        f"finished no batch for {patience / 60:.3g} minutes and was ended "
+                        f"(--stall-minutes {patience / 30:.3g}: later)"
+                    )
+            run.report(running)
     finally:
         for future in calls:  # after an error, those that no worker has begun: an executor may outlive this run
             future.cancel()
-    run.report(turns, last=True)
+    run.report(running, last=True)
 
 
 def _wait(calls: dict[Future[Answer], Shard], pause: float | None) -> None:
@@ -148,19 +153,6 @@ def _take(run: ShardRun, shard: Shard, future: Future[Answer]) -> None:
         run.failed(shard, content)
 
 
-def _follow(turns: dict[Shard, Turn], run: ShardRun, shard: Shard, future: Future[Answer], patience: float) -> None:
-    """Look how far a call is, and end one that is silent for too long; of others' executors nothing is known."""
-    if not isinstance(future, Call) or future.worker is None:
-        return
-    if shard not in turns:
-        turns[shard] = Turn(run.rows_of(shard), future.worker.host, future.worker.pid)
-    if turns[shard].look(future.batches, future.rows) > patience > 0:
-        future.end(
-            f"finished no batch for {patience / 60:.3g} minutes and was ended "
-            f"(--stall-minutes {patience / 30:.3g}: later)"
-        )
-
-
 def _pickled(work: Work) -> bytes:
     try:
         return dumps(work)
@@ -171,3 +163,35 @@ def _pickled(work: Work) -> bytes:
             f"model '{work.spec.model.name}' or its data cannot be sent to another process ({reason_of(error)})",
             fix="leave processes out, or name the model as FILE.py:FACTORY",
         ) from None
+
+
+def make_share(
+    evaluation: Evaluation, options: RunOptions, smaller: Outcomes | None = None, progress: Progress | None = None
+) -> None:
+    """Make the shards of this process's part that are not there: every so many-th of the record.
+
+    For schedulers that only start processes, such as a job array. They know nothing of each other and share a folder;
+    whoever finds all shards makes the record. Any number of them, in any order, at any time, makes the same outcomes.
+
+    Raises:
+        WaitingError: other parts are missing.
+
+    """
+    assert options.out is not None, "RunOptions"
+    run, (number, of) = ShardRun.of(evaluation, options.out), options.share
+    for shard in run.shards[number - 1 :: of]:
+        if shard not in run.made:
+            journal = Journal(run.folder / shard.journal, shard.digest)
+            _, content = make_shard(
+                replace(evaluation.subject, journal=journal), evaluation.data, evaluation.scenario, options, shard,
+                smaller=smaller, progress=progress,
+            )  # fmt: skip
+            write_atomic(run.folder / shard.name, content)
+            journal.remove()
+    missing = [shard for shard in run.shards if shard not in run.made and read_made(run.folder, shard) is None]
+    if missing:
+        raise WaitingError(
+            f"{evaluation.spec.model.name}  {evaluation.spec.protocol.name}: part {number} of {of} is made; "
+            f"{len(missing)} of {len(run.shards)} shards are not there yet",
+            fix="the last part makes the record; run a part that has failed again",
+        )

@@ -191,23 +191,3 @@ def _texts(folder: Path, shards: Sequence[Shard]) -> Iterator[bytes]:
             texts, size = [], 0
     if texts:
         yield b"".join(texts)
-
-
-class Smaller:
-    """The outcomes at the next smaller budget, shard by shard.
-
-    Their rows are in the order of the samples, so a shard's part is found without a look at all rows.
-    """
-
-    def __init__(self, outcomes: Outcomes | None, ids: Sequence[str]) -> None:
-        self.outcomes = outcomes
-        if outcomes is not None:
-            names = outcomes["sample"]
-            self.starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1], [True]]))
-            assert names[self.starts[:-1]].tolist() == list(ids)
-
-    def of(self, shard: Shard) -> Outcomes | None:
-        """Return those of a shard; None where they are not known."""
-        if self.outcomes is None:
-            return None
-        return self.outcomes.where(np.arange(self.starts[shard.first], self.starts[shard.last]))

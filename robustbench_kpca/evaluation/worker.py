@@ -41,7 +41,7 @@ THREADS = 1
 """Of every worker, since another number changes the last bits of logits."""
 MADE, FAILED, CRASHED, REFUSED, LOST = "made", "failed", "crashed", "refused", "lost"
 Answer = tuple[str, Any]
-"""What became of a task.
+"""What became of a shard.
 
 (`MADE`, (`Made`, content of the shard's file)); (`FAILED`, why) after a foreseen error; (`CRASHED`, why) after another
 one; (`REFUSED`, error) where the work as a whole cannot be done here.
@@ -64,6 +64,7 @@ class Work:
         added: the members that a program added to registries, of those that the protocol and the task need.
         surroundings: the environment that the record states, where workers may run on other machines; they refuse to
             work in another one. None: all of them are on this machine.
+        smaller: the outcomes of all samples at the next smaller budget, where known.
 
     """
 
@@ -76,18 +77,7 @@ class Work:
     algorithms: Mapping[str, str] = field(default_factory=dict)
     surroundings: Environment | None = None
     added: tuple[Added, ...] = ()
-
-
-@dataclass(frozen=True)
-class Task:
-    """One shard to be made; `smaller`: the outcomes of its samples at the next smaller budget, where known."""
-
-    shard: Shard
     smaller: Outcomes | None = None
-
-
-class Stopped(SystemExit):
-    """The process was told to stop, and has written its journal."""
 
 
 class StoppableJournal(Journal):
@@ -102,63 +92,35 @@ class StoppableJournal(Journal):
     def write(self, content: dict[str, Any]) -> None:
         """Replace the file; end the process if it was told to stop, or another one has finished the record."""
         if not self.path.parent.is_dir():
-            raise Stopped
+            raise SystemExit
         super().write(content)
         if StoppableJournal.stopping:
-            raise Stopped
+            raise SystemExit
 
 
-class WorkerModel:
-    """A model with the samples of one record, ready to make parts of it.
+def subject_of(work: Work, model: nn.Module) -> Subject:
+    """Return a model that is ready to make shards of a record.
 
     Raises:
         EvaluationError: this process has another environment, other weights or other answers than the first one.
 
     """
-
-    def __init__(self, work: Work, model: nn.Module) -> None:
-        spec, data = work.spec, work.data
-        for one in work.added:
-            one.join()
-        self.work = work
-        self.answered: Journal | None = None
-        where = device_for(model, work.options.device)
-        _require_alike(work, where)
-        _require_same_code(work, model)
-        runner = runner_for(model, data, work.scenario, spec.batch_size, where)
-        first = task_named(data.task).compute.first_inputs(model, data, work.scenario, spec.batch_size)
-        logits = runner.logits(first.to(where))
-        self.subject = Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits))
-        found = (parameters_sha256(model), tensor_sha256(logits))
-        if found != (spec.model.parameters_sha256, spec.model.probe_sha256):
-            raise EvaluationError(
-                f"model '{spec.model.name}' has other weights or other answers in another process",
-                expected="a model that is determined by its name, options and weights, and machines of one kind",
-                fix="evaluate it in one process",
-            )
-
-    def make(self, task: Task, progress: Progress | None = None) -> Answer:
-        """Make a shard."""
-        work, shard = self.work, task.shard
-        if self.answered is not None:  # its shard's file is written by now
-            self.answered.remove()
-        folder, journal, self.answered = Path(work.folder), None, None
-        if folder.is_dir():  # a worker on another machine may not see it: then it can lose one shard
-            journal = StoppableJournal(folder / shard.journal, shard.digest)
-        try:
-            made = make_shard(
-                replace(self.subject, journal=journal),
-                work.data,
-                work.scenario,
-                work.options,
-                shard,
-                smaller=task.smaller,
-                progress=progress,
-            )
-        except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
-            return FAILED if isinstance(error, BenchmarkError) else CRASHED, reason_of(error)
-        self.answered = journal
-        return MADE, made
+    spec, data = work.spec, work.data
+    for added in work.added:
+        added.join()
+    where = device_for(model, work.options.device)
+    _require_alike(work, where)
+    _require_same_code(work, model)
+    runner = runner_for(model, data, work.scenario, spec.batch_size, where)
+    first = task_named(data.task).compute.first_inputs(model, data, work.scenario, spec.batch_size)
+    logits = runner.logits(first.to(where))
+    if (parameters_sha256(model), tensor_sha256(logits)) != (spec.model.parameters_sha256, spec.model.probe_sha256):
+        raise EvaluationError(
+            f"model '{spec.model.name}' has other weights or other answers in another process",
+            expected="a model that is determined by its name, options and weights, and machines of one kind",
+            fix="evaluate it in one process",
+        )
+    return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits))
 
 
 class _Hand:
@@ -172,42 +134,64 @@ class _Hand:
         self.content = b""
         self.models: dict[str, nn.Module] = {}
         self.stack = ExitStack()
-        self.ready: WorkerModel | BenchmarkError | None = None
+        self.work: Work
+        self.subject: Subject
+        self.refusal: BenchmarkError | None = None
+        self.answered: Journal | None = None
 
-    def take_up(self, content: bytes) -> WorkerModel | BenchmarkError:
+    def take_up(self, content: bytes) -> BenchmarkError | None:
         """Load what a pickled `Work` needs; return an error if that cannot be."""
-        if self.ready is not None and content == self.content:
-            return self.ready
+        if content == self.content:
+            return self.refusal
         self.stack.pop_all().close()
-        self.content = content
+        self.refusal = self.answered = None
         try:
-            work: Work = pickle.loads(content)  # noqa: S301 (from the first process of this run)
+            self.work = work = pickle.loads(content)  # noqa: S301 (from the first process of this run)
             key = sha256(pickle.dumps(work.model))
             if key not in self.models:
                 self.models.clear()
                 self.models[key] = work.model.load() if isinstance(work.model, ModelRequest) else work.model
             model = self.models[key]
             self.stack.enter_context(accelerated([model], work.options.compile, tf32=work.options.tf32))
-            self.ready = WorkerModel(work, model)
+            self.subject = subject_of(work, model)
         except BenchmarkError as error:
-            self.ready = error
+            self.refusal = error
         except Exception as error:  # noqa: BLE001 (unpickling the user's model can raise anything)
-            self.ready = EvaluationError(
+            self.refusal = EvaluationError(
                 f"a process cannot load what it should evaluate ({reason_of(error)})",
                 fix="name the model as FILE.py:FACTORY, or evaluate it in one process",
             )
-        return self.ready
+        self.content = content
+        return self.refusal
+
+    def make(self, shard: Shard, progress: Progress | None) -> Answer:
+        """Make a shard."""
+        work = self.work
+        if self.answered is not None:  # its shard's file is written by now
+            self.answered.remove()
+        folder, journal, self.answered = Path(work.folder), None, None
+        if folder.is_dir():  # a worker on another machine may not see it: then it can lose one shard
+            journal = StoppableJournal(folder / shard.journal, shard.digest)
+        subject = replace(self.subject, journal=journal)
+        try:
+            made = make_shard(
+                subject, work.data, work.scenario, work.options, shard, smaller=work.smaller, progress=progress
+            )
+        except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
+            return FAILED if isinstance(error, BenchmarkError) else CRASHED, reason_of(error)
+        self.answered = journal
+        return MADE, made
 
 
 _HAND = _Hand()
 
 
-def make(work: bytes, task: Task, progress: Progress | None = None) -> Answer:
+def make(work: bytes, shard: Shard, progress: Progress | None = None) -> Answer:
     """Make a shard of a pickled `Work` in this process, which keeps the model for the next one."""
     with _HAND.lock:
         torch.set_num_threads(THREADS)
-        ready = _HAND.take_up(work)
-        return (REFUSED, ready) if isinstance(ready, BenchmarkError) else ready.make(task, progress)
+        refusal = _HAND.take_up(work)
+        return (REFUSED, refusal) if refusal is not None else _HAND.make(shard, progress)
 
 
 def _require_alike(work: Work, where: Any) -> None:

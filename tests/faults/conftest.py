@@ -99,7 +99,7 @@ def quick(monkeypatch, few_resamples):
     multiprocessing.set_forkserver_preload(PRELOAD)
     monkeypatch.setattr("robustbench_kpca.evaluation.processes.START", "forkserver")
     monkeypatch.setattr("robustbench_kpca.evaluation.shards.LEAST_BATCHES", 1)
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01, 0.02))
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.01, 0.02))
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Hanging(ArraySamples):
 @pytest.mark.slow
 @pytest.mark.untyped  # a stand-in for samples
 def test_an_image_that_hangs_the_decoder_is_noticed(toy, digits, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.01,))
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.01,))
     images = [digits.image(number) for number in range(24)]
     data = Hanging(images, list(digits.labels), name="digits", split="test", ids=[f"{n:02d}" for n in range(24)],
                    classes=10)  # fmt: skip

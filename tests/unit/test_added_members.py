@@ -21,7 +21,7 @@ from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel
-from robustbench_kpca.evaluation.worker import Work, WorkerModel
+from robustbench_kpca.evaluation.worker import Work, subject_of
 from robustbench_kpca.metrics import METRICS, PERCENT, Mean
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records, load_record
@@ -313,10 +313,10 @@ def test_a_worker_with_other_code_refuses(change, module, tmp_path, monkeypatch,
     )
     asked = Evaluation.begin(named, data.in_order(), "one-step", scenario, RunOptions())
     work = Work(named.model, asked.data, scenario, RunOptions(), asked.spec, str(tmp_path), asked.algorithms)
-    assert WorkerModel(work, named.model).work is work
+    assert subject_of(work, named.model).name == "m"
     if change in asked.algorithms:
         work = replace(work, algorithms={**asked.algorithms, change: "0"})
     else:
         work = replace(work, spec=asked.spec.model_copy(update={"code": {**asked.spec.code, change: "0"}}))
     with pytest.raises(EvaluationError, match=f"code of {change} is another one"):
-        WorkerModel(work, named.model)
+        subject_of(work, named.model)

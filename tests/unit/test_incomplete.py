@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.0, 0.0))
 
 
 class Reports(Reporter):

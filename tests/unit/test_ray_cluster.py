@@ -35,7 +35,7 @@ def tables(folder):
 def use(monkeypatch):
     """Install a stand-in."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.0, 0.0))
     monkeypatch.setattr(ray_cluster, "PULSE", 0.0)
     monkeypatch.setattr(StoppableJournal, "stopping", False)  # actors of the stand-in are in this process
 

@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import numpy as np
 import pytest
 from unfinished_states import STATE, Clock
 
@@ -19,11 +18,7 @@ from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.sharded import carry_out
-from robustbench_kpca.evaluation.shards import Made, Smaller, plan_shards
-from robustbench_kpca.evaluation.worker import Task
-from robustbench_kpca.records.differences import only
-from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.table import Table
+from robustbench_kpca.evaluation.shards import Made, plan_shards
 
 CONTENT = b"any bytes"
 
@@ -143,7 +138,7 @@ class Stand(Worker):
         self.host, self.pid = "here", len(self.pool.begun)
 
     def make(self, call):
-        planned = self.pool.script.get(call.what[2].shard.first, [])
+        planned = self.pool.script.get(call.what[2].first, [])
         kind = "crashed" if self.spoilt else planned.pop(0) if planned else "made"
         if kind == "lost":
             raise LostError("was killed by SIGKILL")
@@ -162,13 +157,13 @@ class Stand(Worker):
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.0, 0.0))
 
 
 def carry(executor, count, folder):
     run = ShardRun(folder, planned(count), STATE, 1, None, None)
     with executor:
-        carry_out(run, executor, b"work", Smaller(None, ()), most=2, patience=0)
+        carry_out(run, executor, b"work", most=2, patience=0)
     return run
 
 
@@ -201,7 +196,7 @@ def test_an_idle_worker_is_used_before_another_one_is_started(tmp_path, at_once)
     pool = Scripted(4)
     with pool:
         for _ in range(5):
-            pool.submit(None, b"", Task(planned(1)[0])).result()
+            pool.submit(None, b"", planned(1)[0]).result()
             while not pool.idle:
                 time.sleep(0.001)
         assert len(pool.begun) == 1
@@ -215,21 +210,21 @@ def test_executors_of_the_standard_library_will_do(tmp_path, at_once, monkeypatc
 
 def test_an_executor_of_others_is_left_no_calls_when_the_run_ends_in_an_error(tmp_path, monkeypatch):
     release = threading.Event()
-    monkeypatch.setattr(sharded, "make", lambda work, task: refused_first(task, release))
+    monkeypatch.setattr(sharded, "make", lambda work, shard: refused_first(shard, release))
     run = ShardRun(tmp_path, planned(6), STATE, 1, None, None)
     submitted = []
     with ThreadPoolExecutor(2) as executor:
         plain = executor.submit
         monkeypatch.setattr(executor, "submit", lambda *given: submitted.append(plain(*given)) or submitted[-1])
         with pytest.raises(EvaluationError, match="not here"):
-            carry_out(run, executor, b"work", Smaller(None, ()), most=6, patience=0)
+            carry_out(run, executor, b"work", most=6, patience=0)
         release.set()
     assert [call.cancelled() for call in submitted] == [False, False, False, True, True, True]
 
 
-def refused_first(task, release):
+def refused_first(shard, release):
     """Refuse the work by the first shard; the others take until they are released."""
-    if task.shard.first == 0:
+    if shard.first == 0:
         return "refused", EvaluationError("not here")
     release.wait(10)
     return "made", (Made(1, 1.0, 4), CONTENT)
@@ -241,28 +236,28 @@ class Fails:
     def __init__(self, at):
         self.at = at
 
-    def __call__(self, work, task):
-        if task.shard.first in self.at:
-            self.at.remove(task.shard.first)
+    def __call__(self, work, shard):
+        if shard.first in self.at:
+            self.at.remove(shard.first)
             raise OSError
         return "made", (Made(1, 1.0, 4), CONTENT)
 
 
 def test_a_shard_that_waits_for_another_attempt_does_not_keep_this_process_busy(tmp_path, monkeypatch):
     """It is due, but no worker is idle: there is nothing to do but to wait for news."""
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", (1e-9,))
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (1e-9,))
     waits = []
     monkeypatch.setattr(sharded, "wait", lambda calls, seconds, _: waits.append(seconds) or time.sleep(0.01))
-    monkeypatch.setattr(sharded, "make", lambda work, task: slow(task, waits))
+    monkeypatch.setattr(sharded, "make", lambda work, shard: slow(shard, waits))
     run = ShardRun(tmp_path, planned(3), STATE, 1, None, None)
     run.schedule.next = partial(_new_ones_first, run.schedule)
     with ThreadPoolExecutor(1) as executor:
-        carry_out(run, executor, b"work", Smaller(None, ()), most=1, patience=0)
+        carry_out(run, executor, b"work", most=1, patience=0)
     assert set(waits) == {0.5}
 
 
-def slow(task, waits):
-    if task.shard.first == 0 and len(waits) < 3:
+def slow(shard, waits):
+    if shard.first == 0 and len(waits) < 3:
         return "failed", "why"
     time.sleep(0.05)
     return "made", (Made(1, 1.0, 4), CONTENT)
@@ -280,21 +275,6 @@ def test_the_state_names_what_failed(tmp_path, at_once):
     last = read_state(tmp_path / "state.json")
     assert list(last.failed.values()) == ["why"]
     assert (last.done, last.measured, last.running) == (2, 2, {})
-
-
-def test_the_part_of_a_smaller_budget_is_found_in_place():
-    names = ["b", "b", "a, 1", "c", "c", "c", "d"]
-    outcomes = Outcomes.from_rows(
-        Table("toy", "attack", {"sample": "str", "forwards": "int"}),
-        [{"sample": name, "forwards": number} for number, name in enumerate(names)],
-    )
-    ids = ["b", "a, 1", "c", "d"]
-    smaller = Smaller(outcomes, ids)
-    for shard in [*plan_shards(ids, "key", 2), *plan_shards(ids, "key", 3)]:
-        expected = only(outcomes, ids[shard.first : shard.last])
-        assert smaller.of(shard).to_csv() == expected.to_csv()
-        assert np.array_equal(smaller.of(shard)["forwards"], expected["forwards"])
-    assert Smaller(None, ids).of(shard) is None
 
 
 class Process:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from robustbench_kpca._core.errors import EvaluationError
-from robustbench_kpca.evaluation.schedule import Schedule
+from robustbench_kpca.evaluation.shard_run import Schedule
 from robustbench_kpca.evaluation.shards import (
     LARGEST,
     MOST,

@@ -7,11 +7,10 @@ import pytest
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import part, share
+from robustbench_kpca.evaluation import make_records, part
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.shard_run import IncompleteError
-from robustbench_kpca.evaluation.share import WaitingError
+from robustbench_kpca.evaluation.shard_run import IncompleteError, WaitingError
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 2, "batch_size": 4, "audit": False}
@@ -75,15 +74,15 @@ def test_two_last_parts_at_once_make_one_record(digits, tmp_path, monkeypatch):
         written.append(True)
         return real(evaluation, *given)
 
-    plain = share.Share.make
+    plain = make_records.make_share
     monkeypatch.setattr(Evaluation, "finish", finish)
 
-    def make_own(own, *given):
-        plain(own, *given)
-        monkeypatch.setattr(share.Share, "make", plain)
+    def make_own(*given):
+        plain(*given)
+        monkeypatch.setattr(make_records, "make_share", plain)
         written.append(evaluate("symvit_digits", digits, out=tmp_path, part="1/1", **ATTACK))
 
-    monkeypatch.setattr(share.Share, "make", make_own)
+    monkeypatch.setattr(make_records, "make_share", make_own)
     record = evaluate("symvit_digits", digits, out=tmp_path, part="1/1", **ATTACK)
     assert written == [True, record]
 

@@ -1,7 +1,6 @@
 """How long a worker is silent, how fast it is, and files that carry their digest."""
 
 import random
-from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -12,38 +11,51 @@ from robustbench_kpca._core.files import sealed, unsealed
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.evaluation import sharded
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.pool import Call, Pool
+from robustbench_kpca.evaluation.pool import TICK, Call, Pool
 from robustbench_kpca.evaluation.shard_folder import Running
-from robustbench_kpca.evaluation.shard_run import TICK, ShardRun, Turn
-from robustbench_kpca.evaluation.shards import Made, Smaller, plan_shards
+from robustbench_kpca.evaluation.shard_run import ShardRun
+from robustbench_kpca.evaluation.shards import Made, plan_shards
 
 
 @pytest.fixture
-def clock():
-    return Clock()
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(Call, "clock", clock)
+    return clock
+
+
+def begun():
+    call = Call()
+    call.begin(Mock(host="node", pid=7))
+    return call
+
+
+def at(call, batches, rows):
+    call.batches, call.rows = batches, rows
+    return call
 
 
 def test_silence_is_counted_from_look_to_look(clock):
-    turn = Turn(10, "node", 7, clock)
+    call = begun()
     for second in range(1, 8):
         clock.now += 1
-        assert turn.look(0, 0) == second
-    assert turn.look(1, 1) == 0
+        assert call.silence(10) == second
+    assert at(call, 1, 1).silence(10) == 0
     clock.now += 3600  # this process was stopped itself
-    assert turn.look(1, 1) == TICK
+    assert call.silence(10) == TICK
     clock.now -= 7200  # not that a monotonic clock does this
-    assert turn.look(1, 1) == TICK
+    assert call.silence(10) == TICK
 
 
 def test_the_rate_leaves_out_what_a_resumed_shard_finds_done(clock):
-    turn = Turn(10, "node", 7, clock)
-    assert turn.running().per_second is None
+    call = begun()
+    assert call.as_running(10).per_second is None
     clock.now += 5
-    turn.look(1, 4)
-    assert turn.running().per_second is None
+    at(call, 1, 4).silence(10)
+    assert call.as_running(10).per_second is None
     clock.now += 2
-    turn.look(2, 8)
-    assert turn.running() == Running("node", 7, turn.since, 8, 10, 2.0)
+    at(call, 2, 8).silence(10)
+    assert call.as_running(10) == Running("node", 7, call.as_running(10).since, 8, 10, 2.0)
 
 
 def test_the_time_left_follows_from_finished_shards(tmp_path):
@@ -62,17 +74,14 @@ class Silent(Pool):
         raise AssertionError
 
     def submit(self, *what):
-        call = Call(*what)
-        call.worker = Mock(host="node", pid=7)
-        return call
+        return begun()
 
 
 def test_calls_that_are_silent_are_ended_and_their_shards_have_failed(tmp_path, clock, monkeypatch):
     """One of three workers says something every second."""
-    monkeypatch.setattr("robustbench_kpca.evaluation.schedule.PAUSES", ())
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", ())
     shards = plan_shards([str(number) for number in range(3)], "key", 1)
     run = ShardRun(tmp_path, shards, STATE, 1, None, None)
-    monkeypatch.setattr(sharded, "Turn", partial(Turn, clock=clock))
     calls = []
 
     def wait(futures, *_):
@@ -83,7 +92,7 @@ def test_calls_that_are_silent_are_ended_and_their_shards_have_failed(tmp_path, 
             calls[0].set_result(("made", (Made(1, 1.0, 4), b"any bytes")))
 
     monkeypatch.setattr(sharded, "wait", wait)
-    sharded.carry_out(run, Silent(3), b"work", Smaller(None, ()), most=None, patience=60)
+    sharded.carry_out(run, Silent(3), b"work", most=None, patience=60)
     assert [call.worker.kill.called for call in calls] == [False, True, True]
     assert run.schedule.given_up == dict.fromkeys(
         shards[1:], "its process finished no batch for 1 minutes and was ended (--stall-minutes 2: later)"
