@@ -31,11 +31,11 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 630),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 65_600),
-    "files of evaluation": (lambda: len(files(EVALUATION)), 34),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_220),
-    "classes of evaluation": (lambda: classes(files(EVALUATION)), 53),
+    "files of the package": (lambda: len(files(PACKAGE)), 626),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 65_400),
+    "files of evaluation": (lambda: len(files(EVALUATION)), 30),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 4_990),
+    "classes of evaluation": (lambda: classes(files(EVALUATION)), 44),
     "lines that are not formatted": (unformatted, 60),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 14),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),

@@ -1,5 +1,6 @@
 """Parts that know nothing of each other make the record of one process; the last one writes it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,25 @@ def test_the_last_part_makes_the_record_of_one_process(how, order, digits, tmp_p
     assert not list((tmp_path / "parts").glob(".*"))
     again = evaluate("symvit_digits", digits, out=tmp_path / "parts", part="1/3", **how)
     assert again.created == made.created
+
+
+@pytest.mark.parametrize("who", ["part", "executor"])
+def test_a_curve_goes_on_from_the_smaller_budget_in_every_shard(who, digits, tmp_path, monkeypatch):
+    how, real, known = {**ATTACK, "curve": ["1/255", "4/255"]}, part.attack_all, []
+    plain = evaluate("symvit_digits", digits, out=tmp_path / "plain", **how)
+
+    def attack_all(runner, data, protocol, *, smaller, **more):
+        if protocol.below:
+            known.append((list(smaller["sample"]), data.ids))
+        return real(runner, data, protocol, smaller=smaller, **more)
+
+    monkeypatch.setattr(part, "attack_all", attack_all)
+    with ThreadPoolExecutor(1) as executor:
+        given = {"part": "1/1"} if who == "part" else {"executor": executor}
+        made = evaluate("symvit_digits", digits, out=tmp_path / "shards", **given, **how)
+    assert [one.model_dump(exclude=TIMES) for one in made] == [one.model_dump(exclude=TIMES) for one in plain]
+    assert tables(tmp_path / "shards") == tables(tmp_path / "plain")
+    assert [ids for ids, _ in known] == [ids for _, ids in known] == [digits.ids[at : at + 4] for at in range(0, 20, 4)]
 
 
 def test_a_part_that_was_killed_goes_on_and_makes_no_shard_twice(digits, tmp_path, monkeypatch):
