@@ -11,18 +11,19 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks.shared.ball import uniform_in_ball
-from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.protocols.threat import COUNTED, Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
 
 @dataclass(frozen=True, config=FORBID)
 class Noise:
-    """x' = clip(x + u) with u uniform in the ball; one draw per restart.
+    """x' = clip(x + u) with u uniform in the ball; one draw per restart. Pixels and patches: at random places.
 
     A sample that is never misclassified costs 1 forward pass per restart, the loop's check of x'.
     """
 
     many_labels: ClassVar[bool] = True
+    norms: ClassVar[tuple[Norm, ...]] = ("linf", "l2", "l1", *COUNTED)
     most_passes: ClassVar[tuple[str, str]] = ("1", "0")
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002

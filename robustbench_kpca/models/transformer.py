@@ -98,7 +98,7 @@ class Patches(nn.Module):
 
     def __init__(self, img_size: int, patch_size: int, dim: int, *, any_size: bool = False) -> None:
         super().__init__()
-        self.img_size, self.any_size = (img_size, img_size), any_size
+        self.img_size, self.any_size, self.patch_size = (img_size, img_size), any_size, patch_size
         self.grid_size = (img_size // patch_size, img_size // patch_size)
         self.num_patches = self.grid_size[0] * self.grid_size[1]
         self.proj: nn.Module = nn.Conv2d(3, dim, patch_size, stride=patch_size)

@@ -5,6 +5,7 @@ A protocol file states every field. There are no defaults that could change, so 
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,7 +23,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.strict import STRICT, validate
 from robustbench_kpca.protocols.grid import Cells, distinct, valid_severities
-from robustbench_kpca.protocols.threat import Norm, Threat, parse_fraction
+from robustbench_kpca.protocols.threat import Corners, Norm, Threat, is_relative, parse_fraction
 
 Scalar = str | int | float | bool
 Override = Scalar | list[Any]
@@ -30,8 +31,8 @@ Override = Scalar | list[Any]
 CLEAN_CELL = "none"
 """Name of the corruption in the cell of clean images, at severity 0."""
 UNHASHED = {"title", "citations"}
-_OPTIONAL: dict[str, Any] = {"inference": None, "corruptions": [], "severities": [], "grid": []}
-"""Optional fields and their values if omitted; fields with these values are omitted from digests and records too."""
+_OPTIONAL = ("inference", "corruptions", "severities", "grid", "patch", "corners")
+"""Optional fields; where they are None or empty, they are omitted from digests and records, too."""
 
 
 MANY = 10**6
@@ -124,8 +125,12 @@ Fraction = Annotated[float, BeforeValidator(parse_fraction)]
 class Attack(_Common):
     """Accuracy under a cascade of attacks in one ball around each image; later stages attack unbroken samples only.
 
-    norm: `linf`, `l2` or `l1` of the change of an image; or `words`, the number of words of a text that are replaced.
+    norm: `linf`, `l2` or `l1` of the change of an image; `l0`, the number of its pixels that change, or `patches`, of
+        squares; or `words`, the number of words of a text that are replaced.
     eps: the largest such norm; of words, the share of those read: max(1, floor(eps * words)) may be replaced.
+    patch: with `patches`, their side in pixels, or `token`: as large as a token of the model.
+    corners: with `patches`, where they may lie: on the `grid` of their side, `anywhere`, or at a list of upper left
+        corners [row, column], of which the attack chooses eps.
 
     policy: `stop_at_first`: a sample is broken at its first misclassified iterate; `strongest`: every attack uses its
         whole budget, and the image of lowest margin decides; `last`: only the last iterate of each restart counts.
@@ -158,6 +163,8 @@ class Attack(_Common):
     precision: Literal["fp32", "bf16-search"]
     below: tuple[Fraction, ...]
     stage: tuple[Stage, ...]
+    patch: Count | Literal["token"] | None = None
+    corners: Corners | None = None
 
     @property
     def cut_off(self) -> bool:
@@ -167,12 +174,15 @@ class Attack(_Common):
     @property
     def threat(self) -> Threat:
         """The ball that contains every proposed image, and whether the attack is targeted."""
-        return Threat(self.norm, self.eps, clip=self.clip, targeted=self.target != "none")
+        targeted = self.target != "none"
+        return Threat(self.norm, self.eps, clip=self.clip, targeted=targeted, patch=self.patch, corners=self.corners)
 
     @property
     def budget(self) -> str:
         """The perturbation in words: `linf 8/255 in pixel space`, `1.5 % of words`."""
-        return str(self.threat) if self.norm == "words" else f"{self.threat} in {self.space} space"
+        return (
+            str(self.threat) if self.norm == "words" or self.threat.counted else f"{self.threat} in {self.space} space"
+        )
 
     def smaller(self) -> "Attack":
         """Return the same protocol at the next smaller budget of `below`."""
@@ -190,6 +200,8 @@ class Attack(_Common):
                 f"norm = '{self.norm}' with space = '{self.space}'",
                 expected="norm = 'words' and space = 'word' together",
             )
+        if self.threat.counted:
+            self._check_counted()
         if list(self.below) != sorted({*self.below} - {0.0}) or self.below[-1:] >= (self.eps,):
             raise BadInputError(f"below = {list(self.below)}", expected=f"ascending budgets between 0 and {self.eps:g}")
         if self.labels != "true" and (self.policy == "stop_at_first" or self.threat.targeted):
@@ -198,6 +210,18 @@ class Attack(_Common):
                 expected="policy = 'last' or 'strongest', and target = 'none'",
             )
         return self
+
+    def _check_counted(self) -> None:
+        if self.space != "pixel":
+            raise BadInputError(f"norm = '{self.norm}' with space = '{self.space}'", expected="space = 'pixel'")
+        for eps in self.below:
+            assert replace(self.threat, eps=eps)
+        for stage in self.stage:
+            if is_relative(stage.options.get("step_size", 0)):
+                raise BadInputError(
+                    f"step_size = '{stage.options['step_size']}' with norm = '{self.norm}', whose eps is a number of them",
+                    expected="a step of a value in [0, 1], such as 0.05",
+                )
 
 
 Classes = Literal["all", "imagenet-a", "imagenet-r", "imagenet-o", "objectnet"]

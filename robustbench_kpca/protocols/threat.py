@@ -2,16 +2,21 @@
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator
 
 from robustbench_kpca._core.errors import BadInputError
 
 BallNorm = Literal["linf", "l2", "l1"]
-Norm = Literal["linf", "l2", "l1", "words"]
-"""How large a perturbation is: a norm of the change, or the number of places with another word."""
+Norm = Literal["linf", "l2", "l1", "words", "l0", "patches"]
+"""How large a perturbation is: a norm of the change, the number of places with another word, of pixels or patches."""
+COUNTED = ("l0", "patches")
+"""Norms whose eps is a whole number: of pixels, or of square patches, whose values are free in [0, 1]."""
+Corners: TypeAlias = Literal["grid", "anywhere"] | tuple[tuple[int, int], ...]
+"""Where patches may lie: on the grid of their own side, anywhere, or at these upper left corners (row, column)."""
 SMALLEST = 1e-8
 """The smallest eps: near 1, single precision has steps of 6e-8, so that a smaller ball holds one image only."""
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+"
@@ -43,6 +48,11 @@ def parse_step(text: str | float, eps: float) -> float:
     return parse_fraction(match[1] if match[2] is None else f"{match[1]}/{match[2]}") * eps
 
 
+def is_relative(step: object) -> bool:
+    """Tell whether a step size is a share of eps."""
+    return isinstance(step, str) and _RELATIVE.fullmatch(step) is not None
+
+
 def _positive(text: str | float) -> str | float:
     if parse_step(text, eps=1.0) <= 0:
         raise BadInputError(f"step_size = {text}", expected="more than 0")
@@ -60,16 +70,21 @@ class Threat:
     `eps` has the units of the images that the attack gets: pixel space is [0, 1], so write 8/255, not 8. Of words, it
     is the share of them that may be replaced (`swaps`). Attacks get a class `y` per sample: the label, to move away
     from, or if `targeted` the class to reach.
+
+    In `l0`, eps pixels may have any colour; with `patches`, eps squares may, of side `patch` at the places `corners`.
+    A `patch` of "token" is as large as a token of the model: `on_tokens` gives it a side.
     """
 
     norm: Norm
     eps: float
     clip: bool = True
     targeted: bool = False
+    patch: int | Literal["token"] | None = None
+    corners: Corners | None = None
 
     def __post_init__(self) -> None:
-        if self.norm not in ("linf", "l2", "l1", "words"):
-            raise BadInputError(f"norm '{self.norm}'", expected="'linf', 'l2', 'l1' or 'words'")
+        if self.norm not in ("linf", "l2", "l1", "words", *COUNTED):
+            raise BadInputError(f"norm '{self.norm}'", expected="'linf', 'l2', 'l1', 'words', 'l0' or 'patches'")
         if not SMALLEST <= self.eps < float("inf"):
             raise BadInputError(f"eps = {self.eps:g}", expected=f"a number such as 8/255, at least {SMALLEST:g}")
         if self.norm == "linf" and self.eps > 1 and self.clip:
@@ -80,6 +95,51 @@ class Threat:
             )
         if self.norm == "words" and self.eps > 1:
             raise BadInputError(f"eps = {self.eps:g} of words", expected="a share of them, such as 0.015; at most 1")
+        if self.norm in COUNTED and self.eps != max(1, round(self.eps)):
+            what = "pixels" if self.norm == "l0" else "patches"
+            raise BadInputError(f"eps = {self.eps:g} {what}", expected="a whole number of them, at least 1")
+        if self.norm in COUNTED and not self.clip:
+            raise BadInputError(f"norm = '{self.norm}' with clip = false", expected="clip = true: values in [0, 1]")
+        self._check_patches()
+
+    def _check_patches(self) -> None:
+        given = self.patch is not None, self.corners is not None
+        if given != ((self.norm == "patches"),) * 2:
+            raise BadInputError(
+                f"norm = '{self.norm}' with patch = {self.patch!r} and corners = {self.corners!r}",
+                expected="both with norm = 'patches', such as patch = 4 and corners = 'grid'; neither without",
+            )
+        if isinstance(self.patch, int) and self.patch < 1:
+            raise BadInputError(f"patch = {self.patch}", expected="the side in pixels, at least 1, or 'token'")
+        if isinstance(self.corners, tuple):
+            _require_apart(self.corners, self.patch)
+
+    @property
+    def counted(self) -> bool:
+        """Whether eps is a number of pixels or patches."""
+        return self.norm in COUNTED
+
+    @property
+    def count(self) -> int:
+        """How many pixels or patches may change."""
+        return round(self.eps)
+
+    @property
+    def side(self) -> int:
+        """Side of what is counted, in pixels."""
+        if self.norm == "l0":
+            return 1
+        if not isinstance(self.patch, int):
+            raise BadInputError(
+                "patches of the size of a token for a model that does not state one",
+                expected="a model with `patch_embed.patch_size`",
+                fix="give the side in pixels, such as patch = 16",
+            )
+        return self.patch
+
+    def on_tokens(self, side: int | None) -> "Threat":
+        """Return the same with patches of this side, where they are as large as a token."""
+        return replace(self, patch=side) if self.patch == "token" and side is not None else self
 
     def swaps(self, words: int) -> int:
         """Return how many of so many words may be replaced: max(1, floor(eps * words))."""
@@ -94,7 +154,32 @@ class Threat:
         """Write eps as a fraction of 255 if it is one, except in L1: `linf 8/255`, but `l1 12` and `1.5 % of words`."""
         if self.norm == "words":
             return f"{100 * self.eps:g} % of words"
+        if self.norm == "l0":
+            return _several(self.count, "pixel")
+        if self.norm == "patches":
+            size = "a token" if self.patch == "token" else f"{self.patch} x {self.patch} pixels"
+            where = {"grid": "on their grid", "anywhere": "anywhere"}.get(str(self.corners), "at given places")
+            return f"{_several(self.count, 'patch')} of {size} {where}"
         return f"{self.norm} {f'{self.eps:g}' if self.norm == 'l1' else spell_eps(self.eps)}"
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('ch') else 's'}"
+
+
+def _require_apart(corners: Sequence[tuple[int, int]], side: int | str | None) -> None:
+    """Refuse given patches that overlap: how many are changed would be no clear number."""
+    if not isinstance(side, int):
+        raise BadInputError(
+            f"corners in pixels with patch = {side!r}", expected="the side in pixels, such as patch = 4"
+        )
+    ordered = sorted(corners)
+    if not ordered or min(min(corner) for corner in ordered) < 0:
+        raise BadInputError(f"corners = {list(corners)}", expected="rows and columns from 0, such as [[0, 8], [12, 4]]")
+    for number, (row, column) in enumerate(ordered):
+        for other, beside in ordered[:number]:
+            if row - other < side and abs(column - beside) < side:
+                raise BadInputError(f"patches at {[other, beside]} and {[row, column]}", expected="no overlap")
 
 
 def spell_eps(eps: float) -> str:

@@ -1,6 +1,7 @@
 """The table of a board: what stands in its rows and cells."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import pandas as pd
@@ -199,8 +200,9 @@ def _listed(balls: Mapping[str, Iterable[str]]) -> str:
 
 
 def _ball(protocol: Mapping[str, Any]) -> str:
-    ball, space = Threat(protocol["norm"], protocol["eps"], clip=protocol["clip"]), protocol["space"]
-    return str(ball) if space == "pixel" else f"{ball} in {space} space"
+    ball = {field.name: protocol[field.name] for field in fields(Threat) if field.name in protocol}
+    threat, space = Threat(**ball), protocol["space"]
+    return str(threat) if space == "pixel" else f"{threat} in {space} space"
 
 
 def audit_summary(board: Board) -> str:

@@ -26,13 +26,13 @@ def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[st
     """
     label, scenario = load_scenario(protocol, dict(overrides))
     if isinstance(scenario, Attack):
-        allowed, zero = set_of(scenario.threat), torch.zeros(1, dtype=torch.int64)
+        allowed, zero = set_of(scenario.threat.on_tokens(4)), torch.zeros(1, dtype=torch.int64)
         for stage in scenario.stage:
             require_attack(stage.attack)
             attack = build_attack(stage)
             allowed.require_attack(stage.attack, attack)
             try:
-                attack.start(allowed.example(), zero, scenario.threat, zero)  # refuses unsupported norms and targets
+                attack.start(allowed.example(), zero, allowed.threat, zero)  # refuses unsupported norms and targets
             except BenchmarkError:
                 raise
             except Exception as error:

@@ -6,7 +6,7 @@ of a task are in its `pages.rules`; those here hold for every task. `tests/forge
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from math import inf
+from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,8 @@ def inside_the_ball(record: Record, scenario: Scenario) -> str | None:
     """Check that no perturbation is larger than eps.
 
     `linf` and `l2` of a record are in pixel space, or in that of signals. In normalised space the largest standard
-    deviation of a channel bounds what eps can be in pixels. An L1 ball bounds the L2 norm.
+    deviation of a channel bounds what eps can be in pixels. An L1 ball bounds the L2 norm, and so do pixels of three
+    channels; of patches only the box is known.
     """
     if not isinstance(scenario, Attack) or "linf" not in record.outcomes.columns:
         return None
@@ -126,10 +127,14 @@ def inside_the_ball(record: Record, scenario: Scenario) -> str | None:
         if not record.spec.model.pixel_std:
             return None
         scale = max(record.spec.model.pixel_std)
-    outcomes, limit = record.outcomes, scenario.eps * scale
-    column = "linf" if scenario.norm == "linf" else "l2"
+    outcomes, limit = record.outcomes, _longest(scenario) * scale
+    column = "linf" if scenario.norm in ("linf", "patches") else "l2"
     wrong = ~(outcomes[column] <= limit * (1 + 1e-5) + ROUNDING) | (outcomes[column] < 0)
     return first(outcomes, wrong, f"{column} = {{{column}:.6g}}, beyond eps = {limit:.6g}")
+
+
+def _longest(scenario: Attack) -> float:
+    return {"l0": sqrt(3 * scenario.eps), "patches": 1.0}.get(scenario.norm, scenario.eps)
 
 
 _REACH: Mapping[Norm, frozenset[str]] = {
@@ -150,7 +155,7 @@ def reaches_eps(record: Record, scenario: Scenario) -> str | None:
         return None
     far = _REACH.get(scenario.norm, frozenset())
     begins = [one.attack in far or (one.attack in _AT_RANDOM and one.options["random_start"]) for one in scenario.stage]
-    if not any(begins):
+    if not any(begins) or scenario.threat.counted:
         return None
     outcomes = record.outcomes
     if scenario.below or int((outcomes["forwards"] > 0).sum()) < FEW:

@@ -1,13 +1,16 @@
-"""Choose the class that each attack must leave or reach, and refuse a ball that contains every image."""
+"""Choose the class that each attack must leave or reach, and refuse a set that holds every image, or none."""
 
 import math
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator, sample_key
+from robustbench_kpca.attacks.shared.patches import allowed_corners
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Labels, Logits
 
 
@@ -25,16 +28,29 @@ def targets_of(scenario: AttackScenario, seed: int, ids: Sequence[str], logits: 
     return logits.argmax(1) if scenario.labels == "predicted" else labels
 
 
-def check_budget(scenario: AttackScenario, images: Images) -> None:
+def token_side(model: nn.Module) -> int | None:
+    """Return the side of the model's tokens in pixels, if it states one: `patch_size` of it or of a part of it."""
+    for module in model.modules():
+        size = getattr(module, "patch_size", None)
+        sides = {size} if isinstance(size, int) else set(size) if isinstance(size, tuple | list) else set()
+        if len(sides) == 1 and isinstance(side := sides.pop(), int):
+            return side
+    return None
+
+
+def check_budget(threat: Threat, space: str, images: Images) -> None:
     """Refuse a ball that contains every possible image: its radius was probably meant in other units.
 
     Raises:
-        BadInputError: eps is at least the largest distance between two images in [0, 1].
+        BadInputError: eps is at least the largest distance between two images in [0, 1]; patches that do not fit.
 
     """
-    threat, values = scenario.threat, images[0].numel()
+    if threat.counted:
+        allowed_corners(threat, *images.shape[2:])
+        return
+    values = images[0].numel()
     furthest = math.sqrt(values) if threat.norm == "l2" else values
-    bounded = scenario.space == "pixel" and threat.clip
+    bounded = space == "pixel" and threat.clip
     if bounded and threat.norm != "linf" and threat.eps >= furthest:
         raise BadInputError(
             f"eps = {threat.eps:g} in {threat.norm.upper()} contains every image",

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator
+from robustbench_kpca.attacks.shared.patches import nearest, random_places
 from robustbench_kpca.attacks.shared.rows import waits
-from robustbench_kpca.protocols.threat import Norm, Threat
+from robustbench_kpca.protocols.threat import COUNTED, Norm, Threat
 from robustbench_kpca.types import Images, Keys, Mask, PerSample
 
 SLACK = 1e-6
@@ -57,10 +58,10 @@ def per_sample(values: Shaped[Tensor, " batch"], like: Tensor) -> Tensor:
 
 
 def length(delta: Images, norm: Norm) -> PerSample:
-    """Compute ||delta|| per sample, with sums in double precision; in `words` the number of places that differ."""
+    """Compute ||delta|| per sample, with sums in double precision; in `words` and `l0` the places that differ."""
     if norm == "linf":
         return delta.flatten(1).abs().amax(1).double()
-    if norm == "words":
+    if norm in ("words", "l0"):
         return (delta != 0).any(1).flatten(1).sum(1).double()
     flat = delta.double().flatten(1)
     return torch.linalg.vector_norm(flat, dim=1) if norm == "l2" else flat.abs().sum(1)
@@ -94,8 +95,10 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     """Project onto the ball around `centre`, then clip to the box [0, 1] if the threat model has it.
 
     For L-infinity this is the exact projection onto the intersection; for L2 and L1 it is the usual composition (the
-    box contains the centre, so clipping never leaves the ball).
+    box contains the centre, so clipping never leaves the ball). Of pixels and patches, the most changed ones stay.
     """
+    if threat.counted:
+        return nearest(x, centre, threat)
     if threat.norm == "linf":
         near = (x - centre).clamp_(-threat.eps, threat.eps).add_(centre)
         if threat.clip:
@@ -149,24 +152,36 @@ def _shorten_l1(delta: Shaped[Tensor, "batch size"], eps: float) -> Shaped[Tenso
 def ascent_direction(gradient: Images, norm: Norm) -> Images:
     """Return the unit step of steepest ascent for the gradient g; zero where g is zero.
 
-    L-infinity: sign(g). L2: g / ||g||_2. L1: the sign of the largest |g_i|, at that one coordinate.
+    L-infinity: sign(g). L2: g / ||g||_2. L1: the sign of the largest |g_i|, at that one coordinate. Pixels and patches:
+    g / max |g|, so that `project` keeps those with the largest gradient (PGD_0 of Croce & Hein 2019, arXiv:1909.05040).
     """
     if norm == "linf":
         return gradient.sign()
+    if norm in COUNTED:
+        return gradient / per_sample(
+            gradient.flatten(1).abs().amax(1).clamp_min(torch.finfo(gradient.dtype).tiny), gradient
+        )
     if norm == "l1":
         flat = gradient.flatten(1)
         largest = flat.abs().argmax(1, keepdim=True)
         return torch.zeros_like(flat).scatter(1, largest, flat.gather(1, largest).sign()).view(gradient.shape)
     least = torch.finfo(gradient.dtype).tiny
     scaled = gradient / per_sample(gradient.flatten(1).abs().amax(1).clamp_min(least), gradient)  # its square may be 0
+    if norm in COUNTED:
+        return scaled
     return scaled / per_sample(scaled.flatten(1).norm(dim=1).clamp_min(least), gradient)
 
 
 def uniform_in_ball(centre: Images, threat: Threat, keys: Keys) -> Images:
     """Draw one point per sample from the sample's own random stream, uniform in its ball and clipped to the box.
 
-    L2 and L1: a Gaussian or Laplacian direction, at radius eps * U^(1/d).
+    L2 and L1: a Gaussian or Laplacian direction, at radius eps * U^(1/d). Pixels and patches: uniform values at random
+    places.
     """
+    if threat.counted:
+        values = [torch.from_numpy(generator(key).random(centre.shape[1:])) for key in keys.tolist()]
+        inside = random_places(keys, torch.zeros_like(keys), centre, threat)
+        return torch.where(inside, torch.stack(values).to(centre), centre)
     shape = tuple(centre.shape[1:])
     size = math.prod(shape)
     draws = []

@@ -7,7 +7,7 @@ import torch
 
 from robustbench_kpca.attacks.shared.ball import project, require_norm, require_untargeted, uniform_in_ball
 from robustbench_kpca.attacks.shared.losses import cross_entropy
-from robustbench_kpca.protocols.threat import Norm, Threat
+from robustbench_kpca.protocols.threat import COUNTED, Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
 
@@ -21,7 +21,7 @@ class OneGradient(ABC):
     In L1, one step of steepest ascent moves one number, and clipping undoes it, so it is not among the `norms`.
     """
 
-    norms: ClassVar[tuple[Norm, ...]] = ("linf", "l2")
+    norms: ClassVar[tuple[Norm, ...]] = ("linf", "l2", *COUNTED)
     targets: ClassVar[bool] = True
     """Whether it can be asked to reach a class."""
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")

@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,14 @@ from robustbench_kpca.verification.conformance.finding import Finding, checked, 
 from robustbench_kpca.verification.conformance.plain_query import PlainQuery, Wavy, rand
 
 SHAPE = (2, 6, 6)
-RADII: dict[Norm, float] = {"linf": 0.05, "l2": 0.5, "l1": 2.0}
+THREATS = (
+    Threat("linf", 0.05),
+    Threat("l2", 0.5),
+    Threat("l1", 2.0),
+    Threat("l0", 5),
+    Threat("patches", 2, patch=2, corners="grid"),
+    Threat("patches", 2, patch=3, corners="anywhere"),
+)
 MOST = 10_000
 """Steps; an attack that is not finished then never will be."""
 
@@ -96,7 +103,7 @@ def findings(kind: Any, options: dict[str, Any]) -> Iterator[Finding]:
         stage = Stage.model_validate({"attack": name, "restarts": 1} | options)
         make = partial(build_attack, stage)
         for case in _cases(make()):
-            norm = case.threat.norm
+            norm = case.threat.norm if case.threat.corners is None else str(case.threat)
             inside = checked(
                 f"it stays in ball and box, and its state is one row a sample ({norm})",
                 partial(keeps_ball_and_state, make, case),
@@ -105,18 +112,17 @@ def findings(kind: Any, options: dict[str, Any]) -> Iterator[Finding]:
             for promise, check in PROMISES.items() if not inside.broken else ():
                 yield checked(f"{promise} ({norm})", partial(check, make, case))
             if not inside.broken and case.threat.clip and getattr(kind, "one_label", True):
-                yield checked(
-                    f"it costs no more passes than it says ({norm})", partial(costs, stage, norm, case.threat.eps)
-                )
+                yield checked(f"it costs no more passes than it says ({norm})", partial(costs, stage, case.threat))
 
 
 def _cases(attack: Attack) -> Iterator[Case]:
-    refused = BadInputError("an attack that begins under no norm", expected="one of linf, l2, l1")
+    refused = BadInputError("an attack that begins under no norm", expected="one of linf, l2, l1, l0, patches")
     began = False
-    for norm, eps in RADII.items():
-        for clip in (True, False):
-            case = Case.usual(Threat(norm, eps, clip=clip))
+    for threat in THREATS:
+        for clip in (True,) if threat.counted else (True, False):
+            case = Case.usual(replace(threat, clip=clip))
             try:
+                set_of(threat).require_attack(type(attack).__name__, attack)
                 case.begin(attack, case.everything)
             except BadInputError as error:
                 refused = error
@@ -213,11 +219,13 @@ def _same(first: State, second: State, broken: str) -> None:
         require(torch.equal(values, second[name]), f"'{name}' {broken}")
 
 
-def costs(stage: Stage, norm: Norm, eps: float) -> None:
+def costs(stage: Stage, threat: Threat) -> None:
     """Require that no sample costs more passes than the attack states, as the loop counts them."""
     x, y = rand(3, 5, *SHAPE, dtype=torch.float32), torch.zeros(5, dtype=torch.int64)
     model, stated = Wavy(SHAPE, lead=100.0, dtype=torch.float32), passes_of(build_attack(stage), 3)
-    for made in passes({"attack": stage.attack, "restarts": 1, **stage.options}, norm, eps, model, x=x, y=y)[0]:
+    given = {"attack": stage.attack, "restarts": 1, **stage.options}
+    where = {"patch": threat.patch, "corners": threat.corners}
+    for made in passes(given, threat.norm, threat.eps, model, x, y, **where)[0]:
         kept = stated is None or (made[0] <= stated[0] and made[1] <= stated[1])
         require(kept, f"a sample cost {made} forward and backward passes; `most_passes` says {stated}")
 
@@ -244,13 +252,13 @@ def scenario(stages: Sequence[dict[str, Any]], **fields: Any) -> Scenario:
 
 
 def passes(
-    stage: dict[str, Any], norm: Norm, eps: float, model: Any, x: Images, y: Labels, batch_size: int = 4
+    stage: dict[str, Any], norm: Norm, eps: float, model: Any, x: Images, y: Labels, batch_size: int = 4, **fields: Any
 ) -> tuple[list[tuple[int, int]], list[bool]]:
     """Return (forwards, backwards) of every sample as the loop counts them, and whether it was broken."""
     made: dict[int, Sample] = {}
     engine = Engine(
         Runner(model.eval(), batch_size, torch.device("cpu")),
-        scenario([stage], norm=norm, eps=eps),
+        scenario([stage], norm=norm, eps=eps, **fields),
         task_named("classification").compute.success,
         [str(row) for row in range(len(y))],
         seed=0,

@@ -2,10 +2,18 @@
 
 from robustbench_kpca._engine.attack_loop.sets.ball import Ball
 from robustbench_kpca._engine.attack_loop.sets.base import PerturbationSet
+from robustbench_kpca._engine.attack_loop.sets.patches import Patches
 from robustbench_kpca._engine.attack_loop.sets.words import ReplacedWords
 from robustbench_kpca.protocols.threat import Norm, Threat
 
-_KINDS: dict[Norm, type[PerturbationSet]] = {"linf": Ball, "l2": Ball, "l1": Ball, "words": ReplacedWords}
+_KINDS: dict[Norm, type[PerturbationSet]] = {
+    "linf": Ball,
+    "l2": Ball,
+    "l1": Ball,
+    "words": ReplacedWords,
+    "l0": Patches,
+    "patches": Patches,
+}
 
 
 def set_of(threat: Threat) -> PerturbationSet:

@@ -1,0 +1,138 @@
+"""Geometry of a few squares of free values: where they may lie, which are worth most, and which images they explain.
+
+A pixel is a square of side 1, so that the L0 ball of so many pixels is one of these sets.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.randomness import generator, sample_key
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.types import Images, Keys, Labels, Mask
+
+Gain = Float[Tensor, "batch height width"]
+Places = Bool[Tensor, "batch row column"]
+"""One value for every upper left corner: (height - side + 1) x (width - side + 1)."""
+Inside = Bool[Tensor, "batch 1 height width"]
+"""True for the pixels of the squares."""
+
+
+@lru_cache(maxsize=16)
+def allowed_corners(threat: Threat, height: int, width: int) -> Bool[Tensor, "row column"]:
+    """Tell at which upper left corners a square may lie.
+
+    Raises:
+        BadInputError: a square does not fit into the image, or fewer of them fit than may change.
+
+    """
+    side, size = threat.side, f"images of {height} x {width} pixels"
+    if side > min(height, width):
+        raise BadInputError(f"{threat} for {size}", expected="patches that fit into the image")
+    allowed = torch.zeros(height - side + 1, width - side + 1, dtype=torch.bool)
+    if isinstance(threat.corners, tuple):
+        for row, column in threat.corners:
+            if row >= allowed.shape[0] or column >= allowed.shape[1]:
+                raise BadInputError(f"a patch at {[row, column]} of {size}", expected="patches inside the image")
+            allowed[row, column] = True
+    else:
+        step = 1 if threat.corners == "anywhere" else side
+        allowed[::step, ::step] = True
+    if threat.count > int(allowed.sum()):
+        raise BadInputError(f"{threat} for {size}", expected=f"at most {int(allowed.sum())}, for which there is room")
+    return allowed
+
+
+def most_gain(gain: Gain, threat: Threat) -> Inside:
+    """Return the pixels of the squares that hold most of `gain`, which is not negative.
+
+    Where squares cannot overlap these are the best there are; where they may lie anywhere, each is the best beside the
+    ones before.
+    """
+    allowed = allowed_corners(threat, *gain.shape[1:]).to(gain.device)
+    if threat.corners != "anywhere":
+        return _painted(_largest(_sums(gain, threat.side), allowed, threat.count), threat.side)
+    inside = torch.zeros_like(gain, dtype=torch.bool)[:, None]
+    for _ in range(threat.count):
+        left = gain.masked_fill(inside[:, 0], 0)
+        inside = inside | _painted(_largest(_sums(left, threat.side), allowed, 1), threat.side)
+    return inside
+
+
+def random_places(keys: Keys, runs: Labels, like: Images, threat: Threat) -> Inside:
+    """Return the pixels of squares at random places, the same for the same key and run."""
+    allowed = allowed_corners(threat, *like.shape[2:])
+    choices = allowed.flatten().nonzero()[:, 0].numpy()
+    places = torch.zeros(len(keys), allowed.numel(), dtype=torch.bool)
+    for row, (key, run) in enumerate(zip(keys.tolist(), runs.tolist(), strict=True)):
+        drawn = generator(sample_key(key, "places", str(run))).choice(choices, threat.count, replace=False)
+        places[row, torch.from_numpy(drawn)] = True
+    return _painted(places.view(len(keys), *allowed.shape).to(like.device), threat.side)
+
+
+def nearest(x: Images, clean: Images, threat: Threat) -> Images:
+    """Return x in the squares where it gains most of the distance to `clean`, clipped to [0, 1]; else `clean`.
+
+    Where squares cannot overlap this is the Euclidean projection.
+    """
+    boxed = x.clamp(0, 1)
+    gain = ((x - clean).square() - (x - boxed).square()).sum(1)
+    return torch.where(most_gain(gain.clamp_min(0), threat), boxed, clean)
+
+
+def beyond(x: Images, clean: Images, threat: Threat) -> Mask:
+    """Tell which images differ from the clean one in more than the squares allowed."""
+    changed = (x != clean).any(1)
+    if threat.norm == "l0":
+        return changed.flatten(1).sum(1) > threat.count
+    allowed = allowed_corners(threat, *changed.shape[1:]).to(x.device)
+    if threat.corners == "anywhere":
+        covered = [_cover(one, threat.side, threat.count) for one in changed.cpu().numpy()]
+        return ~torch.tensor(covered, device=x.device)
+    used = F.max_pool2d(changed[:, None].to(torch.float32), threat.side, 1)[:, 0] > 0
+    outside = changed & ~_painted(allowed[None], threat.side)[0]
+    return ((used & allowed).flatten(1).sum(1) > threat.count) | outside.flatten(1).any(1)
+
+
+def _sums(gain: Gain, side: int) -> Float[Tensor, "batch row column"]:
+    return F.avg_pool2d(gain[:, None], side, 1, divisor_override=1)[:, 0]
+
+
+def _largest(sums: Float[Tensor, "batch row column"], allowed: Bool[Tensor, "row column"], count: int) -> Places:
+    flat = sums.masked_fill(~allowed, -1).flatten(1)
+    chosen: Int64[Tensor, "batch place"] = flat.argsort(dim=1, descending=True, stable=True)[:, :count]
+    return torch.zeros_like(flat, dtype=torch.bool).scatter(1, chosen, True).view(sums.shape)
+
+
+def _painted(places: Places, side: int) -> Inside:
+    """Return the pixels of squares from their corners."""
+    padded = F.pad(places[:, None].to(torch.float32), (side - 1,) * 4)
+    return F.max_pool2d(padded, side, 1) > 0
+
+
+def _cover(changed: NDArray[np.bool_], side: int, count: int) -> bool:
+    """Tell whether so many squares, which may overlap and must lie in the image, can hold all changed pixels.
+
+    The square of the topmost changed pixel may as well begin in its row, or as low as it fits.
+    """
+    height, width = changed.shape
+
+    def holds(points: NDArray[np.int64], left: int) -> bool:
+        if not len(points):
+            return True
+        if len(points) > left * side * side:
+            return False
+        row, column = points[0]  # points are in the order of reading
+        top = min(row, height - side)
+        low = points[:, 0] < top + side
+        begins = range(max(0, column - side + 1), min(column, width - side) + 1)
+        rest = [points[~(low & (points[:, 1] >= at) & (points[:, 1] < at + side))] for at in begins]
+        return any(holds(points, left - 1) for points in sorted(rest, key=len))
+
+    return holds(np.argwhere(changed), count)
