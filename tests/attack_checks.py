@@ -46,10 +46,10 @@ USUAL = "".join(f"{key} = {json.dumps(value)}\n" for key, value in (conformance.
 MISCLASSIFIED = task_named("classification").compute.success
 
 
-def stands(stage, norm="linf", eps=0.1, shape=(2, 6, 6)):
+def stands(stage, norm="linf", eps=0.1, shape=(2, 6, 6), **fields):
     """Return the passes that a sample costs which cannot be broken, having seen that none was."""
     x, y = rand(3, 5, *shape, dtype=torch.float32), torch.zeros(5, dtype=torch.int64)
-    counts, broken = passes(stage, norm, eps, Wavy(shape, lead=100.0, dtype=torch.float32), x, y)
+    counts, broken = passes(stage, norm, eps, Wavy(shape, lead=100.0, dtype=torch.float32), x, y, **fields)
     assert not any(broken)
     assert len(set(counts)) == 1
     return counts[0]

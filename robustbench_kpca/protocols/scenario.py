@@ -217,9 +217,9 @@ class Attack(_Common):
         for eps in self.below:
             assert replace(self.threat, eps=eps)
         for stage in self.stage:
-            if is_relative(stage.options.get("step_size", 0)):
+            if is_relative(step := stage.options.get("step_size", 0)):
                 raise BadInputError(
-                    f"step_size = '{stage.options['step_size']}' with norm = '{self.norm}', whose eps is a number of them",
+                    f"step_size = '{step}' with norm = '{self.norm}', whose eps is a whole number",
                     expected="a step of a value in [0, 1], such as 0.05",
                 )
 

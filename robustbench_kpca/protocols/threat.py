@@ -13,7 +13,7 @@ from robustbench_kpca._core.errors import BadInputError
 BallNorm = Literal["linf", "l2", "l1"]
 Norm = Literal["linf", "l2", "l1", "words", "l0", "patches"]
 """How large a perturbation is: a norm of the change, the number of places with another word, of pixels or patches."""
-COUNTED = ("l0", "patches")
+COUNTED: tuple[Norm, ...] = ("l0", "patches")
 """Norms whose eps is a whole number: of pixels, or of square patches, whose values are free in [0, 1]."""
 Corners: TypeAlias = Literal["grid", "anywhere"] | tuple[tuple[int, int], ...]
 """Where patches may lie: on the grid of their own side, anywhere, or at these upper left corners (row, column)."""

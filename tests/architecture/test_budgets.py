@@ -31,8 +31,8 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 626),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 65_400),
+    "files of the package": (lambda: len(files(PACKAGE)), 634),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 66_600),
     "files of evaluation": (lambda: len(files(EVALUATION)), 30),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 4_990),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 44),

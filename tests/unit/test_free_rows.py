@@ -19,6 +19,7 @@ MALT = APGD_T | {"attack": "malt", "targets": 4, "candidates": 9}
 APGD_T_L1 = {key: value for key, value in APGD_T.items() if key != "rho"} | {"attack": "apgd_l1"}
 FAB = {"attack": "fab", "restarts": 2, "steps": 4, "targets": 9, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9}
 FAB_T = FAB | {"random_start": True}
+SPARSE = {"attack": "sparse_rs", "restarts": 1, "queries": 60, "alpha_init": 0.8}
 
 
 SPSA = {"attack": "spsa", "restarts": 1, "steps": 3, "samples": 32, "delta": 0.01, "lr": 0.01, "random_start": True}
@@ -59,7 +60,7 @@ def attacked(stages, norm="linf", n=9, batch_size=16, lead=None, plain=False, ki
     found, runner = {}, Runner(model, batch_size, CPU, draws=fields.get("draws", 1))
 
     def engine():
-        protocol = attack_checks.scenario(stages, norm=norm, eps=EPS[norm], **fields)
+        protocol = attack_checks.scenario(stages, **{"norm": norm, "eps": EPS.get(norm)} | fields)
         ids = [str(row) for row in range(n)]
         new = Engine(runner, protocol, MISCLASSIFIED, ids, 0, lambda sample: found.update({sample.index: sample}))
         for pool in new.pools:
@@ -108,6 +109,9 @@ CASES = [
     ([FAB_T], "l2", {}),
     ([FAB_T], "linf", {"policy": "strongest"}),
     ([APGD_T, FAB_T, SQUARE], "linf", {}),
+    ([SPARSE], "l0", {"eps": 6}),
+    ([SPARSE], "patches", {"eps": 2, "patch": 2, "corners": "grid"}),
+    ([SPARSE], "patches", {"eps": 2, "patch": 2, "corners": "anywhere"}),
 ]
 
 

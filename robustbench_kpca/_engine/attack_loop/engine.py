@@ -24,7 +24,7 @@ from robustbench_kpca._engine.attack_loop.query import CountingQuery, Tally, Wor
 from robustbench_kpca._engine.attack_loop.saved import packed, unpacked
 from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca._engine.attack_loop.success import Success
-from robustbench_kpca._engine.attack_loop.targets import check_budget, targets_of, token_side
+from robustbench_kpca._engine.attack_loop.targets import check_budget, targets_of, threat_for
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import ATTACKS
@@ -77,7 +77,7 @@ class Engine:
     ) -> None:
         self.runner, self.scenario, self.success = runner, scenario, success
         self.ids, self.seed, self.sink = ids, seed, sink
-        self.threat = scenario.threat.on_tokens(token_side(runner.model))
+        self.threat = threat_for(scenario, runner.model)
         self.allowed = set_of(self.threat)
         self.space = InputSpace.of(runner.model, scenario.space)
         self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]

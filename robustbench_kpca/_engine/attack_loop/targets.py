@@ -28,6 +28,11 @@ def targets_of(scenario: AttackScenario, seed: int, ids: Sequence[str], logits: 
     return logits.argmax(1) if scenario.labels == "predicted" else labels
 
 
+def threat_for(scenario: AttackScenario, model: nn.Module) -> Threat:
+    """Return the threat of a protocol, with patches as large as the model's tokens where it says so."""
+    return scenario.threat.on_tokens(token_side(model))
+
+
 def token_side(model: nn.Module) -> int | None:
     """Return the side of the model's tokens in pixels, if it states one: `patch_size` of it or of a part of it."""
     for module in model.modules():

@@ -14,7 +14,7 @@ from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.attack_loop.query import CountingQuery, Worst, check_clean
 from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca._engine.attack_loop.success import Success
-from robustbench_kpca._engine.attack_loop.targets import check_budget, targets_of
+from robustbench_kpca._engine.attack_loop.targets import check_budget, targets_of, threat_for
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.shared.rows import choose, none
@@ -52,13 +52,14 @@ def search(
 
     """
     _require_possible(protocol, success)
-    space, threat, allowed = InputSpace.of(runner.model, protocol.space), protocol.threat, set_of(protocol.threat)
+    space, threat = InputSpace.of(runner.model, protocol.space), threat_for(protocol, runner.model)
+    allowed = set_of(threat)
     ids = [str(number) for number in range(len(images))]
     clean = space.enter(images)
     clean = clean.clamp(0, 1) if protocol.cut_off else clean
     logits = runner.logits(space.leave(clean))
     check_clean(logits, labels)
-    check_budget(protocol, images)
+    check_budget(threat, protocol.space, images)
     targets = targets_of(protocol, seed, ids, logits, labels)
     prediction, margin = success.judge(logits, targets, threat.sign)
     worst = Worst(clean.clone(), margin.double(), prediction, success.rank(logits, labels))

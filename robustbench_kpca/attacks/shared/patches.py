@@ -20,6 +20,9 @@ from robustbench_kpca.types import Images, Keys, Labels, Mask
 Gain = Float[Tensor, "batch height width"]
 Places = Bool[Tensor, "batch row column"]
 """One value for every upper left corner: (height - side + 1) x (width - side + 1)."""
+Corners = Int64[Tensor, "batch square"]
+"""The number of every square's upper left corner, in the order of reading."""
+Values = Float[Tensor, "batch square channel side side"]
 Inside = Bool[Tensor, "batch 1 height width"]
 """True for the pixels of the squares."""
 
@@ -65,15 +68,36 @@ def most_gain(gain: Gain, threat: Threat) -> Inside:
     return inside
 
 
+def random_corners(keys: Keys, runs: Labels, like: Images, threat: Threat) -> Corners:
+    """Return different corners at random, the same for the same key and run."""
+    choices = allowed_corners(threat, *like.shape[2:]).flatten().nonzero()[:, 0].numpy()
+    draws = [
+        generator(sample_key(key, "places", str(run))).choice(choices, threat.count, replace=False)
+        for key, run in zip(keys.tolist(), runs.tolist(), strict=True)
+    ]
+    return torch.from_numpy(np.stack(draws)).to(like.device)
+
+
 def random_places(keys: Keys, runs: Labels, like: Images, threat: Threat) -> Inside:
     """Return the pixels of squares at random places, the same for the same key and run."""
     allowed = allowed_corners(threat, *like.shape[2:])
-    choices = allowed.flatten().nonzero()[:, 0].numpy()
-    places = torch.zeros(len(keys), allowed.numel(), dtype=torch.bool)
-    for row, (key, run) in enumerate(zip(keys.tolist(), runs.tolist(), strict=True)):
-        drawn = generator(sample_key(key, "places", str(run))).choice(choices, threat.count, replace=False)
-        places[row, torch.from_numpy(drawn)] = True
-    return _painted(places.view(len(keys), *allowed.shape).to(like.device), threat.side)
+    flat = torch.zeros(len(keys), allowed.numel(), dtype=torch.bool, device=like.device)
+    places = flat.scatter(1, random_corners(keys, runs, like, threat), True)
+    return _painted(places.view(len(keys), *allowed.shape), threat.side)
+
+
+def at_corners(x: Images, corners: Corners, values: Values) -> Images:
+    """Return images with squares of these values at these corners; where squares overlap, the later one counts."""
+    side, width = values.shape[-1], x.shape[3]
+    row, column = corners // (width - side + 1), corners % (width - side + 1)
+    step = torch.arange(side, device=x.device)
+    pixels = ((row[..., None] + step)[..., None] * width + (column[..., None] + step)[..., None, :]).flatten(2)
+    new = x.flatten(2).clone()
+    at_once = [slice(None)] if side == 1 else [slice(one, one + 1) for one in range(corners.shape[1])]
+    for some in at_once:  # pixels never overlap
+        index = pixels[:, some].flatten(1)[:, None].expand(-1, x.shape[1], -1)
+        new = new.scatter(2, index, values[:, some].transpose(1, 2).flatten(2))
+    return new.view(x.shape)
 
 
 def nearest(x: Images, clean: Images, threat: Threat) -> Images:
