@@ -121,7 +121,7 @@ def check_member() -> "Callable[..., None]":
 
         broken = [finding for finding in check_member(member, **options) if finding.broken]
         if broken:
-            pytest.fail("\n".join(f"{one.promise}: {one.broken}" for one in broken), pytrace=False)
+            pytest.fail("\n".join(f"{finding.promise}: {finding.broken}" for finding in broken), pytrace=False)
 
     return check
 

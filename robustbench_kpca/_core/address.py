@@ -48,11 +48,11 @@ def require(address: str, kind: str) -> None:
     """
     place, file, _ = _parts(address)
     if file is not None:
-        found = file.is_file()
+        exists = file.is_file()
     else:
         top = place.partition(".")[0]
-        found = any(path.exists() for path in (Path(top), Path(f"{top}.py"))) or _is_known(top)
-    if not found:
+        exists = any(path.exists() for path in (Path(top), Path(f"{top}.py"))) or _is_known(top)
+    if not exists:
         what = f"file {place}" if file is not None else f"module {place}"
         fix = "check the path" if file is not None else f"check PYTHONPATH, or name the file: {FORM}"
         raise UnknownNameError(f"{kind} '{address}': there is no {what}", fix=fix)

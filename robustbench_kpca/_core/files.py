@@ -168,13 +168,13 @@ def sweep_unfinished(folder: Path, now: float) -> None:
 
 def unfinished_files(folder: Path, now: float) -> list[Path]:
     """Return the hidden files in a folder that `sweep_unfinished` deletes."""
-    found = []
+    paths = []
     with contextlib.suppress(OSError):
         for path in folder.glob(f"{_HIDDEN}*{_UNFINISHED}"):
             gone = _is_gone(path.name)
             if gone or (gone is None and now - path.stat().st_mtime > OLD):
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def _is_gone(name: str) -> bool | None:

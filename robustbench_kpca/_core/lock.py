@@ -43,8 +43,8 @@ class Holder:
     def read(cls, content: bytes) -> "Holder | None":
         """Return the holder that a lock file names; None if it is damaged."""
         try:
-            found = json.loads(content.partition(b"\n")[0])
-            return cls(str(found["token"]), str(found["since"]), Owner(**found["owner"]))
+            fields = json.loads(content.partition(b"\n")[0])
+            return cls(str(fields["token"]), str(fields["since"]), Owner(**fields["owner"]))
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -244,8 +244,8 @@ def named_in(path: Path) -> Holder | None:
 
 def holder_of(path: Path) -> Holder | None:
     """Return who holds a lock, as its file says; None if nobody does, or the holder has ended on this machine."""
-    found = named_in(path)
-    return None if found is None or found.owner.gone() else found
+    holder = named_in(path)
+    return None if holder is None or holder.owner.gone() else holder
 
 
 @contextmanager

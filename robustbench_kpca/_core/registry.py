@@ -44,7 +44,7 @@ def advice(*parts: str) -> str:
 def did_you_mean(name: str, known: Iterable[str], usual: str = "") -> str:
     """Return `did you mean 'steps'?`, or the first known names if none is similar; see `close_names`."""
     names = list(known)
-    *others, last = [f"'{one}'" for one in close_names(name, names, usual)] or [""]
+    *others, last = [f"'{close}'" for close in close_names(name, names, usual)] or [""]
     if last:
         return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
@@ -59,9 +59,9 @@ def close_names(name: str, known: Iterable[str], usual: str = "") -> list[str]:
     `usual` come before others, and short names before long ones.
     """
     asked, names = _plain(name), list(known)
-    inside = [one for one in names if asked and asked in _plain(one)]
-    inside.sort(key=lambda one: (not _plain(one).startswith(asked), not (usual and one.endswith(usual)), len(one)))
-    around = [one for one in names if len(one) > 2 and asked.startswith(_plain(one))]
+    inside = [word for word in names if asked and asked in _plain(word)]
+    inside.sort(key=lambda word: (not _plain(word).startswith(asked), not (usual and word.endswith(usual)), len(word)))
+    around = [word for word in names if len(word) > 2 and asked.startswith(_plain(word))]
     around.sort(key=len, reverse=True)
     misspelt, other = (difflib.get_close_matches(name, names, n=1, cutoff=cutoff) for cutoff in (0.85, 0.6))
     return (inside or list(dict.fromkeys([*misspelt, *around])) or other)[:MOST]
@@ -77,8 +77,8 @@ def _modules(package: str, *, folders: bool) -> tuple[str, ...]:
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    found = pkgutil.iter_modules(list(spec.submodule_search_locations))
-    return tuple(one.name for one in found if one.ispkg == folders and not one.name.startswith("_"))
+    modules = pkgutil.iter_modules(list(spec.submodule_search_locations))
+    return tuple(module.name for module in modules if module.ispkg == folders and not module.name.startswith("_"))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Family:
         plugins.TABLES.append(self.added)
 
     def __contains__(self, name: str) -> bool:
-        if any(name == one.replace("_", self.separator) for one in _modules(self.package, folders=self.folders)):
+        if any(name == module.replace("_", self.separator) for module in _modules(self.package, folders=self.folders)):
             return True
         if name not in self.added:
             plugins.load()

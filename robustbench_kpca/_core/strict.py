@@ -105,7 +105,7 @@ def _spelt(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_quoted(one) if isinstance(one, str) else _spelt(one) for one in value)}]"
+        return f"[{', '.join(_quoted(item) if isinstance(item, str) else _spelt(item) for item in value)}]"
     return repr(value)
 
 
@@ -124,7 +124,7 @@ def parse_ranges(text: str, met: str) -> list[int]:
         BadInputError: something else, or a range that runs backwards or is too long.
 
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?", part)
         if match is None:
@@ -134,13 +134,13 @@ def parse_ranges(text: str, met: str) -> list[int]:
             raise BadInputError(met, expected="ranges from the smaller to the larger, such as 5-7")
         if last - first >= _MOST:
             raise BadInputError(met, expected=f"ranges of at most {_MOST:,} numbers")
-        found += range(first, last + 1)
-    return found
+        numbers += range(first, last + 1)
+    return numbers
 
 
 def _one_line(kind: type[Any], error: "ValidationError", where: str) -> BadInputError:
     # A misspelt key gives two errors, "unknown" and "missing": report the first.
-    unknown = [one for one in error.errors() if one["type"] in _UNKNOWN]
+    unknown = [detail for detail in error.errors() if detail["type"] in _UNKNOWN]
     first = (unknown or error.errors())[0]
     key = ".".join(str(part) for part in first["loc"]) or "value"
     if unknown:

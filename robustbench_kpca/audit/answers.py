@@ -15,12 +15,12 @@ def count(mask: Mask) -> int:
     return int(mask.sum())
 
 
-def worse(found: PerSample, than: PerSample, slack: float = SLACK) -> int:
+def worse(correct: PerSample, than: PerSample, slack: float = SLACK) -> int:
     """Count the samples on which an attack is stronger than another: fewer labels stay correct, by more than `slack`.
 
     `found` and `than` are the fractions of labels that stay correct under the two attacks.
     """
-    return count(than - found > slack)
+    return count(than - correct > slack)
 
 
 def transferred(context: AuditContext, images: Images) -> Tensor:

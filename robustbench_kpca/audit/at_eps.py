@@ -35,8 +35,8 @@ def reach(context: AuditContext) -> Check:
     """
     if not bool(context.correct.any()):
         return does_not_apply("reach", "the model is wrong on every image")
-    found = [_at(context, min(radius * context.threat.eps, 0.5)) for radius in REACH_RADII]  # inside [0, 1]
-    unseen, overstated = (torch.stack(part).all(0) for part in zip(*found, strict=True))
+    masks = [_at(context, min(radius * context.threat.eps, 0.5)) for radius in REACH_RADII]  # inside [0, 1]
+    unseen, overstated = (torch.stack(part).all(0) for part in zip(*masks, strict=True))
     return answer(
         "reach",
         {"unseen": count(unseen), "overstated": count(overstated)},
@@ -50,17 +50,17 @@ def reach(context: AuditContext) -> Check:
 def _at(context: AuditContext, radius: float) -> tuple[Mask, Mask]:
     keys, labels = context.keys[context.correct], context.labels[context.correct]
     images = context.images[context.correct].clamp(radius, 1 - radius)
-    found = context.gradients(images, labels, margin)
+    slopes = context.gradients(images, labels, margin)
     predicted, measured = [], []
     for number in range(REACH_DIRECTIONS):
         v = radius * signs(keys, torch.full_like(keys, SIGNS_FROM + number), images)
-        predicted.append((found.gradient * v).flatten(1).sum(1))
+        predicted.append((slopes.gradient * v).flatten(1).sum(1))
         ahead, behind = (context.per_batch(images + side * v, labels, margin) for side in (1, -1))
         measured.append((ahead - behind) / 2)
     happened, said = (torch.stack(part).norm(dim=0) for part in (measured, predicted))
-    down = -radius * found.gradient.sign()
-    fall = found.losses - context.per_batch(images + down, labels, margin)
-    promised = -(found.gradient * down).flatten(1).sum(1)
+    down = -radius * slopes.gradient.sign()
+    fall = slopes.losses - context.per_batch(images + down, labels, margin)
+    promised = -(slopes.gradient * down).flatten(1).sum(1)
     return happened > REACH_FACTOR * said, (fall < promised / REACH_FACTOR) & (promised > 0)
 
 

@@ -57,5 +57,5 @@ def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
 
 def resolved(plan: AuditPlan, eps: str | float, level: Level = "full") -> dict[str, Budget]:
     """Return the budget of every attack of an audit of this level, as the record of the audit stores it."""
-    found = {name: budget(plan, name, eps) for name in attacks_of(plan, level)}
-    return {name: Budget(protocol=label, digest=scenario.digest()) for name, (label, scenario) in found.items()}
+    budgets = {name: budget(plan, name, eps) for name in attacks_of(plan, level)}
+    return {name: Budget(protocol=label, digest=scenario.digest()) for name, (label, scenario) in budgets.items()}

@@ -47,13 +47,13 @@ def preflight(context: AuditContext) -> Check:
     """Run the preflight checks, which an evaluation must pass."""
     size = context.runner.batch_size
     causal = context.task.compute.causal
-    found = inspect(context.runner, context.images[:size], context.labels[:size], causal=causal)
+    findings = inspect(context.runner, context.images[:size], context.labels[:size], causal=causal)
     shown = f"attacks of the audit see the logits divided by {context.scale:.3g}"
     return answer(
         "preflight",
-        {finding.check: 1 for finding in found},
+        {finding.check: 1 for finding in findings},
         0,
-        "; ".join(finding.met for finding in found) or f"every preflight check passes; {shown}",
+        "; ".join(finding.met for finding in findings) or f"every preflight check passes; {shown}",
         "attacks on a model that fails a preflight check give meaningless results",
     )
 
@@ -77,11 +77,11 @@ def gradients(context: AuditContext) -> Check:
     for where, (images, own) in places.items():
         for name, loss in losses:
             if len(images):
-                found = context.gradients(images, own, loss)
-                reach = context.threat.eps * found.gradient.flatten(1).abs().sum(1)
+                slopes = context.gradients(images, own, loss)
+                reach = context.threat.eps * slopes.gradient.flatten(1).abs().sum(1)
                 values[f"{name} zero at {where}"] = count(reach == 0)
-                values[f"{name} constant at {where}"] = count(_repeated(found.gradient, images))
-                values[f"{name} flat at {where}"] = count(found.zero_loss > LOST if name == "ce" else reach < FLAT)
+                values[f"{name} constant at {where}"] = count(_repeated(slopes.gradient, images))
+                values[f"{name} flat at {where}"] = count(slopes.zero_loss > LOST if name == "ce" else reach < FLAT)
     return samples(
         "gradients",
         context,
@@ -96,7 +96,7 @@ def _repeated(gradient: Images, images: Images) -> Mask:
     directions = F.normalize(gradient.flatten(1).double(), dim=1)
     same = (directions @ directions.T).abs() > SAME_DIRECTION
     flat = images.flatten(1)
-    twins = torch.stack([(flat == one).all(1) for one in flat])
+    twins = torch.stack([(flat == image).all(1) for image in flat])
     return (same & ~twins).any(1)
 
 
@@ -170,11 +170,11 @@ def finite(context: AuditContext) -> Check:
     values: dict[str, float] = {}
     if pgd is not None:
         labels = context.labels[context.correct]
-        found = context.gradients(pgd.images, labels, cross_entropy)
+        slopes = context.gradients(pgd.images, labels, cross_entropy)
         bad = torch.stack([~torch.isfinite(step) for step in pgd.losses]).any(0)
-        values["losses"] = count(bad | ~torch.isfinite(found.losses))
-        values["logits"] = count(~found.finite | ~context.per_batch(pgd.images, labels, all_finite))
-        values["gradients"] = count(~torch.isfinite(found.gradient).flatten(1).all(1))
+        values["losses"] = count(bad | ~torch.isfinite(slopes.losses))
+        values["logits"] = count(~slopes.finite | ~context.per_batch(pgd.images, labels, all_finite))
+        values["gradients"] = count(~torch.isfinite(slopes.gradient).flatten(1).all(1))
     return answer(
         "finite",
         values,
@@ -223,11 +223,11 @@ that compare strong attacks with stronger ones, and with attacks without gradien
 
 def run_checks(context: AuditContext) -> list[Check]:
     """Run every check of the level; one that raises an exception has no values, and the check `runs` flags it."""
-    found = []
+    checks = []
     for name, run in CHECKS.items():
         if (context.level == "quick" and name not in QUICK) or not (context.attacks or name in WITHOUT_ATTACKS):
             continue
         context.meter.stage = name
         check = context.attempt(name, partial(run, context))
-        found.append(check or does_not_apply(name, f"could not be run: {context.failures[name]}"))
-    return [*found, runs(context)]
+        checks.append(check or does_not_apply(name, f"could not be run: {context.failures[name]}"))
+    return [*checks, runs(context)]

@@ -122,11 +122,11 @@ class AuditContext:
 
     def attack(self, name: str, images: Images, labels: Labels) -> PerSample:
         """Run one attack; return the fraction of labels that stay correct, per sample."""
-        found: dict[int, Sample] = {}
+        samples: dict[int, Sample] = {}
         numbers, size = list(range(len(labels))), self.shown.batch_size
         runner = _runner_like(self.runner if name in OWN_LOGITS else self.shown, self.model)
         ids = [str(number) for number in numbers]
-        sink = partial(_keep, found)
+        sink = partial(_keep, samples)
         engine = Engine(runner, self._scenario(name), self.success, ids, seed=self.seed, sink=sink)
         parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
         part = name if name in self.meter.most else again(name)
@@ -134,7 +134,7 @@ class AuditContext:
         with frozen(self.model):
             engine.run(source, partial(self.meter.during, part, runner))
         self.meter.after(part, runner)
-        return torch.stack([self._remaining_of(found[number]) for number in numbers]).to(labels.device)
+        return torch.stack([self._remaining_of(samples[number]) for number in numbers]).to(labels.device)
 
     def attempt(self, what: str, work: Callable[[], T]) -> T | None:
         """Run `work` and return its result; if it raises, store the error in `failures` and return None."""
@@ -221,8 +221,8 @@ def _swapped(loss: Callable[[Tensor, Tensor], Tensor], labels: Labels, logits: T
     return loss(logits, labels)
 
 
-def _keep(found: dict[int, Sample], sample: Sample) -> None:
-    found[sample.index] = sample
+def _keep(samples: dict[int, Sample], sample: Sample) -> None:
+    samples[sample.index] = sample
 
 
 def _zero_loss(logits: Logits, labels: Labels) -> PerSample:

@@ -51,7 +51,7 @@ class FirstBatch:
             BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
 
         """
-        findings = [found] if (found := probabilities(self.logits)) is not None else []
+        findings = [finding] if (finding := probabilities(self.logits)) is not None else []
         if (change := self._change(runner, self.images)) > REPEATED:
             findings.append(unrepeatable(change))
         elif runner.draws == 1:  # else other images get different noise
@@ -104,4 +104,4 @@ def _kept(logits: Logits) -> Float[Tensor, "first class *place"]:
 def _versions(model: nn.Module) -> dict[str, int]:
     """Return the version of every parameter and buffer: each operation in place increases it."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
-    return {name: one._version for name, one in tensors if not one.is_inference()}  # noqa: SLF001
+    return {name: tensor._version for name, tensor in tensors if not tensor.is_inference()}  # noqa: SLF001

@@ -83,11 +83,11 @@ def costs(
 
     """
     scenarios = {name: budget(plan, name, eps)[1] for name in names}
-    found = {name: most_passes(one, classes, graded=graded) or Passes(1, 0) for name, one in scenarios.items()}
-    more = {again(name): found[name] for name in ("order", "pgd") if name in found}
-    more |= {again("apgd-doubled"): found["apgd-doubled"].times(transfers)} if transfers else {}
-    more |= {"smoothed": _SMOOTHED} if "apgd-doubled" in found else {}
-    return found | more | {"": _BESIDE}
+    parts = {name: most_passes(own, classes, graded=graded) or Passes(1, 0) for name, own in scenarios.items()}
+    more = {again(name): parts[name] for name in ("order", "pgd") if name in parts}
+    more |= {again("apgd-doubled"): parts["apgd-doubled"].times(transfers)} if transfers else {}
+    more |= {"smoothed": _SMOOTHED} if "apgd-doubled" in parts else {}
+    return parts | more | {"": _BESIDE}
 
 
 def again(name: str) -> str:

@@ -94,14 +94,14 @@ def inspect(runner: Runner, images: Images, labels: Labels, *, causal: bool = Fa
     logits = runner.logits(images)
     check_clean(logits, labels)
     spread = float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
-    found = [
+    findings = [
         _stochastic(runner, images, logits, spread),
         _batch(runner, images, logits, spread),
         probabilities(logits),
         _offset(logits, spread),
         _vanishing(logits, labels),
     ]
-    return [finding for finding in found if finding is not None] + (leaks(runner, images) if causal else [])
+    return [finding for finding in findings if finding is not None] + (leaks(runner, images) if causal else [])
 
 
 def _stochastic(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
@@ -135,13 +135,13 @@ def beside_others(images: Images, kept: int) -> Images:
 def leaks(runner: Runner, words: Images) -> list[Finding]:
     """Change later words of the first text of a batch, and find places whose logits change; see `future_leak`."""
     model: LanguageModel = runner.model  # type: ignore[assignment] # of a task whose models are
-    found, places = future_leak(model, words[:1].to(runner.device)), words.shape[-1]
-    if not found:
+    leaking, places = future_leak(model, words[:1].to(runner.device)), words.shape[-1]
+    if not leaking:
         return []
     return [
         Finding(
             "future",
-            f"the logits at {found} of {places} places change with later words, so it sees what it is to predict",
+            f"the logits at {leaking} of {places} places change with later words, so it sees what it is to predict",
             "choose an attention that sees the past only, such as RPC with mu_span = 'past'",
         )
     ]

@@ -218,10 +218,10 @@ def _kept(out: Path, subject: Subject, plan: Plan) -> Audit | None:
     if not path.is_file():
         return None
     try:
-        found = load_audit(path)
+        stored = load_audit(path)
     except BadInputError:  # damaged: make a new one
         return None
-    return found if (found.subject, found.plan) == (subject, plan) else None
+    return stored if (stored.subject, stored.plan) == (subject, plan) else None
 
 
 def _state(model: nn.Module) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _state(model: nn.Module) -> dict[str, Any]:
     return {
         "parameters and buffers": parameters_sha256(model),
         "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
-        "gradients": [None if one.grad is None else tensor_sha256(one.grad) for one in model.parameters()],
+        "gradients": [None if tensor.grad is None else tensor_sha256(tensor.grad) for tensor in model.parameters()],
         "training mode": [module.training for module in model.modules()],
     }
 

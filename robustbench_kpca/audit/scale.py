@@ -18,13 +18,13 @@ from robustbench_kpca.types import Logits, PerSample
 def gaps(logits: Logits) -> PerSample:
     """Return the gap between the two largest logits; for logits of pixels, the median over an image's pixels."""
     largest = logits.topk(min(2, logits.shape[1]), dim=1).values
-    found = largest[:, 0] - largest[:, -1]
-    return found if found.ndim == 1 else found.flatten(1).median(1).values
+    gap = largest[:, 0] - largest[:, -1]
+    return gap if gap.ndim == 1 else gap.flatten(1).median(1).values
 
 
-def scale_of(found: PerSample) -> float:
+def scale_of(of_samples: PerSample) -> float:
     """Return what logits are divided by; 1 if the gaps are zero or not finite."""
-    finite = found[torch.isfinite(found)].double()
+    finite = of_samples[torch.isfinite(of_samples)].double()
     if not len(finite):
         return 1.0
     scale = max(float(finite.median()) / GAP, float(finite.quantile(0.95)) / GAP_HIGH)

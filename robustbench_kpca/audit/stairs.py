@@ -38,7 +38,7 @@ def stairs(context: AuditContext) -> Check:
 
 def _turned(gradient: Images, other: Images) -> Mask:
     """Tell of which images one gradient points elsewhere than the other; not where both are zero."""
-    both = [one.flatten(1).double() for one in (gradient, other)]
-    zero = torch.stack([(one == 0).all(1) for one in both]).all(0)
-    one, two = (one / one.abs().amax(1, keepdim=True).clamp_min(1e-300) for one in both)  # no square is rounded to 0
-    return (F.cosine_similarity(one, two, dim=1) < STAIRS_COSINE) & ~zero
+    both = [side.flatten(1).double() for side in (gradient, other)]
+    zero = torch.stack([(side == 0).all(1) for side in both]).all(0)
+    first, second = (side / side.abs().amax(1, keepdim=True).clamp_min(1e-300) for side in both)  # no square becomes 0
+    return (F.cosine_similarity(first, second, dim=1) < STAIRS_COSINE) & ~zero

@@ -41,8 +41,8 @@ class Asked:
 
         if not (folder / FILE).is_file():
             return False
-        found = load_diagnosis(folder)
-        done, model = found.protocol, found.model
+        diagnosis = load_diagnosis(folder)
+        done, model = diagnosis.protocol, diagnosis.model
         settings = (done.procedure, done.images, done.seed, done.layers, done.heads)
         same = settings == (self.protocol, self.images, self.seed, _sorted(self.layers), _sorted(self.heads))
         same &= self.block is None or min(self.block, done.images) == done.block
@@ -58,10 +58,10 @@ class Asked:
         """
         from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 
-        found = load_diagnosis(folder).data
+        data = load_diagnosis(folder).data
         if request.model.startswith(TEXT):
-            return found.name == Path(self.data).stem
-        return (found.name, found.split) == _name_and_split(self.data, self.split)
+            return data.name == Path(self.data).stem
+        return (data.name, data.split) == _name_and_split(self.data, self.split)
 
 
 @cache
@@ -124,9 +124,9 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     pictures = DataRequest(asked.data, asked.split, None if literal else asked.images, size=asked.size, crop=asked.crop)
     if literal:
         every = Samples.require(pictures.load(procedures.study_view(network)))
-        found = procedures.study_of_images(every, claims, most=asked.images, seed=asked.seed)
+        procedure = procedures.study_of_images(every, claims, most=asked.images, seed=asked.seed)
         _console.note(how_shown(every), quiet=quiet)
-        return procedures.normalise_as_study(network), found
+        return procedures.normalise_as_study(network), procedure
     samples = Samples.require(pictures.load_for(network))
     _console.note(how_shown(samples), quiet=quiet)
     return network, procedures.corrected(ImageSource(samples.in_order()), claims)

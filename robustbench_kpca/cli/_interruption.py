@@ -60,7 +60,7 @@ def said(arguments: Sequence[str]) -> str:
     """Return the line for an interrupted command: by what, what is kept, and the command that goes on."""
     by = f"interrupted by {_received[-1]}" if _received and _received[-1] != "SIGINT" else "interrupted"
     command = arguments[0] if arguments else ""
-    again = ["rbk", *(one for one in arguments if one not in ("--fresh", "--no-resume"))]  # they begin anew
+    again = ["rbk", *(word for word in arguments if word not in ("--fresh", "--no-resume"))]  # they begin anew
     if command == "train":
         again += [] if "--resume" in arguments else ["--resume"]
         kept = "the last saved state of the training is kept; it goes on with"

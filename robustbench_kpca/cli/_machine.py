@@ -16,8 +16,8 @@ def facts() -> list[dict[str, str]]:
 
     rows: list[tuple[str, str, str]] = [("python", sys.version.split()[0], "")]
     for name in _requirements():
-        found = _version(name)
-        rows.append((name, found or "missing", "" if found else f"pip install {name}"))
+        version = _version(name)
+        rows.append((name, version or "missing", "" if version else f"pip install {name}"))
     rows += _torch() if util.find_spec("torch") else []
     free = shutil.disk_usage(Path.cwd()).free / 1e9
     rows.append(("disk free here", f"{free:.1f} GB", "" if free > NEEDED_GB else "free some space"))

@@ -24,7 +24,7 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
 
     def add(command: F) -> F:
         shown = inspect.signature(command)
-        own = [one for one in shown.parameters.values() if one.name != "options"]
+        own = [parameter for parameter in shown.parameters.values() if parameter.name != "options"]
         every = [*own, *(_parameter(name, defaults.get(name, DEFAULTS[name])) for name in fields)]
 
         @functools.wraps(command)
@@ -33,7 +33,7 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
             command(**given, options=run_options(chosen)[0])
 
         run.__signature__ = shown.replace(parameters=every)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in every}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
         del run.__wrapped__  # typer reads the signature of what is wrapped
         return run  # type: ignore[return-value]
 

@@ -25,7 +25,7 @@ def _told(error: Any, path: str, context: Any) -> tuple[str, str, str]:
     """Return what was met, what is expected, and what may be meant."""
     kind, message, param = type(error).__name__, str(error.message), getattr(error, "param", None)
     if kind == "NoSuchOption":
-        known = [name for one in context.command.params for name in one.opts if name.startswith("--")]
+        known = [name for option in context.command.params for name in option.opts if name.startswith("--")]
         return f"{path} has no option '{error.option_name}'", "", did_you_mean(error.option_name, known)
     if kind == "MissingParameter" and param is not None:
         return f"{path} needs {_named(param)}", "", ""
@@ -62,11 +62,11 @@ def _value(error: Any) -> str | None:
 
 def _expected(context: Any, param: Any) -> str:
     """Say what an option takes, from the annotation of the command's function."""
-    found = inspect.signature(inspect.unwrap(context.command.callback)).parameters[param.name].annotation
-    base, about = get_args(found)[:2]
-    kind = next(one for one in (*get_args(base), base) if one is not NoneType)
+    annotation = inspect.signature(inspect.unwrap(context.command.callback)).parameters[param.name].annotation
+    base, about = get_args(annotation)[:2]
+    kind = next(part for part in (*get_args(base), base) if part is not NoneType)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return f"one of {', '.join(str(one.value) for one in kind)}"
+        return f"one of {', '.join(str(member.value) for member in kind)}"
     least, most = about.min, about.max
     bounds = f" from {least:g} to {most:g}" if least is not None and most is not None else ""
     bounds = bounds or ("" if least is None else f" of at least {least:g}") + (

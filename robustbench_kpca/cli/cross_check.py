@@ -118,16 +118,16 @@ def cross_check(
     samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(network)
     _console.note(how_shown(samples), quiet=quiet or json)
     with _console.progress(quiet=quiet or json) as start:
-        found = checking.cross_check(
+        agreement = checking.cross_check(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
             batch_size=batch_size, workers=workers, device=device or best_device(),
             name=request.label, source=request.source, fresh=fresh, allow=allow, progress=start(model),
         )  # fmt: skip
     if json:
-        _console.show_json(found.as_dict())
+        _console.show_json(agreement.as_dict())
     else:
-        _show(found)
-    return 0 if found.as_strong else 1
+        _show(agreement)
+    return 0 if agreement.as_strong else 1
 
 
 def _check_pictures(
@@ -138,17 +138,17 @@ def _check_pictures(
 
     images = pictures_of(load_data(data, split, limit))
     with _console.progress(quiet=quiet or json) as start:
-        found = compare_pictures(protocol, images, seed, start("cells"))
-    agree = all(cell.agrees for cell in found)
+        cells = compare_pictures(protocol, images, seed, start("cells"))
+    agree = all(cell.agrees for cell in cells)
     if json:
-        _console.show_json({"images": len(images), "agree": agree, "cells": [cell.as_dict() for cell in found]})
+        _console.show_json({"images": len(images), "agree": agree, "cells": [cell.as_dict() for cell in cells]})
         return 0 if agree else 1
-    rows = [(cell.corruption, cell.severity, _gap(cell.exact), _gap(cell.fast), _verdict(cell)) for cell in found]
+    rows = [(cell.corruption, cell.severity, _gap(cell.exact), _gap(cell.fast), _verdict(cell)) for cell in cells]
     _console.show_table("", ("Corruption", "Severity", "Exact", "Fast", ""), rows)
     _console.out().print()
-    differing = sum(not cell.agrees for cell in found)
+    differing = sum(not cell.agrees for cell in cells)
     result = "as the library's" if agree else f"DIFFERENT from the library's in {differing} cells"
-    _console.say(f"{result}: {len(found)} cells on {len(images)} images of {data}")
+    _console.say(f"{result}: {len(cells)} cells on {len(images)} images of {data}")
     return 0 if agree else 1
 
 
@@ -162,21 +162,22 @@ def _verdict(cell: "CellAgreement") -> str:
     return "" if cell.agrees else "DIFFERENT"
 
 
-def _show(found: "Agreement") -> None:
+def _show(agreement: "Agreement") -> None:
     header = ("Program", "Robust %", "95 % interval", "Forwards", "Backwards", "Seconds")
-    _console.show_table("", header, [_row("native", found.native), _row(_programs(found.reference), found.reference)])
+    records = agreement.native, agreement.reference
+    _console.show_table("", header, [_row("native", records[0]), _row(_programs(records[1]), records[1])])
     _console.out().print()
     rows = [
-        ("broken by native", found.both, found.only_native),
-        ("not broken by native", found.only_reference, found.neither),
+        ("broken by native", agreement.both, agreement.only_native),
+        ("not broken by native", agreement.only_reference, agreement.neither),
     ]
     _console.show_table("", ("Images", "broken by reference", "not broken by reference"), rows)
     _console.out().print()
-    native, other = (record.metrics["robust_accuracy"].value for record in (found.native, found.reference))
-    result = "as strong as the reference" if found.as_strong else "WEAKER than the reference"
+    native, other = (record.metrics["robust_accuracy"].value for record in records)
+    result = "as strong as the reference" if agreement.as_strong else "WEAKER than the reference"
     _console.out().print(
         f"{result}: robust accuracy {100 * native:.1f} % against {100 * other:.1f} %, "
-        f"McNemar's exact p = {found.p_value:.2g}",
+        f"McNemar's exact p = {agreement.p_value:.2g}",
         markup=False,
     )
 

@@ -202,23 +202,23 @@ def _measure_all(
     require_own(out, "comparison")
     missing: dict[str, str] = {}
     with _console.progress(quiet=quiet) as start:
-        for one in models.model:
-            options = one.with_depth(depth)
-            request = ModelRequest(one.model, untrained=untrained, name=one.name, options=options)
-            folder = out / one.name
+        for model in models.model:
+            options = model.with_depth(depth)
+            request = ModelRequest(model.model, untrained=untrained, name=model.name, options=options)
+            folder = out / model.name
             made = asked.made(folder, request)
-            if one.reads_texts and texts is None:
-                missing |= {} if made else {one.name: "no --texts"}
+            if model.reads_texts and texts is None:
+                missing |= {} if made else {model.name: "no --texts"}
                 continue
-            wanted = replace(asked, data=texts) if one.reads_texts and texts is not None else asked
+            wanted = replace(asked, data=texts) if model.reads_texts and texts is not None else asked
             try:
                 if not made or not wanted.of_these_data(folder, request):
                     written(measured(request, wanted, start, quiet=quiet), folder, quiet=quiet)
             except BadInputError as error:
-                missing[one.name] = " ".join(str(error).split())
-    shown = [out / one.name for one in models.model if one.name not in missing]
-    found = [load_diagnosis(folder) for folder in shown]
-    for path in write_comparison(found, out, missing=missing):
+                missing[model.name] = " ".join(str(error).split())
+    shown = [out / model.name for model in models.model if model.name not in missing]
+    diagnoses = [load_diagnosis(folder) for folder in shown]
+    for path in write_comparison(diagnoses, out, missing=missing):
         _console.note(str(path), quiet=quiet)
     for label, why in missing.items():
         _console.note(f"not run: {label}: {why}", quiet=quiet)
@@ -239,14 +239,14 @@ def _compare(
         raise BadInputError(met, expected="a MODEL, or --compare DIR --compare DIR --out DIR")
     require_writable(out)
     require_own(out, "comparison")
-    found = [load_record(path) for folder in records for path in find_records(folder)]
+    trained = [load_record(path) for folder in records for path in find_records(folder)]
     diagnoses = [load_diagnosis(folder) for folder in folders]
-    for path in write_comparison(diagnoses, out, found):
+    for path in write_comparison(diagnoses, out, trained):
         _console.note(str(path), quiet=quiet)
     if json:
         verdicts = {
-            name: {claim: {"outcome": judged.outcome, "why": judged.why} for claim, judged in one.claims.items()}
-            for name, one in by_name(diagnoses).items()
+            name: {claim: {"outcome": judged.outcome, "why": judged.why} for claim, judged in diagnosis.claims.items()}
+            for name, diagnosis in by_name(diagnoses).items()
         }
         _console.show_json(verdicts)
 
@@ -267,14 +267,14 @@ def _over_training(
     from robustbench_kpca.study.diagnostics.trajectory import over_training
 
     splits = [None] if split is None else split.split(",")
-    found = over_training(folder, data, splits, images, seed=seed)
+    trajectory = over_training(folder, data, splits, images, seed=seed)
     if out is not None:
-        for path in write_trajectory(found, out):
+        for path in write_trajectory(trajectory, out):
             _console.note(str(path), quiet=quiet)
     if json:
-        _console.show_json(found.model_dump(mode="json"))
+        _console.show_json(trajectory.model_dump(mode="json"))
     else:
-        _console.show_table(found.name, COLUMNS, found.rows())
+        _console.show_table(trajectory.name, COLUMNS, trajectory.rows())
 
 
 def _show(done: "Diagnosis", *, every: bool) -> None:

@@ -123,13 +123,15 @@ def evaluate(
 
     jobs = [
         Job(
-            ModelRequest(one, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=model_options),
+            ModelRequest(
+                each, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=model_options
+            ),
             protocols,
             overrides,
             budgets,
             independent,
         )
-        for one in models
+        for each in models
     ]
     options = replace(options, device=options.device or best_device())
     request = DataRequest(
@@ -156,8 +158,8 @@ def _show(records: "list[Record]") -> None:
     """Print one row per record and metric; the header of the values is their unit if all have the same."""
     from robustbench_kpca.metrics import common_unit, metric_for
 
-    found = [(record, metric_for(name), value) for record in records for name, value in record.metrics.items()]
-    unit = common_unit(metric.unit for _, metric, _ in found)
+    values = [(record, metric_for(name), value) for record in records for name, value in record.metrics.items()]
+    unit = common_unit(metric.unit for _, metric, _ in values)
     rows = [
         (
             record.spec.model.name,
@@ -168,7 +170,7 @@ def _show(records: "list[Record]") -> None:
             value.n,
             "" if metric.chance is None else metric.unit.number(metric.chance(record.outcomes)),
         )
-        for record, metric, value in found
+        for record, metric, value in values
     ]
     heading = unit.symbol if unit and unit.symbol else "Value"
     _console.show_table("", ("Model", "Protocol", "Metric", heading, "95 % interval", "n", "chance"), rows)

@@ -268,10 +268,10 @@ def _versions(engine: Engine) -> dict[str, str]:
 
     from PIL import features
 
-    found = {}
+    versions = {}
     for package in _PACKAGES + (() if engine is Engine.native else _OF_THE_LIBRARY):
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "missing"
-    return found | {"libjpeg": str(features.version("libjpeg_turbo") or features.version("jpg"))}
+            versions[package] = "missing"
+    return versions | {"libjpeg": str(features.version("libjpeg_turbo") or features.version("jpg"))}

@@ -62,8 +62,8 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
         from robustbench_kpca._core.strict import load_toml
         from robustbench_kpca.protocols import presets
 
-        found = presets.protocols() if what is Shelf.protocols else presets.find(_FOUND[what])
-        return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in found.items()]
+        paths = presets.protocols() if what is Shelf.protocols else presets.find(_FOUND[what])
+        return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in paths.items()]
     if what is Shelf.recipes:
         from robustbench_kpca._core.strict import load_toml
         from robustbench_kpca.training import recipes
@@ -72,7 +72,7 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
     if what is Shelf.corruptions:
         from robustbench_kpca.corruptions import ALL
 
-        return [{"name": name, "what": one.summary(name)} for one in ALL for name in one.names()]
+        return [{"name": name, "what": kind.summary(name)} for kind in ALL for name in kind.names()]
     family = _family(what)
     return [{"name": name, "what": family.summary(name)} for name in family.names()]
 
@@ -90,8 +90,8 @@ def _family(what: Shelf) -> Any:
 
 
 def _model(name: str, task: str, weights: str, scores: str = "", density: str = "", remark: str = "") -> dict[str, Any]:
-    found = {"name": name, "task": task, "weights": weights, "held-out scores": scores}
-    return found | {"density of S in each RPC block": density, "remark": remark}
+    row = {"name": name, "task": task, "weights": weights, "held-out scores": scores}
+    return row | {"density of S in each RPC block": density, "remark": remark}
 
 
 def _models() -> list[dict[str, Any]]:

@@ -29,36 +29,36 @@ def clean(
     """
     from robustbench_kpca.evaluation.unfinished import leftovers
 
-    found = leftovers(folder, everything=everything)
-    kept = {} if dry_run else {one: why for one in found if (why := _kept(one))}
+    folders = leftovers(folder, everything=everything)
+    kept = {} if dry_run else {leftover: why for leftover in folders if (why := _kept(leftover))}
     if json:
         shown = [
             {
-                "folder": str(one.folder),
-                "files": [str(path) for path in one.paths],
-                "why": one.why,
-                "shards": one.shards,
-                "deleted": not dry_run and one not in kept,
-                "kept": kept.get(one),
+                "folder": str(leftover.folder),
+                "files": [str(path) for path in leftover.paths],
+                "why": leftover.why,
+                "shards": leftover.shards,
+                "deleted": not dry_run and leftover not in kept,
+                "kept": kept.get(leftover),
             }
-            for one in found
+            for leftover in folders
         ]
         _console.show_json({"deleted": not dry_run, "folders": shown})
         return
-    for one in found:
-        verb = "would delete" if dry_run else "kept" if one in kept else "deleted"
-        shards = f" ({one.shards} shards)" if one.shards else ""
-        _console.note(f"{verb} {one.folder.name}{shards}: {kept.get(one, one.why)}")
-    if not found:
+    for leftover in folders:
+        verb = "would delete" if dry_run else "kept" if leftover in kept else "deleted"
+        shards = f" ({leftover.shards} shards)" if leftover.shards else ""
+        _console.note(f"{verb} {leftover.folder.name}{shards}: {kept.get(leftover, leftover.why)}")
+    if not folders:
         _console.note(f"nothing to delete in {folder}")
 
 
-def _kept(one: "Leftover") -> str | None:
+def _kept(leftover: "Leftover") -> str | None:
     """Delete what is left over; return why it was not deleted."""
     from robustbench_kpca.evaluation.unfinished import delete
 
     try:
-        delete(one)
+        delete(leftover)
     except BadInputError as error:
         return str(error)
     return None

@@ -28,9 +28,9 @@ def curve(
     budgets = [part.strip() for part in eps.split(",")]
     loaded = [load_consistent(path) for place in records for path in find_records(place)]
     rows = [
-        (record.spec.model.name, record.spec.protocol.name, budget, found)
+        (record.spec.model.name, record.spec.protocol.name, budget, accuracy)
         for record in loaded
-        for budget, found in zip(budgets, accuracies(record, [parse_fraction(one) for one in budgets]), strict=True)
+        for budget, accuracy in zip(budgets, accuracies(record, [parse_fraction(own) for own in budgets]), strict=True)
     ]
     for record in loaded:
         if text := floor(record):
@@ -40,7 +40,7 @@ def curve(
         _console.show_json([dict(zip(keys, row, strict=False)) | vars(row[3]) for row in rows])
         return
     shown = [
-        (*names, PERCENT.number(found.value), PERCENT.interval(found.low, found.high), found.n)
-        for *names, found in rows
+        (*names, PERCENT.number(accuracy.value), PERCENT.interval(accuracy.low, accuracy.high), accuracy.n)
+        for *names, accuracy in rows
     ]
     _console.show_table("", ("Model", "Protocol", "eps", "robust accuracy (%)", "95 % interval", "n"), shown)

@@ -55,8 +55,8 @@ def export(
     if out is None:
         print(content.decode(), end="")
     elif to is Format.robustbench and out.suffix != ".json":
-        for name, one in json.loads(content).items():
-            write_atomic(out / name, (json.dumps(one, indent=2) + "\n").encode())
+        for name, entry in json.loads(content).items():
+            write_atomic(out / name, (json.dumps(entry, indent=2) + "\n").encode())
             _console.say(str(out / name))
     else:
         write_atomic(out, content)

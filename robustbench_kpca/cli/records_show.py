@@ -28,8 +28,8 @@ def show(
 
     paths = [path for place in records for path in find_records(place)]
     if json:
-        found = (load_consistent(path) for path in paths)
-        _console.show_json_list(record.model_dump(mode="json") | _pages(record).details(record) for record in found)
+        loaded = (load_consistent(path) for path in paths)
+        _console.show_json_list(record.model_dump(mode="json") | _pages(record).details(record) for record in loaded)
         return
     for path in paths:  # one at a time: tables may be large
         record = load_consistent(path)

@@ -25,46 +25,49 @@ def status(
     from robustbench_kpca.evaluation.unfinished import below, unfinished
     from robustbench_kpca.records.record import SUFFIX
 
-    found = unfinished(folder)
+    begun = unfinished(folder)
     records = sum(path.name.endswith(SUFFIX) for path in below(folder))
     if json:
-        _console.show_json({"records": records, "unfinished": [_content(one) for one in found]})
+        _console.show_json({"records": records, "unfinished": [_content(record) for record in begun]})
         return
-    if found:
+    if begun:
         header = ("Model", "Data", "Protocol", "samples", "done", "running", "waiting", "failed", "left", "")
-        _console.show_table("", header, [_row(one) for one in found])
+        _console.show_table("", header, [_row(record) for record in begun])
     workers = [
-        (one.stem, f"{who.host} {who.pid}", shard, who.since, f"{who.done}/{who.rows}", _rate(who.per_second))
-        for one in found
-        for shard, who in one.running.items()
+        (record.stem, f"{who.host} {who.pid}", shard, who.since, f"{who.done}/{who.rows}", _rate(who.per_second))
+        for record in begun
+        for shard, who in record.running.items()
     ]
     if workers:
         _console.show_table("", ("Record", "Process", "Shard", "since", "samples", "a second"), workers)
-    for one in found:
-        for shard, why in one.failed.items():
-            _console.note(f"failed: {one.stem} {shard}: {why}")
-    _console.note(f"{records} finished records, {len(found)} unfinished, in {folder}")
-    if any(not one.active for one in found):
+    for record in begun:
+        for shard, why in record.failed.items():
+            _console.note(f"failed: {record.stem} {shard}: {why}")
+    _console.note(f"{records} finished records, {len(begun)} unfinished, in {folder}")
+    if any(not record.active for record in begun):
         _console.note("run the same rbk eval command again to go on; what is finished is kept")
 
 
-def _row(one: "Unfinished") -> tuple[Any, ...]:
+def _row(record: "Unfinished") -> tuple[Any, ...]:
     from robustbench_kpca._core.progress import spell
 
-    state = one.state
-    shards = ("-",) * 4 if one.alone else (one.done, len(one.running), _known(one.waiting), len(one.failed))
+    state = record.state
+    shards = (
+        ("-",) * 4 if record.alone else (record.done, len(record.running), _known(record.waiting), len(record.failed))
+    )
     if state is None:
-        return (one.stem, "?", "?", "?", *shards, "?", one.who)
+        return (record.stem, "?", "?", "?", *shards, "?", record.who)
     samples = f"{100 * state.done / state.rows:.0f} %" if state.rows else "?"
-    left = spell(one.left) if one.active else "-"
-    return (state.model, state.data, state.protocol, samples, *shards, left, one.who)
+    left = spell(record.left) if record.active else "-"
+    return (state.model, state.data, state.protocol, samples, *shards, left, record.who)
 
 
-def _content(one: "Unfinished") -> dict[str, Any]:
+def _content(record: "Unfinished") -> dict[str, Any]:
     return {
-        "folder": str(one.folder), "record": one.stem, "state": one.state and asdict(one.state), "done": one.done,
-        "running": {shard: asdict(who) for shard, who in one.running.items()}, "waiting": one.waiting,
-        "failed": dict(one.failed), "active": one.active, "who": one.who, "seconds_left": one.left,
+        "folder": str(record.folder), "record": record.stem, "state": record.state and asdict(record.state),
+        "done": record.done, "running": {shard: asdict(who) for shard, who in record.running.items()},
+        "waiting": record.waiting, "failed": dict(record.failed), "active": record.active, "who": record.who,
+        "seconds_left": record.left,
     }  # fmt: skip
 
 

@@ -139,12 +139,12 @@ def reproduce(
     if has_statements and not wanted:
         _write_statements(pack, roles)
     if json:
-        _console.show_json([_row(one) for one in after])
+        _console.show_json([_row(planned) for planned in after])
     else:
-        _console.out().print(f"{sum(one.state == 'done' for one in after)} of {len(after)} steps are done.")
+        _console.out().print(f"{sum(planned.state == 'done' for planned in after)} of {len(after)} steps are done.")
         _console.show_table("", ("Not run", "Steps"), reasons(after))
         _console.say(str(page))
-    failed = [one for one in after if one.state == "failed"]
+    failed = [planned for planned in after if planned.state == "failed"]
     if failed:
         raise EvaluationError(f"{failed[0].step}: {failed[0].why}" + _more(failed))
 
@@ -156,10 +156,10 @@ def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[
     """
     from dataclasses import replace
 
-    known = {one.step: one for one in after}
-    found = ((one, known.get(one.step, one)) for one in whole)
+    known = {planned.step: planned for planned in after}
+    pairs = ((old, known.get(old.step, old)) for old in whole)
     return [
-        replace(one, state=now.state, why=now.why or (one.why if now.state == one.state else "")) for one, now in found
+        replace(old, state=now.state, why=now.why or (old.why if now.state == old.state else "")) for old, now in pairs
     ]
 
 
@@ -171,11 +171,11 @@ def _write_statements(pack: str, roles: "Roles") -> Path:
     from robustbench_kpca.study.reproduction.statements import load_statements
     from robustbench_kpca.study.reproduction.statements_page import write_statements
 
-    found = load_statements(pack)
-    if found is None:
+    statements = load_statements(pack)
+    if statements is None:
         raise BadInputError(f"pack {pack} has no statements.toml", expected="a pack of a paper with statements")
     require_writable(roles.out)
-    return write_statements(found, Results(load_pack(pack)[2], roles))
+    return write_statements(statements, Results(load_pack(pack)[2], roles))
 
 
 def _chosen(items: "dict[str, Item]", wanted: Sequence[str]) -> "dict[str, Item]":
@@ -190,13 +190,13 @@ def _chosen(items: "dict[str, Item]", wanted: Sequence[str]) -> "dict[str, Item]
 def _pairs(texts: Sequence[str], separator: str, option: str, form: str) -> dict[str, str]:
     from robustbench_kpca._core.errors import BadInputError
 
-    found = {}
+    pairs = {}
     for text in texts:
         key, met, value = text.partition(separator)
         if not (key and met and value):
             raise BadInputError(f"{option} {text}", expected=form)
-        found[key] = value
-    return found
+        pairs[key] = value
+    return pairs
 
 
 def _scale(asked: str, folders: object) -> "ScaleName":
@@ -221,8 +221,8 @@ def _parse_time(text: str) -> float | None:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _row(one: "Planned") -> dict[str, object]:
-    return {"step": str(one.step), "items": one.items, "state": one.state, "why": one.why}
+def _row(planned: "Planned") -> dict[str, object]:
+    return {"step": str(planned.step), "items": planned.items, "state": planned.state, "why": planned.why}
 
 
 def _more(failed: "Sequence[Planned]") -> str:
@@ -236,17 +236,17 @@ def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool
     from robustbench_kpca.study.reproduction.estimate import Estimator
 
     estimator = Estimator(roles, device)
-    seconds = [estimator.seconds(one.step) if one.state == "open" else 0.0 for one in steps]
+    seconds = [estimator.seconds(planned.step) if planned.state == "open" else 0.0 for planned in steps]
     if json:
-        _console.show_json([_row(one) | {"seconds": most} for one, most in zip(steps, seconds, strict=True)])
+        _console.show_json([_row(planned) | {"seconds": most} for planned, most in zip(steps, seconds, strict=True)])
         return
     rows = [
-        (str(one.step), ", ".join(one.items), one.state, "" if one.state == "done" else spell(most))
-        for one, most in zip(steps, seconds, strict=True)
-        if one.state != "absent"
+        (str(planned.step), ", ".join(planned.items), planned.state, "" if planned.state == "done" else spell(most))
+        for planned, most in zip(steps, seconds, strict=True)
+        if planned.state != "absent"
     ]
     _console.show_table("", ("Step", "For", "State", "At most"), rows)
-    _console.show_table("", ("Not at hand", "Steps"), reasons(one for one in steps if one.state == "absent"))
+    _console.show_table("", ("Not at hand", "Steps"), reasons(step for step in steps if step.state == "absent"))
     unknown = sum(most is None for most in seconds)
     text = f"open: at most {spell(sum(most or 0.0 for most in seconds))}, audits and diagnoses aside"
     _console.say(text + (f"; {unknown} steps without estimate" if unknown else ""))

@@ -80,13 +80,14 @@ def sweep(
 
     chosen = combinations(set_)
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
-    jobs = [Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=one), protocols) for one in chosen]
+    jobs = [Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=own), protocols) for own in chosen]
     options = replace(options, device=options.device or best_device())
     plan = make_plan(jobs, request, options, audit=audited.level)
     with reporting(quiet=quiet or json) as reporter:
         records = execute(plan, reporter)
-    measured = list(zip([one for one in chosen for _ in protocols], records, strict=True))
-    words = ["rbk", "sweep", "-m", model, *(word for one in set_ for word in ("--set", one)), "-p", ",".join(protocols)]
+    measured = list(zip([own for own in chosen for _ in protocols], records, strict=True))
+    assignments = [word for assignment in set_ for word in ("--set", assignment)]
+    words = ["rbk", "sweep", "-m", model, *assignments, "-p", ",".join(protocols)]
     words += ["--data", str(request.data), *([] if split is None else ["--split", split]), "--seed", str(options.seed)]
     words += [] if checkpoint is None else ["--checkpoint", checkpoint, *(["--ema"] if ema else [])]
     words += ["--untrained"] if untrained else []
@@ -97,7 +98,7 @@ def sweep(
     words += [] if options.batch_size is None else ["--batch-size", str(options.batch_size)]
     pages = write_sweep(measured, options.out or Path(), shlex.join(words))
     if json:
-        _console.show_json([{"options": one, **record.model_dump(mode="json")} for one, record in measured])
+        _console.show_json([{"options": own, **record.model_dump(mode="json")} for own, record in measured])
         return
     _console.show_frame("", frame(measured))
     for page in pages:

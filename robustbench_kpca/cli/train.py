@@ -77,9 +77,9 @@ def train(
             "data": data,
             "keep_every": keep_every,
         }
-        found = _train(run, out, settings, loggers, quiet=quiet or not first)
+        line = _train(run, out, settings, loggers, quiet=quiet or not first)
         if first:
-            _console.say(found)
+            _console.say(line)
     loggers.close()
 
 
@@ -110,10 +110,10 @@ def _train(run: "Run", out: Path, settings: dict[str, Any], loggers: "Loggers", 
         )
         path = train(run.name, run.recipe, run.text, out, options)
     header = read_header(path)
-    found = f"{path}: {task.describe('test', header) or task.describe('val', header)}"
+    line = f"{path}: {task.describe('test', header) or task.describe('val', header)}"
     if "unreadable" in header:
-        found += f"; {header['unreadable']} unreadable files were skipped: see {run.name}.unreadable.txt"
-    return found
+        line += f"; {header['unreadable']} unreadable files were skipped: see {run.name}.unreadable.txt"
+    return line
 
 
 def _describe(epoch: Any, epochs: int, task: Any) -> str:

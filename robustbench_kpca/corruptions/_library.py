@@ -100,11 +100,11 @@ def _library() -> ModuleType:
 
 def _mended_copy() -> ModuleType:
     """Import the installed files once more, under another name, and replace what current packages lack."""
-    found = importlib.util.find_spec("imagecorruptions")
-    if found is None or found.origin is None:
+    installed = importlib.util.find_spec("imagecorruptions")
+    if installed is None or installed.origin is None:
         raise ModuleNotFoundError("No module named 'imagecorruptions'")
-    folder = [str(Path(found.origin).parent)]
-    spec = importlib.util.spec_from_file_location(_COPY, found.origin, submodule_search_locations=folder)
+    folder = [str(Path(installed.origin).parent)]
+    spec = importlib.util.spec_from_file_location(_COPY, installed.origin, submodule_search_locations=folder)
     assert spec is not None
     assert spec.loader is not None
     package = sys.modules[_COPY] = importlib.util.module_from_spec(spec)

@@ -38,9 +38,9 @@ def photograph(folder: str, index: int) -> Pixels:
         content = path.read_bytes()
     except OSError as error:
         raise BadInputError(f"cannot read frost photograph '{path}' ({reason_of(error)})", fix=fix) from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != wanted:
-        raise BadInputError(f"'{path}' is not the original: SHA-256 {found[:12]}", expected=wanted[:12], fix=fix)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != wanted:
+        raise BadInputError(f"'{path}' is not the original: SHA-256 {digest[:12]}", expected=wanted[:12], fix=fix)
     picture = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
     assert picture is not None
     levels = np.ascontiguousarray(picture[..., ::-1], np.uint8)

@@ -37,9 +37,9 @@ def follow(steps: Index, area: tuple[slice, slice], height: int, width: int) -> 
     walked[...] = np.where(later, ~source, source)  # ~q: take the new value of q
     unresolved = np.flatnonzero(origin < 0)
     while len(unresolved):
-        found = origin.take(~origin.take(unresolved))
-        origin[unresolved] = found
-        unresolved = unresolved[found < 0]
+        earlier = origin.take(~origin.take(unresolved))
+        origin[unresolved] = earlier
+        unresolved = unresolved[earlier < 0]
     return origin
 
 

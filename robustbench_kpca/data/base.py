@@ -148,7 +148,7 @@ class Dataset(ABC):
         if self._digest is None:
             with ThreadPoolExecutor() as pool:  # a task for many items: to hand one over takes longer than many hashes
                 parts = pool.map(lambda part: [self.fingerprint(item) for item in part], _parts(len(self)))
-                prints = [one for part in parts for one in part]
+                prints = [item_print for part in parts for item_print in part]
             self._digest = hashlib.sha256("\n".join(self.digest_rows(prints)).encode()).hexdigest()
         return self._digest
 

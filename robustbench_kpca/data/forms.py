@@ -102,8 +102,8 @@ class Signals(Form):
 
     def array(self, sample: Any) -> NDArray[np.float64]:
         """Return float64 (channels, length)."""
-        found: NDArray[np.float64] = sample[:, 0].double().numpy()
-        return found
+        values: NDArray[np.float64] = sample[:, 0].double().numpy()
+        return values
 
     def tensor(self, sample: Any) -> Tensor:
         """Return float32 (channels, 1, length)."""
@@ -127,8 +127,8 @@ class Tokens(Form):
 
     def array(self, sample: Any) -> NDArray[np.int64]:
         """Return int64 (length,)."""
-        found: NDArray[np.int64] = sample[0, 0].long().numpy()
-        return found
+        tokens: NDArray[np.int64] = sample[0, 0].long().numpy()
+        return tokens
 
     def tensor(self, sample: Any) -> Tensor:
         """Return float32 (1, 1, length)."""

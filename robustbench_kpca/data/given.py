@@ -50,7 +50,7 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
     if isinstance(images, TorchDataset) and labels is None and hasattr(images, "__getitem__"):
         numbers = _labels_of(images)
         titles = None if _changes_labels(images) else getattr(images, "classes", None)
-        names = [str(one) for one in titles] if isinstance(titles, (list, tuple)) else None
+        names = [str(title) for title in titles] if isinstance(titles, (list, tuple)) else None
         return ItemSamples(images, numbers, name=name, classes=classes, names=names)
     if not isinstance(images, (Tensor, np.ndarray)) and labels is None and isinstance(images, Iterable):
         images, labels = _gather(images)
@@ -212,7 +212,8 @@ def _changes_labels(items: Any) -> bool:
     """Whether a torch data set shows other labels than its `targets`: by torchvision's transforms of labels."""
     joint = getattr(items, "transforms", None)  # torchvision's own holds that of labels
     return any(
-        one is not None for one in (getattr(items, "target_transform", None), getattr(joint, "target_transform", joint))
+        transform is not None
+        for transform in (getattr(items, "target_transform", None), getattr(joint, "target_transform", joint))
     )
 
 

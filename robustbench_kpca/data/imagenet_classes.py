@@ -62,9 +62,9 @@ def imagenet_classes(name: str) -> list[int]:
         raise unknown_name("collection of ImageNet classes", name, COLLECTIONS)
     if name == "all":
         return list(range(len(imagenet_wnids())))
-    found = imagenet_indices(_shipped(f"{name}.txt") if name in _SHIPPED else _from_timm(f"{_file(name)}.txt"))
-    assert found is not None
-    return sorted(found.values())
+    indices = imagenet_indices(_shipped(f"{name}.txt") if name in _SHIPPED else _from_timm(f"{_file(name)}.txt"))
+    assert indices is not None
+    return sorted(indices.values())
 
 
 def imagenet_indices(wnids: Iterable[str]) -> dict[str, int] | None:

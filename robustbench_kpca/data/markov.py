@@ -32,8 +32,8 @@ class MarkovSource:
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """p(w | a, b) at [a, b, w]."""
-        found: NDArray[np.float64] = self.weights / self.weights.sum(axis=-1, keepdims=True)
-        return found
+        shares: NDArray[np.float64] = self.weights / self.weights.sum(axis=-1, keepdims=True)
+        return shares
 
     @cached_property
     def stationary(self) -> NDArray[np.float64]:

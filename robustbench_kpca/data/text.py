@@ -67,8 +67,8 @@ class Text(Dataset):
         super().__init__(name, split, [f"{index:07d}" for index in range(blocks)], len(vocabulary))
         self.stream, self.vocabulary = stream.astype(np.int32, copy=False), vocabulary
         self.block, self.entropy, self.vocabulary_sha256 = block, entropy, digest_of(vocabulary.words)
-        found = np.maximum(np.arange(len(stream)) - 1, 0) // block if articles is None else articles
-        self.articles = found.astype(np.int32, copy=False)
+        articles = np.maximum(np.arange(len(stream)) - 1, 0) // block if articles is None else articles
+        self.articles = articles.astype(np.int32, copy=False)
 
     def span(self, index: int) -> tuple[int, int]:
         """Return the first position of a block and the one after its last."""

@@ -31,14 +31,14 @@ class Ranking:
 
     outside: indices of the OOD images, highest score first.
     inside: indices of the others, highest score first.
-    found: number of OOD images down to each place, shape (k,).
+    hits: number of OOD images down to each place, shape (k,).
     above: number of the other images of a higher score than each place has, shape (k,).
     mistaken: number of the other images down to each place, shape (k,).
     """
 
     outside: NDArray[np.int64]
     inside: NDArray[np.int64]
-    found: NDArray[np.int64]
+    hits: NDArray[np.int64]
     above: NDArray[np.int64]
     mistaken: NDArray[np.int64]
 
@@ -75,15 +75,15 @@ class Ranking:
 
         In [0, 1]; chance is the share of OOD images.
         """
-        found, _, mistaken, _ = self._counts(weights)
-        precision = np.divide(found, found + mistaken, out=np.zeros_like(found), where=found > 0)
-        return np.asarray((np.diff(found, prepend=0.0) * precision).sum(-1) / found[..., -1])
+        hits, _, mistaken, _ = self._counts(weights)
+        precision = np.divide(hits, hits + mistaken, out=np.zeros_like(hits), where=hits > 0)
+        return np.asarray((np.diff(hits, prepend=0.0) * precision).sum(-1) / hits[..., -1])
 
     def auroc(self, weights: Weights = None) -> Values:
         """Probability that an OOD image scores higher than another, ties counting half; in [0, 1], chance is 0.5."""
-        found, above, mistaken, inside = self._counts(weights)
+        hits, above, mistaken, inside = self._counts(weights)
         below = inside[..., None] - (above + mistaken) / 2
-        return np.asarray((np.diff(found, prepend=0.0) * below).sum(-1) / (found[..., -1] * inside))
+        return np.asarray((np.diff(hits, prepend=0.0) * below).sum(-1) / (hits[..., -1] * inside))
 
     def fpr_at_tpr(self, tpr: float = 0.95, weights: Weights = None) -> Values:
         """Share of in-distribution images taken for OOD at the threshold that finds `tpr` of the OOD images.
@@ -92,18 +92,18 @@ class Ranking:
         first to reach it); of equally near ones the lowest, so the larger share: just above the next place, or at the
         first place of full recall. In [0, 1], chance is `tpr`, which is above 0.5.
         """
-        found, above, mistaken, inside = self._counts(weights)
-        full = found == found[..., -1:]
+        hits, above, mistaken, inside = self._counts(weights)
+        full = hits == hits[..., -1:]
         first = full & (np.cumsum(full, axis=-1) == 1)
         lowest = np.where(first, mistaken, np.roll(above, -1, axis=-1))
-        distance = np.where(full & ~first, np.inf, np.abs(found / found[..., -1:] - tpr))
-        nearest = found.shape[-1] - 1 - np.argmin(distance[..., ::-1], axis=-1)
+        distance = np.where(full & ~first, np.inf, np.abs(hits / hits[..., -1:] - tpr))
+        nearest = hits.shape[-1] - 1 - np.argmin(distance[..., ::-1], axis=-1)
         return np.asarray(np.take_along_axis(lowest, nearest[..., None], axis=-1)[..., 0] / inside)
 
     def chance(self, weights: Weights = None) -> Values:
         """Average precision of guessing: the share of OOD images."""
-        found, _, _, inside = self._counts(weights)
-        return np.asarray(found[..., -1] / (found[..., -1] + inside))
+        hits, _, _, inside = self._counts(weights)
+        return np.asarray(hits[..., -1] / (hits[..., -1] + inside))
 
     def _counts(self, weights: Weights) -> tuple[Values, Values, Values, Values]:
         """Count OOD images down to each place, others above and down to each, shape (..., k), and all others, (...)."""
@@ -111,9 +111,9 @@ class Ranking:
         outside, inside = _summed(weight[..., self.outside]), _summed(weight[..., self.inside])
         if (outside[..., -1] <= 0).any() or (inside[..., -1] <= 0).any():
             raise BadInputError("weights without any image of one kind", fix="resample each kind by itself")
-        counts = outside[..., self.found], inside[..., self.above], inside[..., self.mistaken], inside[..., -1]
-        found, above, mistaken, everything = (np.asarray(one, dtype=np.float64) for one in counts)
-        return found, above, mistaken, everything
+        counts = outside[..., self.hits], inside[..., self.above], inside[..., self.mistaken], inside[..., -1]
+        hits, above, mistaken, everything = (np.asarray(counted, dtype=np.float64) for counted in counts)
+        return hits, above, mistaken, everything
 
 
 def _summed(weights: NDArray[Any]) -> NDArray[Any]:
@@ -128,8 +128,8 @@ def _weighted(outcomes: Outcomes, sureness: str, number: str) -> Weighted:
     ranking = Ranking.of(-outcomes[sureness], ood)  # images with a low value are taken for unknown
 
     def values(weights: NDArray[np.int64] | None) -> Values:
-        found: Values = getattr(ranking, number)(weights=weights)
-        return found
+        drawn: Values = getattr(ranking, number)(weights=weights)
+        return drawn
 
     return Weighted(outcomes["sample"], lambda weights: float(values(weights)), ood.astype(np.int64), many=values)
 

@@ -161,10 +161,10 @@ class Degradation(Statistic):
             own = PixelCounts.of(outcomes)
 
             def value(weights: Weights | None) -> Values:
-                found = _losses(own.cells, own.levels(miou, weights), self.relative)
-                if set(found) != set(loss):
+                own_loss = _losses(own.cells, own.levels(miou, weights), self.relative)
+                if set(own_loss) != set(loss):
                     raise BadInputError("corruptions that the reference was not measured under", fix="measure it there")
-                return np.asarray(np.mean([found[name] / loss[name] for name in found], axis=0))
+                return np.asarray(np.mean([own_loss[name] / loss[name] for name in own_loss], axis=0))
 
             return _weighted(own, value)
 

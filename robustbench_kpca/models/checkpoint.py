@@ -112,9 +112,9 @@ def _choose(content: Any, where: str, *, ema: bool) -> Any:
         next((key for key in keys if isinstance(content.get(key), dict)), None) for keys in (_PLAIN, _EMA)
     )
     if ema and averaged is None:
-        held = [str(key) for key, value in content.items() if value is not None and not isinstance(value, Tensor)]
+        others = [str(key) for key, value in content.items() if value is not None and not isinstance(value, Tensor)]
         raise BadInputError(
-            f"{where} holds no EMA weights, but {', '.join(held[:8]) or 'one plain state dict'}",
+            f"{where} holds no EMA weights, but {', '.join(others[:8]) or 'one plain state dict'}",
             expected=" or ".join(_EMA),
             fix="leave out --ema",
         )

@@ -151,14 +151,14 @@ class Compute(ABC, Generic[Data]):
 
     def flags(self, outcomes: Outcomes) -> list[str]:
         """Return remarks on outcomes, for the record; here on those of an attack."""
-        found: list[str] = []
+        remarks: list[str] = []
         if outcomes.kind != "attack":
-            return found
+            return remarks
         if zero := int((outcomes["zero_gradients"] > 0).sum()):
-            found.append(f"{zero} samples met a gradient that was zero everywhere: possible gradient masking")
+            remarks.append(f"{zero} samples met a gradient that was zero everywhere: possible gradient masking")
         if nonfinite := int((outcomes["nonfinite"] > 0).sum()):
-            found.append(f"{nonfinite} samples met NaN or infinite logits under attack")
-        return found
+            remarks.append(f"{nonfinite} samples met NaN or infinite logits under attack")
+        return remarks
 
     # --- audits ---
 

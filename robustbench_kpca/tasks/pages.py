@@ -65,28 +65,28 @@ class Pages:
 
     def tables(self, record: Record) -> list[tuple[str, pd.DataFrame]]:
         """Return the tables that `rbk records show` prints below the metrics, with their titles."""
-        found = []
+        titled = []
         if _is_corrupted(record):
             title = f"{self.error_title} by {{}}, {self.unit.name}"
             groups = {group: self.unit.scale * value for group, value in self.by_group(record).items()}
             means = pd.DataFrame({"mean": list(groups.values())}, index=pd.Index(groups, name="group"))
-            found += [
+            titled += [
                 (title.format("corruption and severity"), self.by_corruption(record)),
                 (title.format("group"), means),
             ]
         classes = self.by_class(record)
-        return found if classes is None else [*found, (f"By class, {self.unit.name}", classes)]
+        return titled if classes is None else [*titled, (f"By class, {self.unit.name}", classes)]
 
     def details(self, record: Record) -> dict[str, Any]:
         """Return what `rbk records show --json` prints in addition to the record; numbers are in [0, 1], not scaled."""
-        found: dict[str, Any] = {"cells": self.cells(record)} if _has_cells(record) else {}
+        content: dict[str, Any] = {"cells": self.cells(record)} if _has_cells(record) else {}
         if _is_corrupted(record):
-            found["groups"] = self.by_group(record)
+            content["groups"] = self.by_group(record)
         classes = self.by_class(record)
         if classes is not None:
             table = (classes / self.unit.scale).reset_index()
-            found["classes"] = table.astype(object).where(table.notna(), None).to_dict("records")
-        return found
+            content["classes"] = table.astype(object).where(table.notna(), None).to_dict("records")
+        return content
 
 
 def _has_cells(record: Record) -> bool:

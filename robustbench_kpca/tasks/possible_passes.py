@@ -38,9 +38,9 @@ def possible_passes(record: Record, scenario: Scenario) -> str | None:
         low = np.where(whole, least[kind], 0)
         for wrong, limit, word in ((spent > high, high, "most"), (spent < low, low, "least")):
             if wrong.any():
-                one = int(np.where(wrong, rows, len(owner)).argmin())
-                met = f"row {rows[one] + 1}, sample '{outcomes['sample'][rows[one]]}': {int(spent[one])} {name}"
-                return f"{met}; the protocol costs at {word} {int(limit[one])}"
+                first = int(np.where(wrong, rows, len(owner)).argmin())
+                met = f"row {rows[first] + 1}, sample '{outcomes['sample'][rows[first]]}': {int(spent[first])} {name}"
+                return f"{met}; the protocol costs at {word} {int(limit[first])}"
     return None
 
 
@@ -69,5 +69,5 @@ def _whole(scenario: Attack, outcomes: Outcomes, rows: NDArray[np.intp]) -> NDAr
     by = outcomes["broken_by"][rows]
     attacked = ~np.isin(by, UNATTACKED) | (scenario.labels != "true")
     strongest = scenario.policy == "strongest" and not scenario.below
-    found: NDArray[np.bool_] = (by == "") | (attacked & strongest)
-    return found
+    whole: NDArray[np.bool_] = (by == "") | (attacked & strongest)
+    return whole

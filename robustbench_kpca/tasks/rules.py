@@ -90,12 +90,12 @@ def every_cell(record: Record, scenario: Scenario) -> str | None:
     odd[sample.codes[other]] = True
     if not odd.any():
         return None
-    one = int(odd.argmax())
-    rows = outcomes.where(sample.codes == one)
+    number = int(odd.argmax())
+    rows = outcomes.where(sample.codes == number)
     cells, wanted = set(zip(rows["corruption"].tolist(), rows["severity"].tolist(), strict=True)), set(scenario.cells)
-    found, word = (wanted - cells, "is missing") if wanted - cells else (cells - wanted, "is not of the protocol")
-    name, severity = sorted(found)[0]
-    return f"sample '{sample.values[one]}': cell {name}, severity {severity} {word}"
+    odd_cells, word = (wanted - cells, "is missing") if wanted - cells else (cells - wanted, "is not of the protocol")
+    name, severity = sorted(odd_cells)[0]
+    return f"sample '{sample.values[number]}': cell {name}, severity {severity} {word}"
 
 
 def counts_add_up(record: Record, scenario: Scenario) -> str | None:
@@ -154,7 +154,10 @@ def reaches_eps(record: Record, scenario: Scenario) -> str | None:
     if not isinstance(scenario, Attack) or "linf" not in record.outcomes.columns or scenario.space == "normalised":
         return None
     far = _REACH.get(scenario.norm, frozenset())
-    begins = [one.attack in far or (one.attack in _AT_RANDOM and one.options["random_start"]) for one in scenario.stage]
+    begins = [
+        stage.attack in far or (stage.attack in _AT_RANDOM and stage.options["random_start"])
+        for stage in scenario.stage
+    ]
     if not any(begins) or scenario.threat.counted:
         return None
     outcomes = record.outcomes
@@ -192,8 +195,8 @@ def asked_too_little(record: Record, scenario: Scenario) -> str | None:
     failed = any(check.name == "runs" and check.values for check in audit.checks)
     if failed or plan.images <= samples_allowed(plan.images) or len(audit.checks) == 1:
         return None
-    empty = [one.name for one in audit.checks if not one.values and one.name not in _MAY_BE_EMPTY]
-    wrong_on_all = set(empty) == {one.name for one in audit.checks if one.name in _BY_RIGHT_IMAGES}
+    empty = [check.name for check in audit.checks if not check.values and check.name not in _MAY_BE_EMPTY]
+    wrong_on_all = set(empty) == {check.name for check in audit.checks if check.name in _BY_RIGHT_IMAGES}
     if not empty or (wrong_on_all and plan.images * _right_before(record, scenario) < _LIKELY):
         return None
     return f"check '{empty[0]}' of its audit has no values"

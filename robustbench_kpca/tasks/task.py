@@ -59,14 +59,14 @@ class Task:
     @cached_property
     def compute(self) -> "Compute[Any]":
         """The part that runs models; it needs torch."""
-        found: Compute[Any] = _at(self.compute_at)
-        return found
+        part: Compute[Any] = _at(self.compute_at)
+        return part
 
     @cached_property
     def pages(self) -> "Pages":
         """The part that reads records; it does not need torch."""
-        found: Pages = _at(self.pages_at)
-        return found
+        part: Pages = _at(self.pages_at)
+        return part
 
     def describe(self, part: str, scores: Mapping[str, float | str]) -> str:
         """Return the scores on one part of the data as text, such as `test accuracy 97.5 %`; empty if there are none.
@@ -76,9 +76,9 @@ class Task:
             scores: `PART_NAME`, such as `val_accuracy` -> its value.
 
         """
-        found = {name: f"{part}_{name}" for name in self.scores if f"{part}_{name}" in scores}
+        keys = {name: f"{part}_{name}" for name in self.scores if f"{part}_{name}" in scores}
         where = part.replace("_", " ")
-        return ", ".join(f"{where} {self.scores[name].text(float(scores[key]))}" for name, key in found.items())
+        return ", ".join(f"{where} {self.scores[name].text(float(scores[key]))}" for name, key in keys.items())
 
     def table(self, kind: str) -> Table:
         """Return the columns of outcomes for a kind of protocol.

@@ -215,7 +215,14 @@ class Ledger:
         return self.folder / f"{self.name}{suffix}.safetensors"
 
     def write_weights(
-        self, suffix: str, model: nn.Module, seed: int, found: dict[str, str], images: Images, *, half: bool = False
+        self,
+        suffix: str,
+        model: nn.Module,
+        seed: int,
+        provenance: dict[str, str],
+        images: Images,
+        *,
+        half: bool = False,
     ) -> None:
         """Write the finished weights with their provenance.
 
@@ -228,7 +235,7 @@ class Ledger:
             half: whether weights are stored in half precision.
 
         """
-        metadata = self._origin(model) | {"seed": str(seed)} | found
+        metadata = self._origin(model) | {"seed": str(seed)} | provenance
         metadata |= {
             "density_revision": self.revision,
             "density_of_S": json.dumps([round(density, 6) for density in densities(model, images)]),

@@ -32,7 +32,7 @@ def of_file(file: Path) -> str:
     root = next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
     top = root / file.relative_to(root).parts[0]
     home = file.parent if top == file else top
-    return _digest(file, root, lambda one: home in one.parents and home not in INSTALLED and not is_own(one))
+    return _digest(file, root, lambda path: home in path.parents and home not in INSTALLED and not is_own(path))
 
 
 @cache
@@ -42,7 +42,7 @@ def of_own(module: str, *rooms: str) -> str:
     assert spec is not None
     assert spec.origin is not None
     inside = {PACKAGE / room for room in rooms}
-    return _digest(Path(spec.origin), PACKAGE.parent, lambda one: not inside.isdisjoint((one, *one.parents)))
+    return _digest(Path(spec.origin), PACKAGE.parent, lambda path: not inside.isdisjoint((path, *path.parents)))
 
 
 def is_own(file: Path) -> bool:
@@ -61,14 +61,14 @@ def _digest(file: Path, root: Path, counts: Callable[[Path], bool]) -> str:
     for module in list(sys.modules.values()):
         spec = getattr(module, "__dict__", {}).get("__spec__")
         specs[getattr(spec, "origin", None) or ""] = spec
-    found: dict[Path, str] = {}
+    digests: dict[Path, str] = {}
     todo = [file]
     while todo:
-        one = todo.pop()
-        if one in found:
+        path = todo.pop()
+        if path in digests:
             continue
-        source = _source(one, root, specs.get(str(one)))
-        found[one] = source.digest
+        source = _source(path, root, specs.get(str(path)))
+        digests[path] = source.digest
         todo += [
             path
             for name in source.imports
@@ -76,7 +76,9 @@ def _digest(file: Path, root: Path, counts: Callable[[Path], bool]) -> str:
             for path in _files(name, place)
             if counts(path)
         ]
-    return digest_of("\n".join(sorted(f"{one.relative_to(root).as_posix()} {digest}" for one, digest in found.items())))
+    return digest_of(
+        "\n".join(sorted(f"{path.relative_to(root).as_posix()} {digest}" for path, digest in digests.items()))
+    )
 
 
 def _source(file: Path, root: Path, spec: Any) -> _Source:

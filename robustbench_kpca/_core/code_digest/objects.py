@@ -26,7 +26,7 @@ def of_object(member: Any) -> str:
     """
     first, *bases = _kinds(member)
     kinds = [first, *filter(is_foreign, bases)]
-    digests = [_of_kind(one, set()) for one in kinds if not _is_own(one)]
+    digests = [_of_kind(kind, set()) for kind in kinds if not _is_own(kind)]
     return digest_of("\n".join(digests)) if all(digests) else ""
 
 
@@ -59,7 +59,7 @@ def _file(kind: Any) -> Path | None:
 def _of_kind(kind: Any, seen: set[str]) -> str:
     if kind.__module__ in _MAIN:
         return _of_script(kind, seen)
-    file = _file(kind) or next((Path(one) for one in _written_in(kind) if Path(one).is_file()), None)
+    file = _file(kind) or next((Path(name) for name in _written_in(kind) if Path(name).is_file()), None)
     return "" if file is None else of_file(file)
 
 
@@ -70,7 +70,7 @@ def _of_script(kind: Any, seen: set[str]) -> str:
     fresh = sorted(names - seen)
     seen |= names
     scope = vars(sys.modules["__main__"])
-    values = [_of_value(scope[one], seen, elsewhere=not _binds(statements, one)) for one in fresh if one in scope]
+    values = [_of_value(scope[used], seen, elsewhere=not _binds(statements, used)) for used in fresh if used in scope]
     return digest_of("\n".join([*map(bare, statements), *values])) if statements else ""
 
 
@@ -110,10 +110,10 @@ def _written_in(kind: Any) -> Iterator[str]:
 
 def _needed(body: list[ast.stmt], table: SymbolTable, name: str) -> tuple[list[ast.stmt], set[str]]:
     names, taken = {name}, list[ast.stmt]()
-    while fresh := [one for one in body if one not in taken and names & _bound(one)]:
+    while fresh := [statement for statement in body if statement not in taken and names & _bound(statement)]:
         taken += fresh
-        names |= {used for one in fresh for used in _used(one, table)}
-    return [one for one in body if one in taken], names
+        names |= {used for statement in fresh for used in _used(statement, table)}
+    return [statement for statement in body if statement in taken], names
 
 
 def _used(statement: ast.stmt, table: SymbolTable) -> Iterator[str]:
@@ -122,14 +122,14 @@ def _used(statement: ast.stmt, table: SymbolTable) -> Iterator[str]:
     outer = within if isinstance(statement, _DEFINITIONS) else [statement]
     yield from (node.id for part in outer for node in ast.walk(part) if isinstance(node, ast.Name))
     if isinstance(statement, _DEFINITIONS):
-        scopes = [one for one in table.get_children() if one.get_name() == statement.name]
+        scopes = [child for child in table.get_children() if child.get_name() == statement.name]
         for scope in scopes:
             yield from (symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global())
             scopes += scope.get_children()
 
 
 def _binds(body: Iterable[ast.stmt], name: str) -> bool:
-    return any(name in _bound(one) for one in body)
+    return any(name in _bound(statement) for statement in body)
 
 
 def _bound(statement: ast.stmt) -> set[str]:

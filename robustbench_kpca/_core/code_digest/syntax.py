@@ -25,7 +25,7 @@ def bare(node: Any) -> str:
         written = [f"{name}={bare(value)}" for name, value in fields if value is not None and value != []]
         return f"{type(node).__name__}({','.join(written)})"
     if isinstance(node, list):
-        return f"[{','.join(bare(one) for one in node if not _is_remark(one))}]"
+        return f"[{','.join(bare(item) for item in node if not _is_remark(item))}]"
     return ascii(node)
 
 

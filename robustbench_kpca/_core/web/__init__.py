@@ -50,7 +50,7 @@ def asset(room: str, name: str) -> str:
 
 @lru_cache
 def _environment(room: str) -> Environment:
-    loaders = [PackageLoader(f"robustbench_kpca.{one}") for one in dict.fromkeys((room, "_core.web"))]
+    loaders = [PackageLoader(f"robustbench_kpca.{place}") for place in dict.fromkeys((room, "_core.web"))]
     made = Environment(
         loader=ChoiceLoader(loaders),
         autoescape=True,
@@ -71,5 +71,5 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str):
         return printable_lines(value)
     if isinstance(value, dict):
-        return {_shown(key): _shown(one) for key, one in value.items()}
-    return [_shown(one) for one in value] if isinstance(value, list | tuple) else value
+        return {_shown(key): _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, list | tuple) else value

@@ -19,7 +19,7 @@ def plain(text: str) -> str:
     An underscore inside a word marks nothing, and stays.
     """
     one_line = _ENTITY.sub("&amp;", printable(" ".join(text.split()))).replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKED.sub(lambda found: f"\\{found[0]}", one_line).replace("`", "'")
+    return _MARKED.sub(lambda mark: f"\\{mark[0]}", one_line).replace("`", "'")
 
 
 def code(text: str) -> str:

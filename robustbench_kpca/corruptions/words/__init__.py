@@ -59,7 +59,7 @@ def swapped_words(
     """
     corruption: WordCorruption = WORD_CORRUPTIONS.get(name)
     numbers = {word: number for number, word in enumerate(words)}
-    found = stream.astype(np.int32)
+    corrupted = stream.astype(np.int32)
     starts = np.concatenate([[0], np.flatnonzero(stream == end) + 1])
     stops = np.append(starts[1:] - 1, len(stream))
     for line, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
@@ -67,8 +67,8 @@ def swapped_words(
             key = sample_key(seed, name, str(line))
             texts = [words[number] for number in stream[start:stop].tolist()]
             for place, word in corruption.replaced(texts, parameter, generator(key).bit_generator.random_raw).items():
-                found[start + place] = _number(word, numbers)
-    return found
+                corrupted[start + place] = _number(word, numbers)
+    return corrupted
 
 
 def _number(word: str, numbers: Mapping[str, int]) -> int:

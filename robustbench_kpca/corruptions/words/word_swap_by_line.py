@@ -35,11 +35,11 @@ class WordSwapByLine:
 
     def replaced(self, line: Sequence[str], parameter: float, draw: Draw) -> dict[int, str]:
         """Return the new tokens of a line by their place."""
-        found = [(place, span) for place, token in enumerate(line) for span in spans(token)]
-        candidates = [(place, span) for place, span in found if line[place][slice(*span)] not in _FIXED]
+        words = [(place, span) for place, token in enumerate(line) for span in spans(token)]
+        candidates = [(place, span) for place, span in words if line[place][slice(*span)] not in _FIXED]
         order = np.argsort(draw(len(candidates)), kind="stable")
         new: dict[int, list[tuple[int, int]]] = {}
-        for chosen in order[: max(int(parameter * len(found)), 1)]:
+        for chosen in order[: max(int(parameter * len(words)), 1)]:
             place, span = candidates[chosen]
             new.setdefault(place, []).append(span)
         return {place: _replace(line[place], chosen) for place, chosen in new.items()}
@@ -52,12 +52,12 @@ _FIXED = STOP_WORDS | {SWAPPED_WORD}
 @lru_cache(maxsize=2**16)
 def spans(token: str) -> tuple[tuple[int, int], ...]:
     """Return where the words of a token begin and end."""
-    found = []
+    places = []
     for run in _WORD.finditer(token):
         word = run[0].lstrip(_BEFORE)
         if word:
-            found.append((run.end() - len(word), run.end()))
-    return tuple(found)
+            places.append((run.end() - len(word), run.end()))
+    return tuple(places)
 
 
 def _replace(token: str, chosen: Sequence[tuple[int, int]]) -> str:

@@ -65,10 +65,10 @@ class CachedSamples(Samples):
         self.counted, self.held = source.counted, source.held
         self.rows = _rows(source)
         self.map: NDArray[np.uint8] | None = None
-        held, first = self._open(), np.asarray(source.image(0))
-        if held.dtype != np.uint8 or held.shape != (len(self), *first.shape) or (self.image(0) != first).any():
+        stored, first = self._open(), np.asarray(source.image(0))
+        if stored.dtype != np.uint8 or stored.shape != (len(self), *first.shape) or (self.image(0) != first).any():
             raise BadInputError(
-                f"{path} contains {held.dtype} of shape {held.shape}",
+                f"{path} contains {stored.dtype} of shape {stored.shape}",
                 expected=f"the {len(self)} images of '{self.name}', decoded",
                 fix="remove it",
             )

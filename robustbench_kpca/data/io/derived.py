@@ -102,19 +102,19 @@ def open_target(target: Path, settings: dict[str, Any], growing: str) -> dict[st
         BadInputError: the target contains other files, or was made with other settings.
 
     """
-    found = read_settings(target)
-    if found is None:
+    old = read_settings(target)
+    if old is None:
         if target.exists() and (not target.is_dir() or any(not path.name.startswith(".") for path in target.iterdir())):
             raise BadInputError(f"{target} already contains other files", fix="give a new or empty folder")
         return settings
     for key, value in settings.items():
-        if key != growing and found.get(key) != value:
-            met, asked = _difference(found.get(key), value)
+        if key != growing and old.get(key) != value:
+            met, asked = _difference(old.get(key), value)
             raise BadInputError(
                 f"{target} was made with other settings: {key} was {met} and is now {asked}",
                 fix="give another folder",
             )
-    before: list[Any] = found.get(growing, [])
+    before: list[Any] = old.get(growing, [])
     return settings | {growing: before + [item for item in settings[growing] if item not in before]}
 
 

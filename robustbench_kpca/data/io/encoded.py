@@ -79,11 +79,11 @@ def _vocabulary(train: Path, keep: Path | None, least: int) -> Vocabulary:
     kept = keep and keep / "vocabulary.txt"
     if kept and kept.is_file():
         return Vocabulary(kept.read_bytes().decode().split("\n"))
-    found = Vocabulary.of(lines_of(train), least)
+    vocabulary = Vocabulary.of(lines_of(train), least)
     if kept:
         with contextlib.suppress(BenchmarkError):
-            write_atomic(kept, "\n".join(found.words).encode())
-    return found
+            write_atomic(kept, "\n".join(vocabulary.words).encode())
+    return vocabulary
 
 
 def _numbers(path: Path, vocabulary: Vocabulary, keep: Path | None) -> NDArray[np.int32]:
@@ -92,11 +92,11 @@ def _numbers(path: Path, vocabulary: Vocabulary, keep: Path | None) -> NDArray[n
     if kept and kept.is_file():
         mapped: NDArray[np.int32] = map_array(kept)
         return mapped
-    number, end, found = vocabulary.numbers.get, vocabulary.end, array("i")
+    number, end, numbers = vocabulary.numbers.get, vocabulary.end, array("i")
     for line in lines_of(path):
-        found.extend([number(word, _MISSING) for word in line.split()])
-        found.append(end)
-    stream = np.frombuffer(found, np.int32)
+        numbers.extend([number(word, _MISSING) for word in line.split()])
+        numbers.append(end)
+    stream = np.frombuffer(numbers, np.int32)
     if kept:
         with contextlib.suppress(OSError):
             _write(kept, stream)

@@ -120,16 +120,16 @@ class Folder(ImageFiles):
 
     def __init__(self, root: Path, bad_images: BadImages = "fail") -> None:
         table = root / "labels.csv"
-        found = _from_table(table) if table.is_file() else _from_subfolders(root)
+        listed = _from_table(table) if table.is_file() else _from_subfolders(root)
         whole, part = root.resolve(), "all"
         if whole.name in PARTS:
             whole, part = whole.parent, whole.name
         name = own_name(whole)
         super().__init__(
-            root, found.files, found.labels, found.classes, name=name, split=part, view=None, bad_images=bad_images
+            root, listed.files, listed.labels, listed.classes, name=name, split=part, view=None, bad_images=bad_images
         )
-        self.class_names, self.held, self.counted = found.names, found.held, found.counted
-        self.notes = tuple(_left_out(root, found.files))
+        self.class_names, self.held, self.counted = listed.names, listed.held, listed.counted
+        self.notes = tuple(_left_out(root, listed.files))
 
 
 def _left_out(root: Path, files: Sequence[str]) -> list[str]:
@@ -137,8 +137,8 @@ def _left_out(root: Path, files: Sequence[str]) -> list[str]:
     others = set(image_files(root, SUFFIXES | PICTURES)) - set(files)
     listed = (root / "labels.csv").is_file()
     empty = set() if listed else set(sub_folders(root)) - {file.partition("/")[0] for file in files}
-    found = [(sorted(others), "pictures"), (sorted(empty), "empty class folders")]
-    return [f"{len(names)} {what} of {root.name} were left out: {_some(names)}" for names, what in found if names]
+    left_out = [(sorted(others), "pictures"), (sorted(empty), "empty class folders")]
+    return [f"{len(names)} {what} of {root.name} were left out: {_some(names)}" for names, what in left_out if names]
 
 
 def _some(names: Sequence[str]) -> str:

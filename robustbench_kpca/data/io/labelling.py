@@ -63,12 +63,12 @@ class Labelling:
         rows = max(1, STRIP // max(1, width))
         for top in range(0, height, rows):
             numbers = _numbers(stored[top : top + rows])
-            found = np.searchsorted(keys, numbers).clip(max=len(keys) - 1)
-            foreign = np.argwhere(keys[found] != numbers)
+            places = np.searchsorted(keys, numbers).clip(max=len(keys) - 1)
+            foreign = np.argwhere(keys[places] != numbers)
             if len(foreign):
                 row, column = (int(place) for place in foreign[0])
                 raise _undeclared(path, int(numbers[row, column]), (top + row, column), by_colour, self)
-            mask[top : top + rows] = labels[found]
+            mask[top : top + rows] = labels[places]
         if not (mask != IGNORE).any():
             raise BadInputError(f"mask {path} is empty: every pixel is ignored", fix="leave the image out")
         return mask

@@ -21,7 +21,7 @@ def is_whole(data: bytes) -> bool:
 
     """
     promised, stream, at = None, zlib.decompressobj(), _SIGNATURE
-    found = 0
+    unpacked = 0
     while at + 8 <= len(data):
         size, name = struct.unpack(">I4s", data[at : at + 8])
         body = data[at + 8 : at + 8 + size]
@@ -29,14 +29,14 @@ def is_whole(data: bytes) -> bool:
         if name == b"IHDR":
             promised = _bytes_of(*struct.unpack(">IIBBBBB", body))
         elif name == b"IDAT" and promised is not None:
-            while body and found < promised:
-                found += len(stream.decompress(body, min(promised - found, _CHUNK)))
+            while body and unpacked < promised:
+                unpacked += len(stream.decompress(body, min(promised - unpacked, _CHUNK)))
                 body = stream.unconsumed_tail
         elif name == b"IEND":
             break
     if promised is None:
         raise ValueError("no header")
-    return found >= promised
+    return unpacked >= promised
 
 
 def _bytes_of(width: int, height: int, depth: int, colour: int, _: int, __: int, interlaced: int) -> int:

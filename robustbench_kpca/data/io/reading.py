@@ -147,8 +147,8 @@ def unreadable(paths: Sequence[Path]) -> list[int]:
 
 def image_files(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[str]:
     """Return relative posix paths of all images below `folder`, sorted; hidden files and other suffixes are ignored."""
-    found = [path for path in _walk(folder) if Path(path).suffix.lower() in suffixes]
-    return sorted(found, key=lambda path: path.split("/"))
+    files = [path for path in _walk(folder) if Path(path).suffix.lower() in suffixes]
+    return sorted(files, key=lambda path: path.split("/"))
 
 
 def no_images(folder: Path) -> str:

@@ -69,15 +69,15 @@ def _siblings(folder: Path) -> str:
 
 
 def _by_id(folder: Path, files: list[str]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for file in files:
         key = str(PurePosixPath(file).with_suffix(""))
-        if key in found or not file.isprintable():
+        if key in paths or not file.isprintable():
             raise BadInputError(
                 f"file {file!r} in {folder}", expected="printable names that differ in more than the suffix"
             )
-        found[key] = folder / file
-    return found
+        paths[key] = folder / file
+    return paths
 
 
 class SceneFiles(Scenes):
@@ -139,7 +139,7 @@ class SceneFiles(Scenes):
     def _unusable(self, pairs: Pairs) -> dict[str, str]:
         """Decode every scene; return id -> error message of those that fail."""
 
-        def met(pair: tuple[Path, Path]) -> str:
+        def reason(pair: tuple[Path, Path]) -> str:
             try:
                 read_rgb(pair[0])
                 self._mask(*pair)
@@ -148,8 +148,8 @@ class SceneFiles(Scenes):
             return ""
 
         with ThreadPoolExecutor() as pool:
-            found = zip(pairs, pool.map(met, pairs.values()), strict=True)
-            return {key: why for key, why in found if why}
+            reasons = zip(pairs, pool.map(reason, pairs.values()), strict=True)
+            return {key: why for key, why in reasons if why}
 
     def _mask(self, image: Path, path: Path) -> Mask:
         mask = self.labelling.read(path)

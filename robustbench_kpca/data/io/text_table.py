@@ -91,13 +91,13 @@ def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]
 
 
 def _column(path: Path, header: list[str], names: tuple[str, ...]) -> int:
-    found = next((header.index(name) for name in names if name in header), None)
-    if found is None:
+    column = next((header.index(name) for name in names if name in header), None)
+    if column is None:
         kind = AbsentPartError if names == LABEL else BadInputError
         raise kind(
             f"{path} has the columns {', '.join(header)[:80] or 'none'}", expected=f"a column {' or '.join(names)}"
         )
-    return found
+    return column
 
 
 def _row(path: Path, line: int, row: list[str], places: list[int]) -> tuple[str, ...]:

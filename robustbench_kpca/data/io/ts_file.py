@@ -51,7 +51,7 @@ class TimeSeriesFile:
     @property
     def longest(self) -> int:
         """Length of the longest dimension of any series."""
-        return max(len(values) for one in self.series for values in one)
+        return max(len(values) for dimensions in self.series for values in dimensions)
 
 
 def read_ts(path: Path) -> TimeSeriesFile:
@@ -159,12 +159,12 @@ class _Reader:
         try:
             if "_" in text or "(" in text:
                 raise ValueError(text[:20])
-            found = np.array([np.nan if field in ("?", "NaN") else float(field) for field in fields])
+            numbers = np.array([np.nan if field in ("?", "NaN") else float(field) for field in fields])
         except ValueError:
             raise self._bad(f"values '{text[:30]}'", "numbers separated by ',', and ? for missing ones") from None
-        if np.isinf(found).any():
+        if np.isinf(numbers).any():
             raise self._bad("an infinite value", "finite numbers")
-        return found
+        return numbers
 
     def _require_length(self, series: Series) -> None:
         if self.header.get("equallength", ["false"])[0].lower() != "true":

@@ -94,10 +94,10 @@ class CellFolders(CellSamples):
         folder = self.root / CLEAN_FOLDER
         if not folder.is_dir():
             return None
-        found, _ = read_classes(folder, name)
-        stems, wanted = ([file.rpartition(".")[0] for file in names] for names in (found, files))
+        clean, _ = read_classes(folder, name)
+        stems, wanted = ([file.rpartition(".")[0] for file in names] for names in (clean, files))
         _require_same(wanted, stems, self.root, folder)
-        return [found[i] for i in kept]
+        return [clean[i] for i in kept]
 
 
 def _making(root: Path) -> tuple[str, str, str] | None:
@@ -133,15 +133,15 @@ def _corruption_folders(root: Path, name: str, known: tuple[str, ...]) -> dict[s
 def _severities(folders: dict[str, Path], corruptions: tuple[str, ...]) -> tuple[int, ...]:
     first: list[str] = []
     for corruption in corruptions:
-        found = sub_folders(folders[corruption])
-        odd = sorted(set(found) - set(map(str, SEVERITIES)))
-        if odd or not found:
+        severities = sub_folders(folders[corruption])
+        odd = sorted(set(severities) - set(map(str, SEVERITIES)))
+        if odd or not severities:
             met = f"folder '{odd[0]}'" if odd else "no folders"
             raise BadInputError(f"{folders[corruption]} contains {met}", expected="folders 1 to 5, the severities")
-        first = first or found
-        if found != first:
+        first = first or severities
+        if severities != first:
             raise BadInputError(
-                f"{corruption} has the severities {', '.join(found)}, {corruptions[0]} has {', '.join(first)}",
+                f"{corruption} has the severities {', '.join(severities)}, {corruptions[0]} has {', '.join(first)}",
                 expected="the same for every corruption",
             )
     return tuple(map(int, first))

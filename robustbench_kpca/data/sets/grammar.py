@@ -72,7 +72,7 @@ def vocabulary() -> Vocabulary:
 def source() -> MarkovSource:
     """Return the source: its probabilities, and the entropy rate in nats a word."""
     words, kinds = len(vocabulary()), list(KINDS)
-    kind = np.array([kinds.index(name) for name, found in KINDS.items() for _ in found.split()])
+    kind = np.array([kinds.index(name) for name, members in KINDS.items() for _ in members.split()])
     gate = np.array([[FOLLOWS[before].get(after, 0) for after in kinds] for before in kinds])
     closing = np.isin(kind, [kinds.index("end"), kinds.index("stop")])
     near, far = _factors("near", words), _factors("far", words)
@@ -87,8 +87,8 @@ def source() -> MarkovSource:
 
 def log_probabilities() -> NDArray[np.float64]:
     """Return the true log p(w | a, b) at [a, b, w], where a is before b; shape (50, 50, 50)."""
-    found: NDArray[np.float64] = np.log(source().probabilities)
-    return found
+    logs: NDArray[np.float64] = np.log(source().probabilities)
+    return logs
 
 
 def load(request: Request) -> Text:
@@ -114,13 +114,13 @@ def _drawn(split: str) -> NDArray[np.int32]:
 
 def _articles(stream: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the article of each word: one ends at the first end of a line after `ARTICLE` words."""
-    found, number, first = np.empty(len(stream), np.int32), 0, 0
+    articles, number, first = np.empty(len(stream), np.int32), 0, 0
     for place in map(int, np.flatnonzero(stream == vocabulary().end)):
         if place + 1 - first >= ARTICLE:
-            found[first : place + 1] = number
+            articles[first : place + 1] = number
             number, first = number + 1, place + 1
-    found[first:] = number
-    return found
+    articles[first:] = number
+    return articles
 
 
 def _factors(name: str, words: int) -> NDArray[np.int64]:

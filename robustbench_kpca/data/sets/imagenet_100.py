@@ -23,11 +23,11 @@ def load(request: Request) -> ImageFiles:
 
     """
     request.split_of(NAME, ("val", "test"))
-    found = imagenet.load(replace(request, split=NAME))
+    chosen = imagenet.load(replace(request, split=NAME))
     number = {index: place for place, index in enumerate(imagenet_classes(NAME))}
     samples = ImageFiles(
-        found.root, found.files, [number[label] for label in found.labels], len(number), name=NAME, split="val",
-        view=request.view, ids=found.ids,
+        chosen.root, chosen.files, [number[label] for label in chosen.labels], len(number), name=NAME, split="val",
+        view=request.view, ids=chosen.ids,
     )  # fmt: skip
-    samples.expected, samples.skipped = found.expected, found.skipped
+    samples.expected, samples.skipped = chosen.expected, chosen.skipped
     return samples

@@ -83,14 +83,14 @@ def load(request: Request) -> ArraySamples:
 @cache
 def _parts(size: Size) -> dict[str, tuple[torch.Tensor, list[int]]]:
     lists = _different_lists(size)
-    found = {}
+    parts = {}
     for part in PARTS:
         chosen = [next(lists) for _ in range(asdict(size)[part])]
         tokens = torch.zeros(len(chosen), 1, 1, size.length)
         for row, (words, _) in zip(tokens, chosen, strict=True):
             row[0, 0, : len(words)] = torch.tensor([NUMBERS[word] for word in words])
-        found[part] = tokens, [value for _, value in chosen]
-    return found
+        parts[part] = tokens, [value for _, value in chosen]
+    return parts
 
 
 def _different_lists(size: Size) -> Iterator[tuple[list[str], int]]:

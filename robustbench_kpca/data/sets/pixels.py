@@ -61,9 +61,9 @@ def load(request: Request) -> ArraySamples:
     grey, times = rgb @ np.array([299, 587, 114]) // 1000, len(first) // size.side
     means = grey.reshape(len(grey), size.side, times, size.side, times).sum((2, 4)) // times**2
     tokens = torch.from_numpy(means).flatten(1)[:, None, None].float() + LEVELS
-    found = ArraySamples(
+    samples = ArraySamples(
         tokens, pictures.labels, name=name_of(f"pixels-{pictures.name}", size), split=pictures.split, ids=pictures.ids,
         classes=pictures.classes, class_names=pictures.class_names, form=TOKENS,
     )  # fmt: skip
-    found.expected = pictures.expected
-    return found
+    samples.expected = pictures.expected
+    return samples

@@ -38,8 +38,8 @@ def load(request: Request) -> ArraySamples:
     numbers = vocabulary([text for text, _ in (rows if path == train else read_rows(train, TEXT, LABEL))])
     tokens = torch.zeros(len(rows), 1, 1, LENGTH)
     for row, (text, _) in zip(tokens, rows, strict=True):
-        found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:LENGTH]]
-        row[0, 0, : len(found)] = torch.tensor(found)
+        coded = [numbers.get(word, UNKNOWN) for word in words_of(text)[:LENGTH]]
+        row[0, 0, : len(coded)] = torch.tensor(coded)
     samples = ArraySamples(
         tokens,
         [classes.index(label) for _, label in rows],

@@ -60,18 +60,18 @@ def load(request: Request) -> ArraySamples:
 
 
 def _file(root: Path, part: str) -> Path:
-    found = sorted(root.glob(f"*_{part}.ts"))
-    if len(found) != 1:
+    files = sorted(root.glob(f"*_{part}.ts"))
+    if len(files) != 1:
         raise BadInputError(
-            f"{root} has {len(found)} files *_{part}.ts",
+            f"{root} has {len(files)} files *_{part}.ts",
             expected="the folder of one problem: NAME_TRAIN.ts, NAME_TEST.ts",
         )
-    return found[0]
+    return files[0]
 
 
 def _scale(train: TimeSeriesFile) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard deviation of each dimension over all known values; 1 for a constant dimension."""
-    known = [np.concatenate([one[d][~np.isnan(one[d])] for one in train.series]) for d in range(train.dimensions)]
+    known = [np.concatenate([x[d][~np.isnan(x[d])] for x in train.series]) for d in range(train.dimensions)]
     mean = np.array([values.mean() if len(values) else 0.0 for values in known])
     std = np.array([values.std() if len(values) else 0.0 for values in known])
     return mean, np.where(std > 0, std, 1.0)
@@ -86,8 +86,8 @@ def _fill(row: NDArray[np.float32], series: Series, mean: NDArray[np.float64], s
 def _parts(labels: list[int]) -> list[str]:
     """Divide the file TRAIN: the fifth, tenth, ... series of each class is `val`, the others are `train`."""
     seen: dict[int, int] = {}
-    found = []
+    parts = []
     for label in labels:
         seen[label] = seen.get(label, 0) + 1
-        found.append("train" if seen[label] % HELD_OUT else "val")
-    return found
+        parts.append("train" if seen[label] % HELD_OUT else "val")
+    return parts

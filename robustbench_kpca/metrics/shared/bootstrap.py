@@ -89,8 +89,8 @@ def bootstraps(
     and m is the mean over resamples, it is instead [t + m - q(0.975), t + m - q(0.025)]: the basic interval (Davison &
     Hinkley 1997, section 5.2.1) for the mean of the statistic over sets of n images, not for what it tends to.
     """
-    found = _evaluate(statistics, n, seed, resamples, strata)
-    return [_interval(values, one.centre) for one, values in zip(statistics, found, strict=True)]
+    pairs = zip(statistics, _evaluate(statistics, n, seed, resamples, strata), strict=True)
+    return [_interval(values, statistic.centre) for statistic, values in pairs]
 
 
 def paired_difference(
@@ -124,12 +124,12 @@ def paired_difference(
 def _evaluate(statistics: Sequence[Resampled], n: int, seed: int, resamples: int, strata: Strata) -> list[Values]:
     if n < 1 or resamples < 1:
         raise BadInputError(f"{resamples} resamples of {n} images", expected="at least one of each")
-    found: list[list[Values]] = [[] for _ in statistics]
+    by_statistic: list[list[Values]] = [[] for _ in statistics]
     for rows in _resamples(n, seed, resamples, strata):
-        for parts, (value, many, _) in zip(found, statistics, strict=True):
+        for parts, (value, many, _) in zip(by_statistic, statistics, strict=True):
             values = [value(weights) for weights in rows] if many is None else many(rows)
             parts.append(np.asarray(values, dtype=np.float64))
-    whole = [np.concatenate(parts) for parts in found]
+    whole = [np.concatenate(parts) for parts in by_statistic]
     for values in whole:
         if not np.isfinite(values).all():
             odd = int((~np.isfinite(values)).sum())

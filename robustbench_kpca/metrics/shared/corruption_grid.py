@@ -104,9 +104,9 @@ def _require_once(count: NDArray[np.int64], cells: Sequence[Cell]) -> None:
     """Refuse cells that do not hold each image exactly once; `count` has shape (images, cells)."""
     odd = []
     for column, (name, severity) in enumerate(cells):
-        held, repeated = int((count[:, column] > 0).sum()), int((count[:, column] > 1).sum())
-        if held < len(count):
-            odd.append(f"{name} at severity {severity} holds {held} of {len(count)} images")
+        present, repeated = int((count[:, column] > 0).sum()), int((count[:, column] > 1).sum())
+        if present < len(count):
+            odd.append(f"{name} at severity {severity} holds {present} of {len(count)} images")
         if repeated:
             odd.append(f"{name} at severity {severity} holds {repeated} images more than once")
     if odd:

@@ -49,13 +49,13 @@ class ErrorTable:
             BadInputError: some are not known.
 
         """
-        found, missing = {}, []
+        means, missing = {}, []
         for corruption in corruptions:
             unknown = [severity for severity in severities if (corruption, severity) not in self.cells]
             if not unknown:
-                found[corruption] = float(np.mean([self.cells[corruption, severity] for severity in severities]))
+                means[corruption] = float(np.mean([self.cells[corruption, severity] for severity in severities]))
             elif corruption in self.means and tuple(severities) == SEVERITIES:
-                found[corruption] = self.means[corruption]
+                means[corruption] = self.means[corruption]
             else:
                 missing.append(f"{corruption} at severity {', '.join(map(str, unknown))}")
         if missing:
@@ -63,7 +63,7 @@ class ErrorTable:
                 f"{self.name} has no error for {'; '.join(missing)}",
                 fix="measure it there, leave these corruptions out, or choose another reference",
             )
-        return found
+        return means
 
     def required_clean(self) -> float:
         """Return the clean error.

@@ -172,8 +172,8 @@ class Statistic(Metric):
         a, b = self.weighted(first.sorted()), self.weighted(second.sorted())
         _require_same(a.samples, b.samples)
         many = None if a.many is None or b.many is None else (a.many, b.many)
-        found = paired_difference(a.value, b.value, len(a.samples), strata=a.strata, many=many)
-        return Paired(a.value(None), b.value(None), found.p_value, None, gained=None, least=LEAST)
+        difference = paired_difference(a.value, b.value, len(a.samples), strata=a.strata, many=many)
+        return Paired(a.value(None), b.value(None), difference.p_value, None, gained=None, least=LEAST)
 
     def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
         """Return the standard error over samples of the difference between the mean values of two groups of models.
@@ -184,39 +184,41 @@ class Statistic(Metric):
             BadInputError: they are not of the same samples.
 
         """
-        groups = [[self.weighted(one.sorted()) for one in group] for group in (first, second)]
+        groups = [[self.weighted(outcomes.sorted()) for outcomes in group] for group in (first, second)]
         everything = groups[0] + groups[1]
         for other in everything[1:]:
             _require_same(everything[0].samples, other.samples)
 
         def value(group: list[Weighted]) -> Callable[[Weights], float]:
-            return lambda weights: float(np.mean([one.value(weights) for one in group]))
+            return lambda weights: float(np.mean([model.value(weights) for model in group]))
 
         def values(group: list[Weighted]) -> Many:
-            return lambda weights: np.mean([one.many(weights) for one in group if one.many is not None], axis=0)
+            return lambda weights: np.mean([model.many(weights) for model in group if model.many is not None], axis=0)
 
-        many = None if any(one.many is None for one in everything) else (values(groups[0]), values(groups[1]))
-        found = paired_difference(
+        many = None if any(model.many is None for model in everything) else (values(groups[0]), values(groups[1]))
+        difference = paired_difference(
             value(groups[0]), value(groups[1]), len(everything[0].samples), strata=everything[0].strata, many=many
         )
-        return (found.high - found.low) / (2 * Z) if len(everything[0].samples) > 1 else float("inf")
+        return (difference.high - difference.low) / (2 * Z) if len(everything[0].samples) > 1 else float("inf")
 
 
 def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estimate]:
     """Return the estimates of several metrics of one table, by name; those from the bootstrap share its resamples."""
-    statistics = [one for one in metrics if isinstance(one, Statistic) and type(one).estimate is Statistic.estimate]
+    statistics = [
+        metric for metric in metrics if isinstance(metric, Statistic) and type(metric).estimate is Statistic.estimate
+    ]
     groups: dict[tuple[int, bytes | None], list[tuple[Statistic, Weighted, float]]] = {}
-    for one in statistics:
-        found = one.weighted(outcomes)
-        key = len(found.samples), None if found.strata is None else found.strata.tobytes()
-        groups.setdefault(key, []).append((one, found, found.value(None)))
+    for statistic in statistics:
+        weighted = statistic.weighted(outcomes)
+        key = len(weighted.samples), None if weighted.strata is None else weighted.strata.tobytes()
+        groups.setdefault(key, []).append((statistic, weighted, weighted.value(None)))
     bootstrapped: dict[str, Estimate] = {}
     for (n, _), group in groups.items():
-        functions = [Resampled(found.value, found.many, value if one.centred else None) for one, found, value in group]
+        functions = [Resampled(own.value, own.many, value if of.centred else None) for of, own, value in group]
         intervals = bootstraps(functions, n, strata=group[0][1].strata)
-        for (one, _, value), (low, high) in zip(group, intervals, strict=True):
-            bootstrapped[one.name] = one.interval_around(value, low, high, n)
-    return {one.name: bootstrapped.get(one.name) or one.estimate(outcomes) for one in metrics}
+        for (statistic, _, value), (low, high) in zip(group, intervals, strict=True):
+            bootstrapped[statistic.name] = statistic.interval_around(value, low, high, n)
+    return {metric.name: bootstrapped.get(metric.name) or metric.estimate(outcomes) for metric in metrics}
 
 
 def scores_error(first: Sequence[Scores], second: Sequence[Scores]) -> float:

@@ -136,12 +136,12 @@ class PixelCounts:
         rows = outcomes.where(outcomes["class"] >= 0)
         cells = [(PICTURE, number) for number in rows["picture"].tolist()]
         columns = [rows[name] for name in COLUMNS]
-        found = cls._gather(rows["sample"], cells, rows["class"], columns, gaps=True)
-        first = found.counts[found.cells.index((PICTURE, 0))]
-        some = found.counts.any(axis=(1, 3), keepdims=True)
-        order = sorted(found.cells, key=lambda cell: cell[1])
-        filled = np.where(some, found.counts, first)
-        return cls(found.samples, found.cells, filled).part(order)
+        stages = cls._gather(rows["sample"], cells, rows["class"], columns, gaps=True)
+        first = stages.counts[stages.cells.index((PICTURE, 0))]
+        some = stages.counts.any(axis=(1, 3), keepdims=True)
+        order = sorted(stages.cells, key=lambda cell: cell[1])
+        filled = np.where(some, stages.counts, first)
+        return cls(stages.samples, stages.cells, filled).part(order)
 
     def choose(self, cells: NDArray[np.int64]) -> "PixelCounts":
         """Return one cell: of each image the counts in the cell of that number."""

@@ -92,8 +92,8 @@ class Losses:
 
         """
         times = weights.astype(np.float64)
-        found: Values = (times @ self.sums.T) / (times @ self.counts.T)
-        return found
+        losses: Values = (times @ self.sums.T) / (times @ self.counts.T)
+        return losses
 
 
 ENOUGH = 20
@@ -102,9 +102,9 @@ ENOUGH = 20
 
 def cells_in(outcomes: Outcomes) -> list[Cell]:
     """Return every (corruption, severity) that occurs, in order of appearance."""
-    found: dict[Cell, None] = {}
+    cells: dict[Cell, None] = {}
     names, levels = outcomes["corruption"], outcomes["severity"]
     changes = np.flatnonzero((names[1:] != names[:-1]) | (levels[1:] != levels[:-1])) + 1
     for at in [0, *changes.tolist()] if len(outcomes) else []:
-        found[str(names[at]), int(levels[at])] = None
-    return list(found)
+        cells[str(names[at]), int(levels[at])] = None
+    return list(cells)

@@ -45,7 +45,7 @@ def contrasts(records: Sequence[Record]) -> list[Contrast]:
     bootstrap) and are adjusted together (Holm 1979).
     """
     records = _distinct(records)
-    found: list[tuple[str, str, str, Paired]] = []
+    pairs: list[tuple[str, str, str, Paired]] = []
     for record in records:
         name = record.spec.model.name
         twins = _twins(name)
@@ -53,16 +53,16 @@ def contrasts(records: Sequence[Record]) -> list[Contrast]:
         for other in records:
             if metric and other.spec.model.name in twins and _comparable(record, other):
                 paired = metric_for(metric).paired(record.outcomes, other.outcomes)
-                found.append((name, other.spec.model.name, record.spec.protocol.name, paired))
-    adjusted = holm([paired.p_value for *_, paired in found])
-    return [Contrast(*one, p) for one, p in zip(found, adjusted, strict=True)]
+                pairs.append((name, other.spec.model.name, record.spec.protocol.name, paired))
+    adjusted = holm([paired.p_value for *_, paired in pairs])
+    return [Contrast(*pair, p) for pair, p in zip(pairs, adjusted, strict=True)]
 
 
 def without_identity(records: Sequence[Record]) -> list[str]:
     """Return the RPC models without a record of an identity twin: the pursuit's effect on them is unknown."""
     names = dict.fromkeys(record.spec.model.name for record in records)
-    found = {name: [twin for twin in _twins(name) if twin.startswith("identity")] for name in names if _twins(name)}
-    return [name for name, twins in found.items() if not any(twin in names for twin in twins)]
+    twins_of = {name: [twin for twin in _twins(name) if twin.startswith("identity")] for name in names if _twins(name)}
+    return [name for name, twins in twins_of.items() if not any(twin in names for twin in twins)]
 
 
 def _distinct(records: Sequence[Record]) -> list[Record]:
@@ -80,10 +80,6 @@ def _twins(name: str) -> list[str]:
     return [] if family is None else [other + name.removeprefix(family) for other in TWINS[family]]
 
 
-def _comparable(one: Record, other: Record) -> bool:
-    ours, theirs = one.spec, other.spec
-    return (ours.protocol.digest, ours.data.digest, ours.seed) == (
-        theirs.protocol.digest,
-        theirs.data.digest,
-        theirs.seed,
-    )
+def _comparable(record: Record, other: Record) -> bool:
+    ours, theirs = ((spec.protocol.digest, spec.data.digest, spec.seed) for spec in (record.spec, other.spec))
+    return ours == theirs

@@ -45,7 +45,7 @@ def _similarities(x: Tensor, y: Tensor) -> dict[str, Tensor]:
     """Compare draw by draw: draws take the place of heads, so no draw is compared with another."""
     bases = s.basis(x), s.basis(y)
     projectors = [basis @ basis.transpose(-2, -1) for basis in bases]
-    found = {
+    by_name = {
         "linear_cka": s.cosines(s.linear_gram(x), s.linear_gram(y)),
         "kernel_cka": s.cosines(s.kernel_gram(x), s.kernel_gram(y)),
         "debiased_cka": s.cosines(s.debiased_gram(x), s.debiased_gram(y)),
@@ -53,7 +53,7 @@ def _similarities(x: Tensor, y: Tensor) -> dict[str, Tensor]:
         "matching_cosine": s.matching_cosine(x, y),
         "direct_cosine": s.direct_cosine(x, y),
     }
-    return {name: values[0, 0] for name, values in found.items()}
+    return {name: values[0, 0] for name, values in by_name.items()}
 
 
 def _gaussian(tokens: int, width: int, draws: int, scope: str) -> Tensor:

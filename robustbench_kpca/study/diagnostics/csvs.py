@@ -34,9 +34,9 @@ def profiles(diagnosis: Diagnosis) -> str:
     for claim, judged in diagnosis.claims.items():
         for name, profile in judged.profiles.items():
             rows += [(claim, name, "all", number, mean, None) for number, mean in enumerate(profile.mean, 1)]
-            for one in profile.layers:
-                pairs = zip(one.mean, one.deviation, strict=True)
-                rows += [(claim, name, one.layer, number, *pair) for number, pair in enumerate(pairs, 1)]
+            for layer in profile.layers:
+                pairs = zip(layer.mean, layer.deviation, strict=True)
+                rows += [(claim, name, layer.layer, number, *pair) for number, pair in enumerate(pairs, 1)]
     return _text(PROFILES, rows)
 
 

@@ -48,7 +48,7 @@ class Course(BaseModel):
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Return the epochs, and the mean over layers of one statistic after each."""
-        return [one.epoch for one in self.epochs], [one.mean(name) for one in self.epochs]
+        return [epoch.epoch for epoch in self.epochs], [epoch.mean(name) for epoch in self.epochs]
 
 
 class Trajectory(BaseModel):
@@ -64,9 +64,9 @@ class Trajectory(BaseModel):
     def rows(self) -> list[tuple[str, ...]]:
         """Return one row per split and epoch: means over layers."""
         return [
-            (course.data.split, str(one.epoch), *(f"{one.mean(name):.4g}" for name in TERMS))
+            (course.data.split, str(epoch.epoch), *(f"{epoch.mean(name):.4g}" for name in TERMS))
             for course in self.courses
-            for one in course.epochs
+            for epoch in course.epochs
         ]
 
     def csv(self) -> str:
@@ -75,10 +75,10 @@ class Trajectory(BaseModel):
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(("split", "epoch", "statistic", "layer", "value"))
         for course in self.courses:
-            for one in course.epochs:
-                for name, values in one.by_layer.items():
-                    where = (course.data.split, one.epoch, name)
-                    writer.writerow((*where, "all", f"{one.mean(name):.8g}"))
+            for epoch in course.epochs:
+                for name, values in epoch.by_layer.items():
+                    where = (course.data.split, epoch.epoch, name)
+                    writer.writerow((*where, "all", f"{epoch.mean(name):.8g}"))
                     numbered = zip(self.layers, values, strict=True)
                     writer.writerows((*where, layer, f"{value:.8g}") for layer, value in numbered)
         return buffer.getvalue()

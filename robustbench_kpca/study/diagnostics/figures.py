@@ -60,26 +60,26 @@ def profiles(judged: Judged) -> str:
 
 def profiles_by_layer(judged: Judged) -> dict[str, str]:
     """Plot every profile with its controls, one panel per layer; nothing if there is only one layer."""
-    found = {}
+    by_title = {}
     for name, family in _families(judged).items():
         by_layer: dict[int, dict[str, Sequence[float]]] = {}
         for key, profile in family.items():
-            for one in profile.layers:
-                by_layer.setdefault(one.layer, {})[key] = one.mean
+            for curve in profile.layers:
+                by_layer.setdefault(curve.layer, {})[key] = curve.mean
         if len(by_layer) > 1:
-            log = _is_wide(value for curves in by_layer.values() for one in curves.values() for value in one)
+            log = _is_wide(value for curves in by_layer.values() for means in curves.values() for value in means)
             panels = {f"layer {number}": _curves(name, by_layer[number], log=log) for number in sorted(by_layer)}
-            found[name.replace("_", " ")] = _svg(panels, columns=4)
-    return found
+            by_title[name.replace("_", " ")] = _svg(panels, columns=4)
+    return by_title
 
 
 def across_models(named: Mapping[str, Diagnosis]) -> str:
     """Plot every claim's main statistic for all models, with 95 % confidence intervals and chance levels."""
-    claims = list(dict.fromkeys(claim for one in named.values() for claim in one.claims))
+    claims = list(dict.fromkeys(claim for diagnosis in named.values() for claim in diagnosis.claims))
     panels = {}
     for claim in claims:
-        judged = {name: one.claims[claim] for name, one in named.items() if claim in one.claims}
-        keys = [key for one in judged.values() if (key := criterion(one)) is not None]
+        judged = {name: diagnosis.claims[claim] for name, diagnosis in named.items() if claim in diagnosis.claims}
+        keys = [key for diagnosis in judged.values() if (key := criterion(diagnosis)) is not None]
         if keys:
             panels[f"{claim}: {keys[0]}".replace("_", " ")] = _forest(list(named), judged, keys[0])
     return _svg(panels, width=3.6, height=0.8 + 0.28 * len(named)) if panels else ""
@@ -91,8 +91,8 @@ def profiles_across_models(named: Mapping[str, Diagnosis]) -> str:
     So the singular values of a Primal model stand beside those of its twin with softmax attention.
     """
     panels: dict[str, dict[str, Sequence[float]]] = {}
-    for model, one in named.items():
-        for claim, judged in one.claims.items():
+    for model, diagnosis in named.items():
+        for claim, judged in diagnosis.claims.items():
             for name in _families(judged):
                 panels.setdefault(name, {})[f"{model}: {claim}"] = judged.profiles[name].mean
     several = {name: curves for name, curves in panels.items() if len(curves) > 1}
@@ -101,13 +101,13 @@ def profiles_across_models(named: Mapping[str, Diagnosis]) -> str:
     return _svg(drawn, width=6.5, height=max(2.2, height), columns=2) if drawn else ""
 
 
-def trajectory(found: Trajectory) -> str:
+def trajectory(measured: Trajectory) -> str:
     """Plot the terms of the projection loss over training: means over layers, one curve per split."""
 
     def curves(name: str) -> Callable[[Any], None]:
         def draw(axis: Any) -> None:
             drawn = []
-            for number, course in enumerate(found.courses):
+            for number, course in enumerate(measured.courses):
                 epochs, values = course.curve(name)
                 axis.plot(epochs, values, marker="o", markersize=2.5, color=f"C{number}", label=course.data.split)
                 drawn += values

@@ -39,8 +39,8 @@ class Spectrum:
 
     def eigenvalues(self, count: int) -> Float[Tensor, "*batch count"]:
         """Return the absolute values of the first `count` eigenvalues, padded with 0."""
-        found = (self.values.abs() * self.log_scale.exp().unsqueeze(-1))[..., :count]
-        return torch.nn.functional.pad(found, (0, count - found.shape[-1]))
+        sizes = (self.values.abs() * self.log_scale.exp().unsqueeze(-1))[..., :count]
+        return torch.nn.functional.pad(sizes, (0, count - sizes.shape[-1]))
 
     def leading_axes(self, count: int) -> Float[Tensor, "*batch tokens count"]:
         """Return the first `count` axes; columns beyond the numerical rank are 0."""

@@ -135,22 +135,22 @@ def write_comparison(
     return _write(folder, "comparison", comparison(shown))
 
 
-def write_trajectory(found: Trajectory, folder: Path) -> list[Path]:
+def write_trajectory(measured: Trajectory, folder: Path) -> list[Path]:
     """Write trajectory.json, trajectory.csv and trajectory.svg, each atomically; return their paths."""
-    texts = {folder / epochs.TABLE: found.csv(), folder / epochs.FIGURE: figures.trajectory(found)}
+    texts = {folder / epochs.TABLE: measured.csv(), folder / epochs.FIGURE: figures.trajectory(measured)}
     for path, text in texts.items():
         write_atomic(path, text.encode())
-    return [found.save(folder), *texts]
+    return [measured.save(folder), *texts]
 
 
 def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:
     """Map model names to diagnoses; repeated names get a number."""
     named: dict[str, Diagnosis] = {}
-    for one in diagnoses:
-        name, number = one.model.name, 2
+    for diagnosis in diagnoses:
+        name, number = diagnosis.model.name, 2
         while name in named:
-            name, number = f"{one.model.name} ({number})", number + 1
-        named[name] = one
+            name, number = f"{diagnosis.model.name} ({number})", number + 1
+        named[name] = diagnosis
     return named
 
 
@@ -194,9 +194,9 @@ def _claim(diagnosis: Diagnosis, name: str, judged: Judged) -> list[Block]:
 def comparison(shown: Comparison) -> Document:
     """Return the page across models."""
     named, claims = shown.named, _across(shown.named)
-    judged = [judged for one in named.values() for judged in one.claims.values()]
+    judged = [judged for diagnosis in named.values() for judged in diagnosis.claims.values()]
     verdicts: list[Sequence[Line]] = [
-        (Link(claim["title"], f"#{claim['name']}"), *(verdict(one or "not measured") for one in claim["outcomes"]))
+        (Link(claim["title"], f"#{claim['name']}"), *(verdict(own or "not measured") for own in claim["outcomes"]))
         for claim in claims
     ]
     means = "Means over heads and images; in brackets the chance level, or a control where a claim has no null model."
@@ -224,7 +224,7 @@ def comparison(shown: Comparison) -> Document:
         blocks += [Heading("What the pursuit adds"), Table(COLUMNS, shown.ablation), Paragraph(shown.note, soft=True)]
     if shown.missing:
         blocks += [Heading("Not run"), Table(_MISSING, shown.missing)]
-    made = [f"{name}: {line}" for name, one in named.items() for line in _provenance(one)]
+    made = [f"{name}: {line}" for name, diagnosis in named.items() for line in _provenance(diagnosis)]
     blocks += [*_made(_across_intro(named), made), *map(Paragraph, shown.foot)]
     return Document(shown.title, blocks, _mark("comparison"), STYLE)
 
@@ -237,7 +237,7 @@ def verdict(outcome: str) -> Verdict:
 def _counts(claims: Iterable[Judged]) -> Line:
     """Say how many claims have each outcome."""
     words: list[Word] = []
-    for outcome, number in Counter(one.outcome for one in claims).most_common():
+    for outcome, number in Counter(claim.outcome for claim in claims).most_common():
         words += ["; " if words else "", verdict(outcome), f": {number}"]
     return [*words, "."]
 
@@ -253,45 +253,47 @@ def _made(intro: str, provenance: Sequence[str]) -> list[Block]:
 def _across_intro(named: Mapping[str, Diagnosis]) -> str:
     """Describe which settings are the same for all models and which differ."""
     every = list(named.values())
-    limits = {name for one in every for name in one.protocol.thresholds}
-    apart = sorted(name for name in limits if len({one.protocol.thresholds.get(name) for one in every}) > 1)
+    limits = {name for diagnosis in every for name in diagnosis.protocol.thresholds}
+    apart = sorted(name for name in limits if len({diagnosis.protocol.thresholds.get(name) for diagnosis in every}) > 1)
     differ = {
         f"limits ({', '.join(apart)})": bool(apart),
-        "data": len({one.data.digest for one in every}) > 1,
-        "numbers of samples": len({one.protocol.images for one in every}) > 1,
-        "protocols": len({one.protocol.procedure for one in every}) > 1,
-        "block sizes": len({one.protocol.block for one in every}) > 1,
-        "seeds": len({one.protocol.seed for one in every}) > 1,
-        "layers or heads": len({(one.protocol.layers, one.protocol.heads) for one in every}) > 1,
+        "data": len({diagnosis.data.digest for diagnosis in every}) > 1,
+        "numbers of samples": len({diagnosis.protocol.images for diagnosis in every}) > 1,
+        "protocols": len({diagnosis.protocol.procedure for diagnosis in every}) > 1,
+        "block sizes": len({diagnosis.protocol.block for diagnosis in every}) > 1,
+        "seeds": len({diagnosis.protocol.seed for diagnosis in every}) > 1,
+        "layers or heads": len({(diagnosis.protocol.layers, diagnosis.protocol.heads) for diagnosis in every}) > 1,
     }
-    found = [what for what, there in differ.items() if there]
-    alike = f"NOT ALIKE: different {', '.join(found)}" if found else "Same limits, data, samples, blocks and seed"
-    measured = dict.fromkeys(f"{_samples(one)} samples of {one.data.name} ({one.data.split})" for one in every)
+    differences = ", ".join(what for what, there in differ.items() if there)
+    alike = f"NOT ALIKE: different {differences}" if differences else "Same limits, data, samples, blocks and seed"
+    measured = dict.fromkeys(
+        f"{_samples(diagnosis)} samples of {diagnosis.data.name} ({diagnosis.data.split})" for diagnosis in every
+    )
     return f"Every claim by every model, on {'; '.join(measured)}. {alike}."
 
 
 def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
-    found = []
-    for claim in dict.fromkeys(claim for one in named.values() for claim in one.claims):
-        judged = {name: one.claims.get(claim) for name, one in named.items()}
-        there = {name: one for name, one in judged.items() if one is not None}
+    claims = []
+    for claim in dict.fromkeys(claim for diagnosis in named.values() for claim in diagnosis.claims):
+        judged = {name: diagnosis.claims.get(claim) for name, diagnosis in named.items()}
+        there = {name: judgement for name, judgement in judged.items() if judgement is not None}
         some = next(iter(there.values()))
         rows = [(name, *row[1:]) for name in there for row in tables.statistic_rows(named[name]) if row[0] == claim]
-        measured = [one for judged in there.values() for one in judged.statistics.items()]
-        shown = len(_ACROSS) if any(one.null is not None for _, one in measured) else 4
-        found.append(
+        measured = [statistic for judged in there.values() for statistic in judged.statistics.items()]
+        shown = len(_ACROSS) if any(statistic.null is not None for _, statistic in measured) else 4
+        claims.append(
             {
                 "name": claim,
                 "title": some.title,
                 "source": some.source,
                 "head": _ACROSS[:shown],
                 "rows": [row[:shown] for row in _grouped(rows, list(some.statistics))],
-                "what": {name: one.what for name, one in measured},
-                "outcomes": [None if one is None else one.outcome for one in judged.values()],
-                "reasons": [(name, one.outcome, one.why) for name, one in there.items()],
+                "what": {name: statistic.what for name, statistic in measured},
+                "outcomes": [None if judgement is None else judgement.outcome for judgement in judged.values()],
+                "reasons": [(name, judgement.outcome, judgement.why) for name, judgement in there.items()],
             }
         )
-    return found
+    return claims
 
 
 def _grouped(rows: Sequence[tables.Row], order: Sequence[str]) -> list[tables.Row]:
@@ -321,8 +323,8 @@ def _nulls(judged: Judged) -> list[str]:
 def _findings(judged: Judged) -> list[tables.Row]:
     number = tables.number
     return [
-        (one.statement, one.source, number(one.measured.value), tables.interval(one.measured), one.outcome)
-        for one in judged.findings
+        (own.statement, own.source, number(own.measured.value), tables.interval(own.measured), own.outcome)
+        for own in judged.findings
     ]
 
 

@@ -50,16 +50,16 @@ def show(
         model.to(device)
         for number, part in enumerate(source.blocks(block)):
             out = call(model, _filled(part, block, device))[: len(part.ids)]
-            found = readings()
+            read = readings()
             if part.attended is not None:
-                found = [reading.first(part.attended.shape[1]) for reading in found]
+                read = [reading.first(part.attended.shape[1]) for reading in read]
             if probe is None:
                 probe = out
                 _require_answers(model, out, part, source.info().task)
-            for tap, reading in zip(taps, found, strict=True):
+            for tap, reading in zip(taps, read, strict=True):
                 _require_same_output(tap, reading, part, block)
             for group, rows in enumerate(_comparable_groups(part)):
-                pairs = zip(taps, found, strict=True)
+                pairs = zip(taps, read, strict=True)
                 visit((_layer(*pair, part, rows, heads, seed) for pair in pairs), f"{number}/{group}")
     assert probe is not None
     return probe

@@ -32,11 +32,11 @@ class Procedure:
 
     def by_source(self) -> list[tuple[Source, dict[str, Claim]]]:
         """Return each source once, largest first, with the claims measured on it."""
-        found: dict[int, tuple[Source, dict[str, Claim]]] = {}
+        claims_of: dict[int, tuple[Source, dict[str, Claim]]] = {}
         for name, claim in self.claims.items():
             source = self.sources[name]
-            found.setdefault(id(source), (source, {}))[1][name] = claim
-        return sorted(found.values(), key=lambda pair: -pair[0].info().n)
+            claims_of.setdefault(id(source), (source, {}))[1][name] = claim
+        return sorted(claims_of.values(), key=lambda pair: -pair[0].info().n)
 
 
 def corrected(source: Source, claims: Sequence[str] | None = None) -> Procedure:

@@ -51,9 +51,9 @@ def pursues(layer: Layer) -> bool:
 
 def pursuit_of(layer: Layer) -> Pursuit:
     """Return the pursuit of a layer that has one."""
-    found = layer.module.pursuit
-    assert isinstance(found, Pursuit)
-    return found
+    pursuit = layer.module.pursuit
+    assert isinstance(pursuit, Pursuit)
+    return pursuit
 
 
 @lru_cache(maxsize=1)  # several claims use the same layer, one after another
@@ -78,14 +78,14 @@ def iterates(
 
     Missing heads are filled with zeros: heads are independent, but mu depends on their number.
     """
-    here, found = k.shape[1], list[Iterate]()
+    here, steps = k.shape[1], list[Iterate]()
 
     def padded(x: Heads) -> Tensor:
         return F.pad(x, (0, 0, 0, 0, 0, heads - here))
 
     left = None if query is None else padded(query)
-    pursuit(padded(k), padded(v), left, causal=causal, observer=found.append)
-    return [_first_heads(step, here) for step in found]
+    pursuit(padded(k), padded(v), left, causal=causal, observer=steps.append)
+    return [_first_heads(step, here) for step in steps]
 
 
 def residual(step: Iterate) -> PerHead:

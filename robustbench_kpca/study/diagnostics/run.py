@@ -107,8 +107,8 @@ class _Running:
             self._record_layer(layer)
             images = len(layer.ids)
             for name, claim in members.items():
-                if claim.applies(layer) and (found := self._observe(name, claim, layer)) is not None:
-                    seen[name].append(found)
+                if claim.applies(layer) and (observed := self._observe(name, claim, layer)) is not None:
+                    seen[name].append(observed)
                     units[name] += [(layer.index, head) for head in layer.heads]
         for name, claim in members.items():
             if seen[name] and name not in self.broken:

@@ -94,13 +94,13 @@ def matching_cosine(x: Heads, y: Heads) -> Pairs:
     It is invariant to permutations of the tokens, so these cannot serve as its null model.
     """
     x, y = unit_rows(x), unit_rows(y)
-    found = x.new_empty(len(x), len(y), x.shape[1])
+    means = x.new_empty(len(x), len(y), x.shape[1])
     for i in range(len(x)):
         for j in range(len(y)):
             for head, table in enumerate((x[i] @ y[j].transpose(-2, -1)).cpu().numpy()):
                 rows, columns = linear_sum_assignment(table, maximize=True)
-                found[i, j, head] = table[rows, columns].mean()
-    return found
+                means[i, j, head] = table[rows, columns].mean()
+    return means
 
 
 def relative_frobenius(x: Heads, y: Heads, log_scale: Float[Tensor, "images heads"]) -> Pairs:

@@ -16,7 +16,7 @@ Row = tuple[str, ...]
 
 def verdict_rows(diagnosis: Diagnosis) -> list[Row]:
     """Return one row per claim."""
-    return [(one.title, one.outcome, one.why) for one in diagnosis.claims.values()]
+    return [(judged.title, judged.outcome, judged.why) for judged in diagnosis.claims.values()]
 
 
 def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
@@ -31,9 +31,9 @@ def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
 def finding_rows(diagnosis: Diagnosis) -> list[Row]:
     """Return one row per published number."""
     return [
-        (one.statement, number(one.measured.value), interval(one.measured), one.outcome)
+        (finding.statement, number(finding.measured.value), interval(finding.measured), finding.outcome)
         for judged in diagnosis.claims.values()
-        for one in judged.findings
+        for finding in judged.findings
     ]
 
 
@@ -74,13 +74,13 @@ def model_matrix(named: Mapping[str, Diagnosis]) -> tuple[Row, list[Row]]:
     In brackets stands the chance level, or the first control of a statistic without a null model.
     """
     columns: dict[tuple[str, str], None] = {}
-    for one in named.values():
-        for claim, judged in one.claims.items():
+    for diagnosis in named.values():
+        for claim, judged in diagnosis.claims.items():
             nulled = [name for name, measured in judged.statistics.items() if measured.null is not None]
             directed = [name for name, measured in judged.statistics.items() if measured.better != "neither"]
             for name in [*(directed or list(judged.statistics))[:1], *nulled]:
                 columns[claim, name] = None
-    rows = [(model, *(_against(one, *column) for column in columns)) for model, one in named.items()]
+    rows = [(model, *(_against(diagnosis, *column) for column in columns)) for model, diagnosis in named.items()]
     return ("Model", *(f"{claim}: {name}".replace("_", " ") for claim, name in columns)), rows
 
 
@@ -101,7 +101,7 @@ def _against(diagnosis: Diagnosis, claim: str, name: str) -> str:
 
 def chance_rows(diagnosis: Diagnosis) -> list[Row]:
     """Return one row per pair of unrelated matrices and similarity."""
-    return [(one.pair, one.statistic, number(one.mean), number(one.deviation)) for one in diagnosis.chance]
+    return [(pair.pair, pair.statistic, number(pair.mean), number(pair.deviation)) for pair in diagnosis.chance]
 
 
 def number(value: float) -> str:

@@ -82,13 +82,13 @@ class Tap:
 
 def find_taps(model: nn.Module) -> list[Tap]:
     """Return the attention layers that can be read, in the order of the model."""
-    found: list[Tap] = []
+    taps: list[Tap] = []
     for name, module in model.named_modules():
         made = _tap(module)
         if made is not None:
             watched, read = made
-            found.append(Tap(len(found), name, module, {"<x": module, **watched}, read))
-    return found
+            taps.append(Tap(len(taps), name, module, {"<x": module, **watched}, read))
+    return taps
 
 
 @contextmanager
@@ -124,8 +124,8 @@ _CAUSAL = "is_causal"
 def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
     if key.startswith("<"):
 
-        def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-            _store(tap, key, given[0] if given else named[next(name for name in _INPUTS if name in named)])
+        def before(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+            _store(tap, key, args[0] if args else named[next(name for name in _INPUTS if name in named)])
             if named.get("is_causal"):
                 tap.seen[_CAUSAL] = torch.ones(())
 

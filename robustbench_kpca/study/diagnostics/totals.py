@@ -114,8 +114,8 @@ class Totals:
                 continue
             there = [number for number, layer in enumerate(layers) if name in layer]
             if there:
-                found = np.concatenate([layers[number][name].cpu().numpy() for number in there], -1)
-                self._add(name, statistic, found, [unit for number in there for unit in units[number]], orders)
+                values = np.concatenate([layers[number][name].cpu().numpy() for number in there], -1)
+                self._add(name, statistic, values, [unit for number in there for unit in units[number]], orders)
         for name in self.claim.profiles:
             for number, layer in enumerate(layers):
                 if name in layer:
@@ -127,22 +127,22 @@ class Totals:
         return next(name for name, statistic in self.claim.statistics.items() if not statistic.log10_of)
 
     def _add(
-        self, name: str, statistic: Statistic, found: Values, units: list[UnitName], orders: NDArray[np.int64]
+        self, name: str, statistic: Statistic, values: Values, units: list[UnitName], orders: NDArray[np.int64]
     ) -> None:
         kept = self.kept.setdefault(name, Kept(units))
         if kept.units != units:  # texts of another length, for which other layers have this statistic
             return
-        if not np.isfinite(found).all():
-            layer, head = units[int(np.argwhere(~np.isfinite(found))[0, -1])]
+        if not np.isfinite(values).all():
+            layer, head = units[int(np.argwhere(~np.isfinite(values))[0, -1])]
             self.broken = self.broken or f"{name} is not a finite number in head {head} of layer {layer}"
             return
         if statistic.null:
             if kept.permuted is None:
                 kept.permuted = Permuted(self.draws, len(units))
-            kept.permuted.add(found, orders)
-            found = found[np.arange(len(found)), np.arange(len(found))]
-        kept.values.add(found)
-        kept.overall.add(found.mean(-1))
+            kept.permuted.add(values, orders)
+            values = values[np.arange(len(values)), np.arange(len(values))]
+        kept.values.add(values)
+        kept.overall.add(values.mean(-1))
 
     def _add_ratio(self, name: str, of: tuple[str, ...], layers: Sequence[Mapping[str, Tensor]]) -> None:
         parts = [[layer[part].cpu().numpy() for layer in layers] for part in of]
@@ -154,12 +154,12 @@ class Totals:
         for moments, rows in ((kept.layers, by_layer), (kept.overall, overall)):
             moments.add(rows[0], rows[1] if len(rows) > 1 else np.ones_like(rows[0]))
 
-    def _add_profile(self, name: str, layer: int, found: Values) -> None:
+    def _add_profile(self, name: str, layer: int, values: Values) -> None:
         """Add a layer's profile; one of another length than the first has its length appended to its name."""
-        length = found.shape[-1]
+        length = values.shape[-1]
         first = next(iter(self.profiles.get(name, {}).values()), None)
         key = name if first is None or first.mean.shape == (length,) else f"{name}_{length}"
-        self.profiles.setdefault(key, {}).setdefault(layer, Moments()).add(found.reshape(-1, length))
+        self.profiles.setdefault(key, {}).setdefault(layer, Moments()).add(values.reshape(-1, length))
 
     def results(self) -> Results:
         """Compute the results from the running sums."""
@@ -186,7 +186,7 @@ class Totals:
         nulls: list[Null | None] = [None] * len(kept.units)
         if kept.permuted is not None:
             null, nulls = kept.permuted.nulls(statistic)
-        p_values = holm([one.p for one in nulls if one is not None])
+        p_values = holm([null.p for null in nulls if null is not None])
         units = []
         for number, (layer, head) in enumerate(kept.units):
             own = nulls[number]

@@ -42,15 +42,17 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
         BadInputError: there are no such files, they belong to more than one run, or two splits have the same images.
 
     """
-    found = sorted((int(match["epoch"]), path) for path in folder.iterdir() if (match := _EPOCH.fullmatch(path.name)))
-    names = sorted({path.name.rpartition(".epoch-")[0] for _, path in found})
+    checkpoints = sorted(
+        (int(match["epoch"]), path) for path in folder.iterdir() if (match := _EPOCH.fullmatch(path.name))
+    )
+    names = sorted({path.name.rpartition(".epoch-")[0] for _, path in checkpoints})
     if len(names) != 1:
         met = f"{folder} holds checkpoints of {', '.join(names)}" if names else f"no *.epoch-*.safetensors in {folder}"
         raise BadInputError(met, expected="those of one run", fix="run: rbk train RECIPE --keep-every 1 -o FOLDER")
     sources: list[ImageSource] = []
     terms: list[list[EpochTerms]] = []
     layers: tuple[int, ...] = ()
-    for epoch, path in found:
+    for epoch, path in checkpoints:
         with torch.random.fork_rng():
             model = create_model(**_config(path))
         load_strictly(model, read_state(path), f"checkpoint {path}")
@@ -60,7 +62,7 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
         for source in sources:
             measured = _measured(model, source, seed)
             layers = _layers(next(iter(measured.values())))
-            by_layer = {name: _by_layer(one) for name, one in measured.items()}
+            by_layer = {name: _by_layer(values) for name, values in measured.items()}
             terms[-1].append(EpochTerms(epoch=epoch, parameters_sha256=digest, by_layer=by_layer))
     courses = [
         Course(data=source.info(), epochs=epochs)
@@ -82,11 +84,11 @@ def _config(path: Path) -> dict[str, Any]:
 
 def _sources(model: torch.nn.Module, data: str, splits: Sequence[str | None], images: int) -> list[ImageSource]:
     loaded = [DataRequest(data, split, images).load_for(model) for split in splits]
-    found = [ImageSource(Samples.require(part).in_order()) for part in loaded]
-    digests = [source.info().digest for source in found]
+    sources = [ImageSource(Samples.require(part).in_order()) for part in loaded]
+    digests = [source.info().digest for source in sources]
     if len(set(digests)) < len(digests):
         raise BadInputError(f"two of the splits {', '.join(str(split) for split in splits)} have the same images")
-    return found
+    return sources
 
 
 def _measured(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, Measured]:

@@ -24,17 +24,19 @@ def rows(item: Cost, roles: Roles, records: Sequence[Record]) -> list[list[str]]
 
     `records`: those that count.
     """
-    found = []
+    texts = []
     for arm in item.arms:
         models = roles.models(arm)
-        mine = [one for one in records if one.spec.model.name in {model.name for model in models}]
-        named = {one.spec.model.name for one in mine}
+        mine = [record for record in records if record.spec.model.name in {model.name for model in models}]
+        named = {record.spec.model.name for record in mine}
         trained = [
-            one for one in models if one.training is not None and (one.name in named or roles.ended(one.training))
+            model
+            for model in models
+            if model.training is not None and (model.name in named or roles.ended(model.training))
         ]
         if mine or trained:
-            found.append([roles.title(arm), _trainings(models, trained), *_of_records(mine, trained, roles)])
-    return found
+            texts.append([roles.title(arm), _trainings(models, trained), *_of_records(mine, trained, roles)])
+    return texts
 
 
 def _trainings(models: Sequence[Model], trained: Sequence[Model]) -> str:
@@ -45,13 +47,13 @@ def _trainings(models: Sequence[Model], trained: Sequence[Model]) -> str:
 
 def _of_records(records: Sequence[Record], trained: Sequence[Model], roles: Roles) -> list[str]:
     sizes = sorted({record.spec.model.parameters for record in records})
-    spent = [one for model in trained if model.training and (one := roles.spent(model.training)) is not None]
-    passes = [sum(getattr(one.passes, kind) for one in records) for kind in ("forwards", "backwards")]
+    spent = [training for model in trained if model.training and (training := roles.spent(model.training)) is not None]
+    passes = [sum(getattr(record.passes, kind) for record in records) for kind in ("forwards", "backwards")]
     return [
         ", ".join(f"{size:,}" for size in sizes) or UNKNOWN,
-        f"{sum(one.epochs for one in spent) / len(spent):.0f}" if spent else UNKNOWN,
-        _times([(one.seconds, one.device) for one in spent], len(trained)),
-        _times([(one.cpu_seconds, one.device) for one in spent], len(trained)),
+        f"{sum(training.epochs for training in spent) / len(spent):.0f}" if spent else UNKNOWN,
+        _times([(training.seconds, training.device) for training in spent], len(trained)),
+        _times([(training.cpu_seconds, training.device) for training in spent], len(trained)),
         str(len(records)),
         *(f"{number:,}" for number in passes),
         _times_of(records),
@@ -73,16 +75,16 @@ def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:
     for seconds, device in spent:
         by_device.setdefault(device, []).append(seconds)
     texts = []
-    for device, found in sorted(by_device.items()):
-        timed = "" if len(found) == trained else f" ({len(found)} of {trained} timed)"
-        texts.append(f"{spell(sum(found) / len(found))}{f' on {device}' if device else ''}{timed}")
+    for device, times in sorted(by_device.items()):
+        timed = "" if len(times) == trained else f" ({len(times)} of {trained} timed)"
+        texts.append(f"{spell(sum(times) / len(times))}{f' on {device}' if device else ''}{timed}")
     return ", ".join(texts) or UNKNOWN
 
 
-def document(item: Cost, found: Sequence[Sequence[str]], origin: Block) -> Document:
+def document(item: Cost, times_and_passes: Sequence[Sequence[str]], origin: Block) -> Document:
     """Return the page of the table. `origin`: what is done, and the command that makes it."""
     blocks: list[Block] = [
-        Table(HEADS, found),
+        Table(HEADS, times_and_passes),
         Paragraph(NOTE, soft=True),
         Paragraph(Prose(item.intro)),
         origin,

@@ -15,30 +15,30 @@ _NOUNS = {
 _STATES = {"open": "not run yet", "absent": "cannot be run here", "failed": "failed"}
 
 
-def counted(planned: Sequence[Planned]) -> str:
+def counted(steps: Sequence[Planned]) -> str:
     """Say how many steps of each kind are done: `2 of 22 trainings, 18 of 171 evaluations`."""
     texts = []
     for kind, nouns in _NOUNS.items():
-        mine = [one.made for one in planned if isinstance(one.step, kind)]
+        mine = [planned.made for planned in steps if isinstance(planned.step, kind)]
         texts += [f"{sum(mine)} of {len(mine)} {nouns[len(mine) > 1]}"] if mine else []
     return ", ".join(texts)
 
 
-def reasons(planned: Iterable[Planned]) -> list[tuple[str, str]]:
+def reasons(steps: Iterable[Planned]) -> list[tuple[str, str]]:
     """Return every reason why steps were not run, with the number of those steps by kind, and the first of them."""
-    found: dict[str, list[Planned]] = {}
-    for one in planned:
-        if one.state != "done":
-            state = "" if one.ended and one.state == "open" else _STATES[one.state]
-            found.setdefault(": ".join(filter(None, (state, one.why))), []).append(one)
-    return [(why, _steps_of(same)) for why, same in found.items()]
+    alike: dict[str, list[Planned]] = {}
+    for planned in steps:
+        if planned.state != "done":
+            state = "" if planned.ended and planned.state == "open" else _STATES[planned.state]
+            alike.setdefault(": ".join(filter(None, (state, planned.why))), []).append(planned)
+    return [(why, _steps_of(same)) for why, same in alike.items()]
 
 
-def _steps_of(planned: Sequence[Planned]) -> str:
-    if len(planned) == 1:
-        return str(planned[0].step)
+def _steps_of(steps: Sequence[Planned]) -> str:
+    if len(steps) == 1:
+        return str(steps[0].step)
     texts = []
     for kind, nouns in _NOUNS.items():
-        number = sum(isinstance(one.step, kind) for one in planned)
+        number = sum(isinstance(planned.step, kind) for planned in steps)
         texts += [f"{number} {nouns[number > 1]}"] if number else []
-    return f"{' and '.join([', '.join(texts[:-1])] * bool(texts[1:]) + texts[-1:])}; the first: {planned[0].step}"
+    return f"{' and '.join([', '.join(texts[:-1])] * bool(texts[1:]) + texts[-1:])}; the first: {steps[0].step}"

@@ -83,20 +83,22 @@ class Measure:
     @property
     def wanted(self) -> list[tuple[str, ModelRequest, int | None]]:
         """Return title, model and number of tokens of every row."""
-        plain = [ModelRequest(one.request.model, untrained=True, options=one.request.options) for one in self.models]
+        plain = [
+            ModelRequest(model.request.model, untrained=True, options=model.request.options) for model in self.models
+        ]
         named = zip(self.titles, plain, strict=True)
         return [(title, request, tokens) for title, request in named for tokens in self.item.tokens or (None,)]
 
     def done(self) -> bool:
         """Tell whether the folder holds what would be measured."""
         try:
-            found = load_costs(self.folder)
+            costs = load_costs(self.folder)
         except BadInputError:
             return False
-        rows = [(row.title, row.model, row.tokens) for row in found.rows]
-        calls = {len(one.seconds) for row in found.rows for one in (row.test, row.training)}
+        rows = [(row.title, row.model, row.tokens) for row in costs.rows]
+        calls = {len(spent.seconds) for row in costs.rows for spent in (row.test, row.training)}
         wanted = [(title, request.label, tokens) for title, request, tokens in self.wanted]
-        return (rows, found.batch_size, calls) == (wanted, self.item.batch_size, {self.item.repeats})
+        return (rows, costs.batch_size, calls) == (wanted, self.item.batch_size, {self.item.repeats})
 
 
 def step_of(name: str, item: Efficiency, roles: Roles) -> Measure:

@@ -9,9 +9,9 @@ from robustbench_kpca.study.reproduction.measuring import Pass
 from robustbench_kpca.study.reproduction.pack import Efficiency
 
 NUMBERS: dict[str, tuple[Callable[[Pass, int], float], str]] = {
-    "Operations": (lambda one, batch: one.operations / batch, ""),
-    "Time": (lambda one, batch: one.time / batch, "s"),
-    "Memory": (lambda one, _: one.peak_bytes, "B"),
+    "Operations": (lambda cost, batch: cost.operations / batch, ""),
+    "Time": (lambda cost, batch: cost.time / batch, "s"),
+    "Memory": (lambda cost, _: cost.peak_bytes, "B"),
 }
 """Title -> the number, given the size of the batch, and its unit: of one sample, but for memory."""
 _SCALES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"))
@@ -38,14 +38,14 @@ def _cells(row: Row, first: Row, batch: int) -> list[str]:
 
 def spelled(value: float) -> str:
     """Write a number with three digits and the letter of its thousands: `2.42 G`."""
-    scale, letter = next((one for one in _SCALES if value >= one[0]), _SCALES[-1])
+    scale, letter = next((pair for pair in _SCALES if value >= pair[0]), _SCALES[-1])
     number = value / scale
     return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {letter}"
 
 
 def _note(costs: Costs) -> Paragraph:
     here, calls = costs.environment, len(costs.rows[0].test.seconds)
-    worst = max(one.spread for row in costs.rows for one in (row.test, row.training))
+    worst = max(cost.spread for row in costs.rows for cost in (row.test, row.training))
     versions = ", ".join(f"{name} {here.packages[name]}" for name in ("torch", "timm") if name in here.packages)
     text = (
         f"Operations and time are of one sample in a batch of {costs.batch_size}, memory of the batch; in parentheses, "

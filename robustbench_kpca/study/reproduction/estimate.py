@@ -67,9 +67,9 @@ class Estimator:
         if passes is None:
             return None
         request = step.model.request
-        one = self._recorded(request, scenario.kind, step.evaluation.recorded_data, place(torch.device(self.device)))
-        rows = 1 if one is not None else self._rows(data, request)
-        return n * self._unbroken(step) * rows * (one or self._speed(data, request)).seconds(passes)
+        speed = self._recorded(request, scenario.kind, step.evaluation.recorded_data, place(torch.device(self.device)))
+        rows = 1 if speed is not None else self._rows(data, request)
+        return n * self._unbroken(step) * rows * (speed or self._speed(data, request)).seconds(passes)
 
     def _recorded(self, request: ModelRequest, kind: str, data: Sequence[str], here: tuple[str, str]) -> Speed | None:
         """Return the time of the passes in records; None where no record says it.
@@ -77,15 +77,15 @@ class Estimator:
         A backward pass counts as two forward passes. What goes with passes, such as making corruptions, is in it.
         """
         names = self._named_alike(request)
-        found = [
-            one
-            for one in self._of(names)
-            if one.kind == kind
-            and one.spec.data.name in data
-            and (one.environment.device, one.environment.processor) == here
+        records = [
+            record
+            for record in self._of(names)
+            if record.kind == kind
+            and record.spec.data.name in data
+            and (record.environment.device, record.environment.processor) == here
         ]
-        passes = sum(one.passes.forwards + BACKWARD * one.passes.backwards for one in found)
-        once = sum(one.seconds for one in found) / passes if passes else 0.0
+        passes = sum(record.passes.forwards + BACKWARD * record.passes.backwards for record in records)
+        once = sum(record.seconds for record in records) / passes if passes else 0.0
         return Speed(once, BACKWARD * once) if once else None
 
     def _of(self, models: Iterable[str]) -> list[Record]:
@@ -108,12 +108,12 @@ class Estimator:
         wanted = step.evaluation.resolve()[1]
         if not isinstance(wanted, Attack):
             return 1.0
-        names = {step.model.name, *(one.name for one in self.roles.models(step.model.arm))}
+        names = {step.model.name, *(model.name for model in self.roles.models(step.model.arm))}
         known: dict[str, list[float]] = {}
         for record in self._of(names):
             if record.spec.data.name in step.evaluation.recorded_data:
                 known.setdefault(record.spec.model.name, []).append(_withstood(record, wanted))
-        shares = {name: min([1.0, *found]) for name, found in known.items()}
+        shares = {name: min([1.0, *accuracies]) for name, accuracies in known.items()}
         return shares.get(step.model.name, max(shares.values(), default=1.0))
 
     def _training(self, step: Train) -> float | None:
@@ -129,8 +129,8 @@ class Estimator:
             return None
         attack = Passes(0, 0) if recipe.adversarial is None else _attack_passes(recipe, data.classes)
         passes = Passes(1 + attack.forwards, 1 + attack.backwards)
-        one = self._recorded(step.model.request, "attack", (recipe.data,), here)
-        return left * len(data) * (one or self._speed(data, step.model.request)).seconds(passes)
+        recorded = self._recorded(step.model.request, "attack", (recipe.data,), here)
+        return left * len(data) * (recorded or self._speed(data, step.model.request)).seconds(passes)
 
     def _rows(self, data: Dataset, request: ModelRequest) -> int:
         """Return how many inputs of the model cover the first sample: one, or its windows side by side."""
@@ -165,12 +165,12 @@ def _withstood(record: Record, wanted: Attack) -> float:
     """Return the accuracy in a record, at most, where it bounds that under an attack; else 1."""
     if record.kind == "clean" and "clean_accuracy" in record.metrics:
         return record.metrics["clean_accuracy"].high
-    found = record.spec.protocol.resolved
-    if record.kind != "attack" or "robust_accuracy" not in record.metrics or found["eps"] > wanted.eps:
+    recorded = record.spec.protocol.resolved
+    if record.kind != "attack" or "robust_accuracy" not in record.metrics or recorded["eps"] > wanted.eps:
         return 1.0
     if not _follows_gradients(wanted):
         return 1.0
-    alike = all(found[name] == getattr(wanted, name) for name in ("norm", "space", "clip", "labels", "policy"))
+    alike = all(recorded[name] == getattr(wanted, name) for name in ("norm", "space", "clip", "labels", "policy"))
     return record.metrics["robust_accuracy"].high if alike else 1.0
 
 

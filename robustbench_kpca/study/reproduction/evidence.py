@@ -67,10 +67,12 @@ def answer(evidence: Evidence, own: Results) -> Answer:
         return Answer(Verdict.missing, evidence.model, "", folder, command)
     if isinstance(evidence, Followed):
         course = _course(load_trajectory(stored), evidence.split)
-        found = [moved(course.epochs, name, up=False) for name in evidence.falls]
-        found += [moved(course.epochs, name, up=True) for name in evidence.rises]
+        verdicts = [moved(course.epochs, name, up=False) for name in evidence.falls]
+        verdicts += [moved(course.epochs, name, up=True) for name in evidence.rises]
         on = f"{evidence.model}, {_samples(course.data, course.data.n)}"
-        return Answer(together([one for one, _ in found]), on, "; ".join(text for _, text in found), folder, command)
+        return Answer(
+            together([kind for kind, _ in verdicts]), on, "; ".join(text for _, text in verdicts), folder, command
+        )
     if evidence.board:
         folder, command = stored, ""
     diagnosis = load_diagnosis(stored)
@@ -98,11 +100,11 @@ def _samples(data: DataInfo, number: int) -> str:
     return f"{number} `{data.name}` {task_named(data.task).pages.samples} ({data.split})"
 
 
-def _course(found: Trajectory, split: str) -> Course:
-    for course in found.courses:
+def _course(trajectory: Trajectory, split: str) -> Course:
+    for course in trajectory.courses:
         if course.data.split == split:
             return course
-    raise unknown_name(f"split (of {found.name})", split, [course.data.split for course in found.courses])
+    raise unknown_name(f"split (of {trajectory.name})", split, [course.data.split for course in trajectory.courses])
 
 
 def _board(evidence: Compared, own: Results) -> tuple[Board, tuple[str, str], str]:
@@ -133,10 +135,13 @@ def _compared(evidence: Compared, folder: Path, command: str, own: Results) -> A
     columns = [known[title] for title in evidence.columns]
     confidence = 1 - (1 - CONFIDENCE) / len(columns)
     gains = [gain(board, *rows, column, confidence) for column in columns]
-    untold = [_untold(board, rows, column) if one is None else "" for column, one in zip(columns, gains, strict=True)]
+    untold = [
+        _untold(board, rows, column) if estimate is None else ""
+        for column, estimate in zip(columns, gains, strict=True)
+    ]
     verdicts = [
-        better(one, evidence.by) if one is not None else Verdict.undecided if why else Verdict.missing
-        for one, why in zip(gains, untold, strict=True)
+        better(estimate, evidence.by) if estimate is not None else Verdict.undecided if why else Verdict.missing
+        for estimate, why in zip(gains, untold, strict=True)
     ]
     result = _spelt(list(zip(columns, gains, strict=True))) or next(filter(None, untold), "")
     return Answer(together(verdicts), _on(board, rows, columns), result, folder, command)
@@ -157,8 +162,8 @@ def _untold(board: Board, rows: tuple[str, str], column: Column) -> str:
 def _on(board: Board, rows: tuple[str, str], columns: Sequence[Column]) -> str:
     """Name the rows, with the number of their trainings, and the samples of the first column that was measured."""
     names = [_counted(board, row, columns) for row in rows]
-    found = next((one for column in columns for cell in board.trainings(rows[0], column) for one in cell), None)
-    data = f"; {_samples(found.spec.data, found.spec.data.n)}" if found is not None else ""
+    record = next((run for column in columns for cell in board.trainings(rows[0], column) for run in cell), None)
+    data = f"; {_samples(record.spec.data, record.spec.data.n)}" if record is not None else ""
     return f"{names[0]} against {names[1]}{data}"
 
 
@@ -171,23 +176,23 @@ def _counted(board: Board, title: str, columns: Sequence[Column]) -> str:
     return f"{title} ({here} trainings)" if here == planned else f"{title} ({here} of {planned} trainings)"
 
 
-def _spelt(found: Sequence[tuple[Column, Estimate | None]]) -> str:
+def _spelt(gains: Sequence[tuple[Column, Estimate | None]]) -> str:
     """Write up to four gains in full; of more, how many are clear, and the largest gain and loss."""
-    known = [(column, one) for column, one in found if one is not None]
+    known = [(column, estimate) for column, estimate in gains if estimate is not None]
     if not known:
         return ""
-    texts = [_gain(column, one) for column, one in known]
-    if len(found) <= 4:
-        return "; ".join(texts) + ("" if len(known) == len(found) else f"; {len(found) - len(known)} not measured")
-    better, worse = sum(one.low > 0 for _, one in known), sum(one.high < 0 for _, one in known)
+    texts = [_gain(column, estimate) for column, estimate in known]
+    if len(gains) <= 4:
+        return "; ".join(texts) + ("" if len(known) == len(gains) else f"; {len(gains) - len(known)} not measured")
+    better, worse = sum(estimate.low > 0 for _, estimate in known), sum(estimate.high < 0 for _, estimate in known)
     order = sorted(range(len(known)), key=lambda place: known[place][1].value)
     return (
-        f"of {len(found)} columns, {better} clearly better, {worse} clearly worse, {len(found) - len(known)} not "
+        f"of {len(gains)} columns, {better} clearly better, {worse} clearly worse, {len(gains) - len(known)} not "
         f"measured; from {texts[order[0]]} to {texts[order[-1]]}"
     )
 
 
-def _gain(column: Column, found: Estimate) -> str:
+def _gain(column: Column, estimate: Estimate) -> str:
     unit = metric_for(column.metric).unit
-    interval = f"[{unit.change(found.low)}, {unit.change(found.high)}]"
-    return f"{column.title}: {unit.change(found.value)} {interval}{f' {unit.points}' if unit.points else ''}"
+    interval = f"[{unit.change(estimate.low)}, {unit.change(estimate.high)}]"
+    return f"{column.title}: {unit.change(estimate.value)} {interval}{f' {unit.points}' if unit.points else ''}"

@@ -52,7 +52,7 @@ class Pass(BaseModel):
     @property
     def spread(self) -> float:
         """How far a call was from the median at most, as a share of it."""
-        return max(abs(one - self.time) for one in self.seconds) / self.time
+        return max(abs(seconds - self.time) for seconds in self.seconds) / self.time
 
 
 class Subject:
@@ -120,9 +120,9 @@ def inputs(model: Any, batch_size: int) -> Tensor:
 
 def passes_of(subjects: Sequence[Subject], repeats: int, device: str) -> list[tuple[Pass, Pass]]:
     """Return what a batch costs each network, at test and in training."""
-    found, clock = [], time.process_time if clock_of(device) == "processor" else elapsed(device)
+    passes, clock = [], time.process_time if clock_of(device) == "processor" else elapsed(device)
     with torch.random.fork_rng():
-        for runs in ([one.test for one in subjects], [one.train for one in subjects]):
+        for runs in ([subject.test for subject in subjects], [subject.train for subject in subjects]):
             for run in runs:
                 run()
             seconds = interleaved(runs, repeats, clock)
@@ -130,13 +130,13 @@ def passes_of(subjects: Sequence[Subject], repeats: int, device: str) -> list[tu
             for subject in subjects:
                 subject.network.eval()  # drops the losses of the last batch, with what they keep alive
             peaks = [peak_bytes(run, device) for run in runs]
-            found.append(
+            passes.append(
                 [
                     Pass(operations=count, seconds=tuple(own), peak_bytes=peak)
                     for count, own, peak in zip(counted, seconds, peaks, strict=True)
                 ]
             )
-    return list(zip(*found, strict=True))
+    return list(zip(*passes, strict=True))
 
 
 # --- operations, time and memory of a call ----------------------------------------------------------------------------

@@ -19,11 +19,11 @@ def overfitted(models: Iterable[Model], roles: Roles) -> tuple[str, ...]:
         BadInputError: the file of curves is damaged.
 
     """
-    found = ((model, _epochs(model, roles)) for model in models)
+    with_epochs = ((model, _epochs(model, roles)) for model in models)
     return tuple(
         f"{model.name} shows catastrophic overfitting in {len(epochs)} of its epochs, the last being {max(epochs)}: "
         f"{epochs[max(epochs)]}"
-        for model, epochs in found
+        for model, epochs in with_epochs
         if epochs
     )
 

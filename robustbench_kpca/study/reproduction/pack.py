@@ -241,9 +241,11 @@ def _item(path: Path, pack: Pack) -> Item:
         used = [name for column in item.column for name in (column.samples, column.against) if name is not None]
         _require(used, pack.paper.samples, "samples", where)
         _require([column.reference for column in item.column if column.reference], item.arms, "arm", where)
-        asked = [arm for one in item.question for arm in (one.subject, one.baseline, one.ablation)]
+        asked = [arm for question in item.question for arm in (question.subject, question.baseline, question.ablation)]
         _require(asked, item.arms, "arm", where)
-        _require([one.column for one in item.question], [column.title for column in item.column], "column", where)
+        _require(
+            [question.column for question in item.question], [column.title for column in item.column], "column", where
+        )
         _check_seeds(item, pack, where)
     elif not isinstance(item, Curves | Cost | Efficiency):
         _require([item.samples], pack.paper.samples, "samples", where)

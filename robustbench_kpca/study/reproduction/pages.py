@@ -54,7 +54,7 @@ BESIDE = "What the paper says, beside what was measured here, with computed verd
 
 def write_pages(
     items: Mapping[str, Item],
-    planned: Sequence[Planned],
+    steps: Sequence[Planned],
     roles: Roles,
     only: Collection[str] = (),
     *,
@@ -64,7 +64,7 @@ def write_pages(
 
     Args:
         items: of the pack: all of them, since the index lists them.
-        planned: every step that they need.
+        steps: every one that they need.
         roles: of the pack.
         only: names of the items whose pages are written; empty: all. Pages of the others stay as they are.
         statements: whether the index links the page of the paper's statements, which is not written here.
@@ -82,14 +82,14 @@ def write_pages(
                 here = (
                     _write_board(board, roles.out / name)
                     if board
-                    else _write_item(name, item, planned, roles, list(shown.values()))
+                    else _write_item(name, item, steps, roles, list(shown.values()))
                 )
         except BadInputError as error:
             here, trouble = False, str(error)
         pages[name] = here
-        said += [(name, in_a_line(one, spoken(board))) for one in answers(board)] if board and here else []
-        rows.append(_row(name, item, planned, trouble, page=here))
-    write_page(_index(roles, rows, pages, said, reasons(planned), statements=statements), roles.out)
+        said += [(name, in_a_line(answer, spoken(board))) for answer in answers(board)] if board and here else []
+        rows.append(_row(name, item, steps, trouble, page=here))
+    write_page(_index(roles, rows, pages, said, reasons(steps), statements=statements), roles.out)
     return roles.out / README
 
 
@@ -118,11 +118,11 @@ def _index(
     return Document(pack.title, blocks)
 
 
-def _row(name: str, item: Item, planned: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:
-    mine = [one for one in planned if name in one.items]
+def _row(name: str, item: Item, steps: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:
+    mine = [planned for planned in steps if name in planned.items]
     if isinstance(item, Open):
         return [name, item.title, "", f"not made: {item.reason}"]
-    complete = mine and all(one.made for one in mine)
+    complete = mine and all(planned.made for planned in mine)
     state = "complete" if complete else "in part" if page else "not run"
     return [name, item.title, counted(mine), f"cannot be shown: {trouble}" if trouble else state]
 
@@ -134,19 +134,19 @@ def _write_board(board: Board, folder: Path) -> bool:
     return shown
 
 
-def _write_item(name: str, item: Item, planned: Sequence[Planned], roles: Roles, records: Sequence[Record]) -> bool:
+def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, records: Sequence[Record]) -> bool:
     """Write the page of an item that is no table into its folder; return whether there was anything to show.
 
     `records`: those that the tables of the pack show.
     """
-    mine = [one for one in planned if name in one.items]
-    done = [one.step for one in mine if one.made]
+    mine = [planned for planned in steps if name in planned.items]
+    done = [planned.step for planned in mine if planned.made]
     done_by = f"{counted(mine)} done. Made by "
     origin = Paragraph((done_by, Code(f"{roles.command} --item {name}"), ". ", ALL))
     if isinstance(item, Cost):
-        if found := cost_rows(item, roles, records):
-            write_page(cost(item, found, origin), roles.out / name)
-        return bool(found)
+        if rows := cost_rows(item, roles, records):
+            write_page(cost(item, rows, origin), roles.out / name)
+        return bool(rows)
     if isinstance(item, Efficiency):
         if done:
             write_page(efficiency(item, load_costs(roles.out / name), origin), roles.out / name)

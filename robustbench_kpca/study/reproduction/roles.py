@@ -32,7 +32,7 @@ def default_folder(pack: str, limit: int | None) -> Path:
 def data_of(pack: Pack) -> set[str]:
     """Return the names of all data sets that a pack can use: those of its samples, and those of its trainings."""
     scales = (pack.embedded, pack.paper)
-    samples = {one.data for scale in scales for one in scale.samples.values()}
+    samples = {chosen.data for scale in scales for chosen in scale.samples.values()}
     arms = [arm for scale in scales for arm in scale.arms.values() if arm.recipe]
     return samples | {arm.data or load_recipe(arm.recipe, dict(arm.set))[1].data for arm in arms}
 
@@ -137,9 +137,9 @@ class Roles:
         """
         seeds = (model.training for arm in self._arms_of(training) for model in self.models(arm))
         spent = (self.spent(seed) for seed in seeds if seed is not None)
-        found = [one for one in spent if one is not None and one.epochs and one.place == place]
-        epochs = sum(one.epochs for one in found)
-        return sum(one.seconds for one in found) / epochs if epochs else None
+        timed = [run for run in spent if run is not None and run.epochs and run.place == place]
+        epochs = sum(run.epochs for run in timed)
+        return sum(run.seconds for run in timed) / epochs if epochs else None
 
     def _arms_of(self, training: Training) -> list[str]:
         """Return the arms whose trainings are of the same recipe with the same settings, but for the seed."""
@@ -166,8 +166,8 @@ class Roles:
     @staticmethod
     def _shown(folder: Path) -> Path:
         """Return a folder as pages name it: the end of one that is elsewhere, since pages are shown elsewhere, too."""
-        found = from_here(folder)
-        return Path(found.name) if found.is_absolute() else found
+        short = from_here(folder)
+        return Path(short.name) if short.is_absolute() else short
 
     @property
     def intro(self) -> str:
@@ -185,11 +185,11 @@ class Roles:
 
     def samples(self, role: str) -> Samples:
         """Return the samples of a role; a limit that is not below their number is none."""
-        found = self._chosen.samples.get(role) or self.pack.paper.samples[role]
-        limit = min((one for one in (found.limit, self.limit) if one is not None), default=None)
-        size = None if limit is None else self.size(found.data, found.split)
+        chosen = self._chosen.samples.get(role) or self.pack.paper.samples[role]
+        limit = min((most for most in (chosen.limit, self.limit) if most is not None), default=None)
+        size = None if limit is None else self.size(chosen.data, chosen.split)
         whole = limit is not None and size is not None and limit >= size
-        return found.model_copy(update={"limit": None if whole else limit})
+        return chosen.model_copy(update={"limit": None if whole else limit})
 
     def at_most(self, number: int, data: str, split: str) -> int:
         """Return so many, or the number of samples of a set where that is smaller."""
@@ -198,8 +198,8 @@ class Roles:
 
     def size(self, data: str, split: str) -> int | None:
         """Return the number of samples of a set; None where it cannot be loaded."""
-        found = self.load(data, split)
-        return None if isinstance(found, str) else len(found)
+        loaded = self.load(data, split)
+        return None if isinstance(loaded, str) else len(loaded)
 
     def protocol(self, name: str) -> str:
         """Return the protocol that a name stands for."""
@@ -226,8 +226,8 @@ class Roles:
     @property
     def names(self) -> set[str]:
         """Return the names of the models of all arms, as `checkpoints` has them."""
-        found = ((arm.models, self.models(role)) for role, arm in self.arms.items())
-        return {name for named, models in found for name in named or [model.name for model in models]}
+        named_models = ((arm.models, self.models(role)) for role, arm in self.arms.items())
+        return {name for named, models in named_models for name in named or [model.name for model in models]}
 
     def source(self, data: str) -> str:
         """Return the argument of `load_data` for a data set: with its folder, where one was given."""
@@ -240,7 +240,7 @@ class Roles:
         return self._loaded[data, split]
 
     def _load(self, data: str, split: str | None) -> Dataset | str:
-        ours = {one.data for one in self.pack.embedded.samples.values()}
+        ours = {samples.data for samples in self.pack.embedded.samples.values()}
         if self.scale == "embedded" and data not in ours:
             return NO_STAND_IN
         try:
@@ -249,8 +249,8 @@ class Roles:
             return str(error)
 
     def _arm(self, role: str) -> tuple[Arm, str]:
-        found = self._chosen.arms.get(role)
-        return (found, "") if found is not None else (self.pack.paper.arms[role], NO_STAND_IN)
+        arm = self._chosen.arms.get(role)
+        return (arm, "") if arm is not None else (self.pack.paper.arms[role], NO_STAND_IN)
 
     def _existing(self, role: str, name: str, order: int, why_not: str) -> Model:
         file = self.checkpoints.get(name)

@@ -57,7 +57,7 @@ class Settings:
     processes: int | None = None
 
 
-def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
+def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
     """Carry out all open steps; return every step with its new state: also `failed`, or `open` beyond the budget.
 
     What was done with a model that is trained again is done again; records of equal weights are kept.
@@ -66,21 +66,24 @@ def run(planned: Sequence[Planned], roles: Roles, settings: Settings, reporter: 
     end = None if settings.budget is None else time.monotonic() + settings.budget
     after: list[Planned] = []
     trained_again: set[str] = set()
-    planned = planned if settings.budget is None else most_valuable_first(planned)
-    for unit in _units(planned, one_by_one=settings.budget is not None):
+    steps = steps if settings.budget is None else most_valuable_first(steps)
+    for unit in _units(steps, one_by_one=settings.budget is not None):
         if unit[0].state == "done" and unit[0].step.model.name in trained_again:
             unit = [replace(unit[0], state="open")]
         if unit[0].state != "open":
             after += unit
             continue
         if not (settings.train and isinstance(unit[0].step, Train)):
-            untrained = [one for one in unit if not _is_trained(one, roles)]
-            after += [replace(one, state="absent", why=f"{one.step.model.name} is not trained") for one in untrained]
-            unit = [one for one in unit if one not in untrained]
+            untrained = [planned for planned in unit if not _is_trained(planned, roles)]
+            after += [
+                replace(planned, state="absent", why=f"{planned.step.model.name} is not trained")
+                for planned in untrained
+            ]
+            unit = [planned for planned in unit if planned not in untrained]
             if not unit:
                 continue
         if end is not None and (why := _beyond(unit, end - time.monotonic(), estimator)):
-            after += [replace(one, why=why) for one in unit]
+            after += [replace(planned, why=why) for planned in unit]
             continue
         if isinstance(unit[0].step, Train):
             after.append(_trained(unit[0], unit[0].step, roles, reporter, end))
@@ -99,7 +102,7 @@ def _beyond(unit: Sequence[Planned], left: float, estimator: Estimator) -> str:
     if left <= 0:
         return "beyond the budget"
     estimator.reread()
-    wanted = sum(estimator.seconds(one.step) or 0.0 for one in unit if not isinstance(one.step, Train))
+    wanted = sum(estimator.seconds(planned.step) or 0.0 for planned in unit if not isinstance(planned.step, Train))
     return f"beyond the budget: about {spell(wanted)}" if wanted > left else ""
 
 
@@ -126,15 +129,15 @@ def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: R
     except BenchmarkError as error:
         if len(unit) == 1:
             return [replace(unit[0], state="failed", why=str(error))]
-        return [one for part in _parts(unit) for one in _done(part, roles, settings, reporter)]
-    return [replace(one, state="done") for one in unit]
+        return [planned for part in _parts(unit) for planned in _done(part, roles, settings, reporter)]
+    return [replace(planned, state="done") for planned in unit]
 
 
 def _parts(unit: Sequence[Planned]) -> list[list[Planned]]:
-    models = dict.fromkeys(one.step.model for one in unit)
+    models = dict.fromkeys(planned.step.model for planned in unit)
     if len(models) == 1:
-        return [[one] for one in unit]
-    return [[one for one in unit if one.step.model == model] for model in models]
+        return [[planned] for planned in unit]
+    return [[planned for planned in unit if planned.step.model == model] for model in models]
 
 
 def _is_trained(planned: Planned, roles: Roles) -> bool:
@@ -142,26 +145,26 @@ def _is_trained(planned: Planned, roles: Roles) -> bool:
     return training is None or roles.weights(training).is_file()
 
 
-def _units(planned: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned]]:
+def _units(steps: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned]]:
     """Group evaluations that share samples, so that these are loaded and corrupted once; all else stands alone."""
     units: dict[tuple[object, ...], list[Planned]] = {}
-    for number, one in enumerate(planned):
+    for number, planned in enumerate(steps):
         key: tuple[object, ...] = (number,)
-        if isinstance(one.step, Evaluate) and one.state == "open":
+        if isinstance(planned.step, Evaluate) and planned.state == "open":
             key = (
-                one.step.model.order,
-                one.step.evaluation.samples,
-                *one.step.evaluation.overrides.items(),
-                (one.step.model.name, one.turn) if one_by_one else "",
+                planned.step.model.order,
+                planned.step.evaluation.samples,
+                *planned.step.evaluation.overrides.items(),
+                (planned.step.model.name, planned.turn) if one_by_one else "",
             )
-        units.setdefault(key, []).append(one)
+        units.setdefault(key, []).append(planned)
     return list(units.values())
 
 
 def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> None:
     match unit[0].step:
         case Evaluate():
-            _evaluate([one.step for one in unit if isinstance(one.step, Evaluate)], roles, settings, reporter)
+            _evaluate([each.step for each in unit if isinstance(each.step, Evaluate)], roles, settings, reporter)
         case Diagnose() as step:
             _diagnose(step, roles, settings, reporter)
         case Follow() as step:

@@ -101,7 +101,7 @@ class Statement(BaseModel):
     def _of_each_model(cls, blocks: Any) -> Any:
         if not isinstance(blocks, list):
             return blocks
-        return [one for block in blocks for one in _of_each_model(block)]
+        return [evidence for block in blocks for evidence in _of_each_model(block)]
 
     @model_validator(mode="after")
     def _check(self) -> "Statement":

@@ -60,22 +60,24 @@ def write_statements(statements: Statements, own: Results) -> Path:
 def document(statements: Statements, own: Results) -> Document:
     """Return the page: how many verdicts there are of each kind, then all of them."""
     folder = own.roles.out / STATEMENTS
-    found = [(one, [answer(evidence, own) for evidence in one.evidence]) for one in statements.statement]
-    counts = Counter(_of_statement([made.verdict for made in answers]) for _, answers in found)
+    answered = [
+        (statement, [answer(evidence, own) for evidence in statement.evidence]) for statement in statements.statement
+    ]
+    counts = Counter(_of_statement([made.verdict for made in answers]) for _, answers in answered)
     words: list[Word] = [
         word for verdict in Verdict if counts[verdict] for word in (_verdict(verdict), f": {counts[verdict]}; ")
     ]
-    many = sum(len(answers) for _, answers in found)
+    many = sum(len(answers) for _, answers in answered)
     rows: list[Sequence[Line]] = []
-    for one, answers in found:
+    for statement, answers in answered:
         for place, made in enumerate(answers):
-            first = (one.where, Prose(one.says)) if place == 0 else ("", "")
+            first = (statement.where, Prose(statement.says)) if place == 0 else ("", "")
             rows.append((*first, _verdict(made.verdict), Prose(made.on), Prose(made.result), _source(made, folder)))
-        if one.open:
-            rows.append((one.where, Prose(one.says), "–", "", Prose(one.open), ""))
+        if statement.open:
+            rows.append((statement.where, Prose(statement.says), "–", "", Prose(statement.open), ""))
     rule = "A statement agrees where one of its own does and none does not."
     blocks: list[Block] = [
-        Paragraph([f"{len(found)} statements: ", *words, f"{counts[None]} that nothing here can test."]),
+        Paragraph([f"{len(answered)} statements: ", *words, f"{counts[None]} that nothing here can test."]),
         Paragraph(f"{many} comparisons and diagnoses, one a row. {rule}", soft=True),
         Table(HEADS, rows),
         Details("How verdicts are computed", [Paragraph(RULES)]),
@@ -88,7 +90,7 @@ def document(statements: Statements, own: Results) -> Document:
 def _of_statement(verdicts: Sequence[Verdict]) -> Verdict | None:
     """Return the verdict of a statement: it differs where one does; None where nothing was tried."""
     order = (Verdict.differs, Verdict.agrees, Verdict.undecided, Verdict.missing)
-    return next((one for one in order if one in verdicts), None)
+    return next((verdict for verdict in order if verdict in verdicts), None)
 
 
 def _verdict(verdict: Verdict) -> Coloured:

@@ -115,29 +115,31 @@ class Planned:
 
 def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
     """Return every step once: of the first seed of every arm before the second; trainings before what needs them."""
-    found: dict[Step, Planned] = {}
+    merged: dict[Step, Planned] = {}
     arms = (arm for item in items.values() if not isinstance(item, Open) for arm in item.arms)
     places = {arm: place for place, arm in enumerate(dict.fromkeys(arms))}
     for name, item in items.items():
         for planned in _steps(name, item, roles):
-            known = found.get(planned.step)
+            known = merged.get(planned.step)
             turn, place = getattr(item, "turn", 0), places[planned.step.model.arm]
             if known is None:
-                found[planned.step] = replace(planned, turn=turn, place=place)
+                merged[planned.step] = replace(planned, turn=turn, place=place)
                 continue
-            best = min(known, planned, key=lambda one: _BEST.index(one.state))
-            found[planned.step] = replace(
+            best = min(known, planned, key=lambda either: _BEST.index(either.state))
+            merged[planned.step] = replace(
                 known, items=(*known.items, name), turn=min(known.turn, turn), state=best.state, why=best.why
             )
-    others = [one for one in found.values() if not isinstance(one.step, Train)]
-    made, needed = ({one.step.model.name for one in others if one.state == state} for state in ("done", "open"))
+    others = [planned for planned in merged.values() if not isinstance(planned.step, Train)]
+    made, needed = (
+        {planned.step.model.name for planned in others if planned.state == state} for state in ("done", "open")
+    )
     steps = [
-        _ended(one, needed=one.step.model.name in needed)
-        if isinstance(one.step, Train) and (one.ended or one.step.model.name in made)
-        else one
-        for one in found.values()
+        _ended(planned, needed=planned.step.model.name in needed)
+        if isinstance(planned.step, Train) and (planned.ended or planned.step.model.name in made)
+        else planned
+        for planned in merged.values()
     ]
-    return sorted(steps, key=lambda one: (one.step.model.order, not isinstance(one.step, Train)))
+    return sorted(steps, key=lambda planned: (planned.step.model.order, not isinstance(planned.step, Train)))
 
 
 def _ended(planned: Planned, *, needed: bool) -> Planned:
@@ -147,15 +149,15 @@ def _ended(planned: Planned, *, needed: bool) -> Planned:
     return replace(planned, state="done", why="", ended=True)
 
 
-def most_valuable_first(planned: Iterable[Planned]) -> list[Planned]:
+def most_valuable_first(steps: Iterable[Planned]) -> list[Planned]:
     """Sort steps for a run that may end at any time.
 
     Whole rows before the next row: a training, then its evaluations, those of few passes first. The first seed of every
     row comes before the second of any, rows in the order in which items name them, and items of a later `turn` last.
     """
     return sorted(
-        planned,
-        key=lambda one: (one.turn, one.step.model.order, one.place, not isinstance(one.step, Train), passes(one.step)),
+        steps,
+        key=lambda own: (own.turn, own.step.model.order, own.place, not isinstance(own.step, Train), passes(own.step)),
     )
 
 
@@ -163,8 +165,8 @@ def passes(step: Step) -> float:
     """Return about how many passes an evaluation takes at most: enough to sort them; 0 for other steps."""
     if not isinstance(step, Evaluate):
         return 0.0
-    found = most_passes(step.evaluation.resolve()[1], _CLASSES)
-    per_sample = math.inf if found is None else found.forwards + found.backwards
+    most = most_passes(step.evaluation.resolve()[1], _CLASSES)
+    per_sample = math.inf if most is None else most.forwards + most.backwards
     return per_sample * (step.evaluation.limit or _WHOLE)
 
 
@@ -306,11 +308,11 @@ def _made(step: Diagnose | Follow, roles: Roles) -> bool:
     """
     try:
         if isinstance(step, Diagnose):
-            found = load_diagnosis(step.folder)
+            diagnosis = load_diagnosis(step.folder)
             most = {name: IMAGES.get(name, step.images) if step.literal else step.images for name in step.claims}
             images = {name: min(number, step.images) for name, number in most.items()}
-            own = roles.digest(step.model) in (None, found.model.parameters_sha256)
-            return own and (found.model.name, found.protocol.images_of) == (step.name, images)
+            own = roles.digest(step.model) in (None, diagnosis.model.parameters_sha256)
+            return own and (diagnosis.model.name, diagnosis.protocol.images_of) == (step.name, images)
         courses = load_trajectory(step.folder).courses
         wanted = [(split, roles.at_most(step.images, step.data, split)) for split in step.splits]
         return [(course.data.split, course.data.n) for course in courses] == wanted
@@ -325,5 +327,5 @@ def _planned(name: str, step: Step, why: str, *, done: bool) -> Planned:
 
 def _unreadable(wanted: Iterable[tuple[str, str | None]], roles: Roles) -> str:
     """Return why a data set cannot be loaded; empty if all can."""
-    found = (roles.load(data, split) for data, split in wanted)
-    return next((one for one in found if isinstance(one, str)), "")
+    loaded = (roles.load(data, split) for data, split in wanted)
+    return next((why_not for why_not in loaded if isinstance(why_not, str)), "")

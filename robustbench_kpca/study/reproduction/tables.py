@@ -19,7 +19,7 @@ def board_spec(table: Table, roles: Roles) -> BoardSpec:
     return BoardSpec(
         title=table.title, intro=table.intro, data=first.data, split=first.split, limit=first.limit, seed=SEED,
         row=tuple(_row(arm, table, roles) for arm in table.arms), rank_by=table.rank_by, column=tuple(columns),
-        question=tuple(_asked(one, roles) for one in table.question),
+        question=tuple(_asked(question, roles) for question in table.question),
     )  # fmt: skip
 
 

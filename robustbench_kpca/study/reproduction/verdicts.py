@@ -56,21 +56,21 @@ def better(gain: Estimate, by: float) -> Verdict:
     return judge(gain, by, None)
 
 
-def claimed(evidence: Claimed, found: Diagnosis) -> tuple[Verdict, str]:
+def claimed(evidence: Claimed, diagnosis: Diagnosis) -> tuple[Verdict, str]:
     """Return the verdict of a diagnosis on a claim, or that of a statistic of it against a range, with its numbers."""
-    judged = found.claims.get(evidence.claim)
+    judged = diagnosis.claims.get(evidence.claim)
     if judged is None:
-        raise unknown_name(f"claim (of the diagnosis of {found.model.name})", evidence.claim, found.claims)
+        raise unknown_name(f"claim (of the diagnosis of {diagnosis.model.name})", evidence.claim, diagnosis.claims)
     if not evidence.statistic:
         outcomes = {"supported": Verdict.agrees, "not supported": Verdict.differs, "not testable": Verdict.undecided}
         return outcomes[judged.outcome], judged.why
     measured = judged.statistics.get(evidence.statistic)
     if measured is None:
         raise unknown_name(f"statistic (of {evidence.claim})", evidence.statistic, judged.statistics)
-    one = measured.estimate
+    estimate = measured.estimate
     chance = "" if measured.null is None else f"; by chance {measured.null.chance:.3g}"
-    text = f"{measured.what}: {one.value:.3g} [{one.low:.3g}, {one.high:.3g}]{chance}"
-    return judge(one, evidence.least, evidence.most), text
+    text = f"{measured.what}: {estimate.value:.3g} [{estimate.low:.3g}, {estimate.high:.3g}]{chance}"
+    return judge(estimate, evidence.least, evidence.most), text
 
 
 def moved(epochs: Sequence[EpochTerms], statistic: str, *, up: bool) -> tuple[Verdict, str]:

@@ -79,12 +79,12 @@ def _by_name(data: Samples, theirs: Names, names: Sequence[str]) -> tuple[Sample
             owners.setdefault(word, set()).add(number)
     if is_imagenet(names):
         owners |= {wnid: {number} for number, wnid in enumerate(imagenet_wnids())}
-    found = {label: _only(words, owners) for label, words in theirs.items()}
-    lost = [label for label, number in found.items() if number is None]
-    numbers = {label: number for label, number in found.items() if number is not None}
+    number_of = {label: _only(words, owners) for label, words in theirs.items()}
+    lost = [label for label, number in number_of.items() if number is None]
+    numbers = {label: number for label, number in number_of.items() if number is not None}
     if lost or len(set(numbers.values())) != len(numbers):
         owned = Counter(numbers.values())
-        odd = [_title(data, label) for label in lost or [one for one in numbers if owned[numbers[one]] > 1]][:_SHOWN]
+        odd = [_title(data, label) for label in lost or [own for own in numbers if owned[numbers[own]] > 1]][:_SHOWN]
         raise BadInputError(
             f"{len(lost) or 'two'} classes of data '{data.name}' ({', '.join(odd)}) are not one class each of the "
             f"model's {len(names)} ({', '.join(names[:_SHOWN])}, ...)",
@@ -104,8 +104,8 @@ def _by_name(data: Samples, theirs: Names, names: Sequence[str]) -> tuple[Sample
 def _only(words: set[str], owners: Mapping[str, set[int]]) -> int | None:
     """Return the one class that has one of the words; a WordNet id decides alone."""
     exact = [word for word in words if word in owners and _is_wnid(word)]
-    found = set().union(*(owners.get(word, set()) for word in exact or words))
-    return next(iter(found)) if len(found) == 1 else None
+    classes = set().union(*(owners.get(word, set()) for word in exact or words))
+    return next(iter(classes)) if len(classes) == 1 else None
 
 
 def _names_of(data: Samples) -> Names | None:
@@ -124,8 +124,8 @@ def _title(data: Samples, label: int) -> str:
 
 def _words(name: str) -> set[str]:
     whole = _plain(name)
-    found = {whole, *(_plain(part) for part in name.split(","))}
-    return found | {_plain(word) for word in imagenet_words().get(whole, ())} if _is_wnid(whole) else found
+    spellings = {whole, *(_plain(part) for part in name.split(","))}
+    return spellings | {_plain(word) for word in imagenet_words().get(whole, ())} if _is_wnid(whole) else spellings
 
 
 def _plain(name: str) -> str:

@@ -35,7 +35,7 @@ def _worse_than_guessing(answers: np.ndarray, labels: np.ndarray) -> list[str]:
 
     n, right = len(labels), int((answers == labels).sum())
     classes = 1 + max(labels.max(), answers.max())
-    shares = (np.bincount(one, minlength=classes) / n for one in (labels, answers))
+    shares = (np.bincount(column, minlength=classes) / n for column in (labels, answers))
     chance = float(np.prod([*shares], axis=0).sum())
     if special.bdtr(right, n, chance) >= LEVEL:
         return []

@@ -32,8 +32,8 @@ class ClassificationPages(Pages):
         """Return per cell: corruption, severity, top-1 and top-5 accuracy in [0, 1] with Wilson intervals."""
         top1, top5 = (CorruptionGrid.of(record.outcomes, top).top1() for top in (1, 5))
         return [
-            {"corruption": name, "severity": severity, "top1": found.__dict__, "top5": top5[name, severity].__dict__}
-            for (name, severity), found in top1.items()
+            {"corruption": name, "severity": severity, "top1": accuracy.__dict__, "top5": top5[name, severity].__dict__}
+            for (name, severity), accuracy in top1.items()
         ]
 
     def by_corruption(self, record: Record) -> pd.DataFrame:

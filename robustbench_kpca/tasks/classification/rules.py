@@ -17,11 +17,11 @@ def known_classes(record: Record, scenario: Scenario) -> str | None:
         return first(outcomes, ~np.isin(outcomes["label"], (0, 1)), "label = {label}, which is neither 0 nor 1")
     labels = outcomes["label"]
     wrong = (labels < 0) | (labels >= record.spec.data.classes)
-    found = first(outcomes, wrong, f"label = {{label}} of {record.spec.data.classes} classes")
+    broken = first(outcomes, wrong, f"label = {{label}} of {record.spec.data.classes} classes")
     for name in ("prediction", "clean_prediction", "unmasked_prediction"):
-        if found is None and name in outcomes.columns:
-            found = first(outcomes, outcomes[name] < -1, f"{name} = {{{name}}} is no class")
-    return found
+        if broken is None and name in outcomes.columns:
+            broken = first(outcomes, outcomes[name] < -1, f"{name} = {{{name}}} is no class")
+    return broken
 
 
 def one_label_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
@@ -67,20 +67,20 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
     outcomes = record.outcomes
     by, wrong = outcomes["broken_by"], outcomes["prediction"] != outcomes["label"]
     attacks = sorted({stage.attack for stage in scenario.stage})
-    found = first(outcomes, ~np.isin(by, ["", *UNATTACKED, *attacks]), "broken by '{broken_by}', no attack of it")
+    broken = first(outcomes, ~np.isin(by, ["", *UNATTACKED, *attacks]), "broken by '{broken_by}', no attack of it")
     targeted = scenario.target != "none"
     kept = (by == "") & wrong & (not targeted)
     lost = np.isin(by, attacks) & ~wrong
     stands = "prediction {prediction}, label {label}, broken by '{broken_by}'"
-    found = found or first(outcomes, kept, f"it counts as unbroken: {stands}")
-    found = found or first(outcomes, lost, f"it counts as broken: {stands}")
-    if found is None and scenario.labels == "true":
+    broken = broken or first(outcomes, kept, f"it counts as unbroken: {stands}")
+    broken = broken or first(outcomes, lost, f"it counts as broken: {stands}")
+    if broken is None and scenario.labels == "true":
         before = outcomes["clean_prediction"] != outcomes["label"]
         odd = before != (by == CLEAN)
         if scenario.cut_off:  # the cut-off image decides whether a sample is attacked, and it may be right
             odd &= ~before
-        found = first(outcomes, odd, "clean prediction {clean_prediction}, label {label}, broken by '{broken_by}'")
-    return found
+        broken = first(outcomes, odd, "clean prediction {clean_prediction}, label {label}, broken by '{broken_by}'")
+    return broken
 
 
 def attacked(record: Record, scenario: Scenario) -> str | None:
@@ -90,11 +90,11 @@ def attacked(record: Record, scenario: Scenario) -> str | None:
     outcomes = record.outcomes
     before = np.isin(outcomes["broken_by"], UNATTACKED)
     idle = ~before & (outcomes["forwards"] < 1)
-    found = first(outcomes, idle, "it was never attacked: {forwards} forward passes")
-    if found is None and scenario.labels == "true" and not scenario.below:
+    broken = first(outcomes, idle, "it was never attacked: {forwards} forward passes")
+    if broken is None and scenario.labels == "true" and not scenario.below:
         spent = before & ((outcomes["forwards"] > 0) | (outcomes["backwards"] > 0))
-        found = first(outcomes, spent, "{forwards} forward passes, though it was wrong before")
-    return found
+        broken = first(outcomes, spent, "{forwards} forward passes, though it was wrong before")
+    return broken
 
 
 RULES: Mapping[str, Rule] = {

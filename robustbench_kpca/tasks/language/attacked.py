@@ -26,8 +26,8 @@ def rows_of(sample: Sample, article: int) -> list[Row]:
     return [row | {name: getattr(sample, name) for name in COUNTS}]
 
 
-def worse_of(found: list[Row], before: list[Row]) -> list[Row]:
+def worse_of(rows: list[Row], before: list[Row]) -> list[Row]:
     """Return the row of higher loss, at this rate or at the smaller one, with the passes of both."""
-    (mine,), (theirs,) = found, before
+    (mine,), (theirs,) = rows, before
     worse = mine if mine["nll"] > theirs["nll"] else theirs
     return [worse | {name: mine[name] + theirs[name] for name in COUNTS}]

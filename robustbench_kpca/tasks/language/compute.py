@@ -79,7 +79,8 @@ class Language(Compute[Text]):
             return words
         starts: list[int] = []
         for index in range(min(count, len(data))):
-            starts += [one for one in windows.start(np.arange(*data.span(index))).tolist() if one not in starts[-1:]]
+            wanted = windows.start(np.arange(*data.span(index))).tolist()
+            starts += [start for start in wanted if start not in starts[-1:]]
             if len(starts) >= count:
                 break
         cut = [data.stream[start : start + windows.window].astype(np.float32) for start in starts[:count]]

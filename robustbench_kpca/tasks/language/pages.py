@@ -27,9 +27,9 @@ class LanguagePages(Pages):
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return of each cell the perplexity of all words, of unchanged and of swapped ones, and how many these are."""
-        found = _positions(record).groupby(["corruption", "severity"], sort=False)
+        positions = _positions(record).groupby(["corruption", "severity"], sort=False)
         made = []
-        for cell, rows in found:
+        for cell, rows in positions:
             name, severity = cast("tuple[str, int]", cell)
             swapped = rows["swapped"] == 1
             made.append(
@@ -41,10 +41,10 @@ class LanguagePages(Pages):
 
     def by_corruption(self, record: Record) -> pd.DataFrame:
         """Return per corruption: the perplexity at each severity, NaN where not measured, and their mean."""
-        found = {(one["corruption"], one["severity"]): one["perplexity"] for one in self.cells(record)}
-        names = canonical(name for name, severity in found if severity)
-        severities = sorted({severity for _, severity in found} - {0})
-        columns = {str(level): [found.get((name, level), math.nan) for name in names] for level in severities}
+        perplexity = {(cell["corruption"], cell["severity"]): cell["perplexity"] for cell in self.cells(record)}
+        names = canonical(name for name, severity in perplexity if severity)
+        severities = sorted({severity for _, severity in perplexity} - {0})
+        columns = {str(level): [perplexity.get((name, level), math.nan) for name in names] for level in severities}
         table = pd.DataFrame(columns, index=pd.Index(names, name="corruption"), dtype=float)
         return table.assign(mean=table.mean(axis=1))
 
@@ -62,13 +62,13 @@ class LanguagePages(Pages):
 
     def tables(self, record: Record) -> list[tuple[str, pd.DataFrame]]:
         """Return the tables of the base class, and two of our own: kinds of words, and the best possible perplexity."""
-        found = super().tables(record)
+        titled = super().tables(record)
         if record.kind == "corruption":
             columns = ["corruption", "severity", "words", "swapped_words", "perplexity", "unchanged", "swapped"]
             cells = pd.DataFrame(self.cells(record))[columns].set_index("corruption").rename(columns=_spelled)
-            found.append(("Perplexity of all, of unchanged and of swapped words", cells))
+            titled.append(("Perplexity of all, of unchanged and of swapped words", cells))
         best = self._excess(record)
-        return found if best is None else [*found, ("Beside the best that any model can do", best)]
+        return titled if best is None else [*titled, ("Beside the best that any model can do", best)]
 
     def details(self, record: Record) -> dict[str, Any]:
         """Return what `rbk records show --json` prints in addition to the record."""
@@ -78,11 +78,11 @@ class LanguagePages(Pages):
 
     def _excess(self, record: Record) -> pd.DataFrame | None:
         """Return the perplexity beside exp(entropy rate) and as a multiple of it; None where the rate is unknown."""
-        entropy, found = record.spec.data.entropy, record.metrics.get("perplexity")
-        if entropy is None or found is None:
+        entropy, perplexity = record.spec.data.entropy, record.metrics.get("perplexity")
+        if entropy is None or perplexity is None:
             return None
         best = math.exp(entropy)
-        row = {"perplexity": found.value, "best possible": best, "ratio": found.value / best}
+        row = {"perplexity": perplexity.value, "best possible": best, "ratio": perplexity.value / best}
         return pd.DataFrame([row], index=pd.Index(["text as it is"], name=""))
 
 

@@ -190,9 +190,9 @@ class PositionResults(ModelResults):
         runner.batch_size = self.runner.batch_size if self.windows.stride > 1 else 1
         return runner
 
-    def _fill(self, batch: list[tuple[int, int, Stream]], found: NDArray[np.float32], places: int) -> None:
+    def _fill(self, batch: list[tuple[int, int, Stream]], losses: NDArray[np.float32], places: int) -> None:
         """Write down the positions that each window counts, where they are asked for."""
-        for (cell, start, _), values in zip(batch, found, strict=True):
+        for (cell, start, _), values in zip(batch, losses, strict=True):
             first, stop = self.windows.counted(start)
             rows = self.row[first:stop]
             asked = rows >= 0

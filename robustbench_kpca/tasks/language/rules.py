@@ -66,8 +66,8 @@ def windows_fit(record: Record, scenario: Scenario) -> str | None:
     """Check that there were forward passes, and no more than positions."""
     if isinstance(scenario, Attack):
         return None
-    most, found = len(record.outcomes) * scenario.draws, record.passes.forwards
-    return None if 0 < found <= most else f"{found} forward passes for {most} positions"
+    most, forwards = len(record.outcomes) * scenario.draws, record.passes.forwards
+    return None if 0 < forwards <= most else f"{forwards} forward passes for {most} positions"
 
 
 def never_likelier(record: Record, scenario: Scenario) -> str | None:

@@ -25,5 +25,5 @@ def swapped_stream(text: Text, corruption: str, severity: int, seed: int) -> tup
     require_profile(corruption, PROFILE)
     parameter = WORD_CORRUPTIONS.get(corruption).parameters[PROFILE][severity - 1]
     vocabulary = text.vocabulary
-    found = swapped_words(text.stream, vocabulary.words, vocabulary.end, corruption, parameter=parameter, seed=seed)
-    return found, found != text.stream
+    swapped = swapped_words(text.stream, vocabulary.words, vocabulary.end, corruption, parameter=parameter, seed=seed)
+    return swapped, swapped != text.stream

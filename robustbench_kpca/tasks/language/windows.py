@@ -61,8 +61,8 @@ class Windows:
     def start(self, positions: Positions) -> Positions:
         """Return where the window begins that counts each position, from 1 to `words` - 1."""
         later = -(-(positions - self.window) // self.stride) * self.stride
-        found: Positions = np.clip(later, 0, self.words - 1 - self.window)
-        return found
+        starts: Positions = np.clip(later, 0, self.words - 1 - self.window)
+        return starts
 
     def counted(self, start: int) -> tuple[int, int]:
         """Return the first position that the window at `start` counts, and the one after its last."""

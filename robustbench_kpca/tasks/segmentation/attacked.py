@@ -33,18 +33,17 @@ def rows_of(sample: Sample, space: InputSpace) -> list[Row]:
     return rows
 
 
-def worse_of(found: list[Row], before: list[Row]) -> list[Row]:
+def worse_of(own: list[Row], before: list[Row]) -> list[Row]:
     """Return, per stage, the rows of the picture with fewer correct pixels; picture 0 has the passes of both runs."""
     mine, theirs = (
-        {number: list(rows) for number, rows in groupby(part, key=lambda row: row["picture"])}
-        for part in (found, before)
+        {number: list(rows) for number, rows in groupby(part, key=lambda row: row["picture"])} for part in (own, before)
     )
     pictures = []
     for number in sorted({*mine, *theirs}):
         choices = [part[number] for part in (mine, theirs) if number in part]
         pictures.append(min(choices, key=lambda picture: int(picture[0]["intersection"])))
     whole, *rows = chain.from_iterable(pictures)
-    return [whole | {name: found[0][name] + before[0][name] for name in COUNTS}, *rows]
+    return [whole | {name: own[0][name] + before[0][name] for name in COUNTS}, *rows]
 
 
 def _picture(

@@ -39,8 +39,8 @@ class DrawnScene:
             storage = protocol.storage if isinstance(protocol, Corruption) else "none"
             images.append(corrupted(image, cell, scenes.ids[index], storage))
         stream = Stream[None](runner, windowing_of(runner.model, protocol))
-        found = [one for image in images for one in stream.put(None, image)] + stream.flush()
-        predictions = [prediction for _, prediction in found]
+        answers = [answer for image in images for answer in stream.put(None, image)] + stream.flush()
+        predictions = [prediction for _, prediction in answers]
         highest = max(int(prediction.max()) for prediction in predictions)
         if highest >= scenes.classes:
             raise BadInputError(

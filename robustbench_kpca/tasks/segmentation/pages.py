@@ -76,9 +76,9 @@ class SegmentationPages(Pages):
         counts = _counts_by_situation(record.outcomes)
         truth = next(iter(counts.values())).counts[0, 1].sum(0)
         columns = {"pixels": truth / truth.sum()}
-        for title, found in counts.items():
-            share = shares(found.cells) if title == "corrupted IoU" else np.ones(1)
-            columns[title] = np.tensordot(share, found.ious(), 1)
+        for title, counted in counts.items():
+            share = shares(counted.cells) if title == "corrupted IoU" else np.ones(1)
+            columns[title] = np.tensordot(share, counted.ious(), 1)
         most = max(len(names or ()), *(len(column) for column in columns.values()))
         padded = {
             title: np.pad(column, (0, most - len(column)), constant_values=np.nan) for title, column in columns.items()
@@ -93,21 +93,21 @@ def _counts_by_situation(outcomes: Outcomes) -> dict[str, PixelCounts]:
         return {"clean IoU": PixelCounts.clean(outcomes), "attacked IoU": PixelCounts.attacked(outcomes)}
     whole = PixelCounts.of(outcomes)
     corrupted = [cell for cell in whole.cells if cell[0] != CLEAN_CELL]
-    found = {}
+    situations = {}
     if len(corrupted) < len(whole.cells):
-        found["clean IoU"] = PixelCounts.clean(outcomes)
+        situations["clean IoU"] = PixelCounts.clean(outcomes)
     if corrupted:
-        found["corrupted IoU"] = whole.part(corrupted)
-    return found
+        situations["corrupted IoU"] = whole.part(corrupted)
+    return situations
 
 
 def _errors(outcomes: Outcomes) -> pd.DataFrame:
     """Return per corruption 1 - mIoU at each severity (NaN if not evaluated), and their mean."""
     counts = PixelCounts.of(outcomes)
-    found = {cell: 1 - level for cell, level in zip(counts.cells, counts.levels(miou).tolist(), strict=True)}
+    errors = {cell: 1 - level for cell, level in zip(counts.cells, counts.levels(miou).tolist(), strict=True)}
     names = canonical(name for name, _ in counts.cells if name != CLEAN_CELL)
     severities = sorted({severity for _, severity in counts.cells} - {0})
-    columns = {str(level): [found.get((name, level), math.nan) for name in names] for level in severities}
+    columns = {str(level): [errors.get((name, level), math.nan) for name in names] for level in severities}
     table = pd.DataFrame(columns, index=pd.Index(names, name="corruption"), dtype=float)
     return table.assign(mean=table.mean(axis=1))
 

@@ -37,10 +37,10 @@ class Decomposition:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit on its own keys and on random ones."""
-        found = traces(layer)
-        seen = found.last(residual, "residual")
+        pursued = traces(layer)
+        seen = pursued.last(residual, "residual")
         saved = {"residual_saved": seen["residual_unpursued"] - seen["residual"]}
-        return seen | saved | found.by_iteration(residual, "residual")
+        return seen | saved | pursued.by_iteration(residual, "residual")
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if enough heads have a small residual, and a smaller one than plain attention."""

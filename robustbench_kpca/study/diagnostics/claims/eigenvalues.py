@@ -72,19 +72,19 @@ class Eigenvalues:
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if all four numbers are reproduced within a factor, with or without standardisation."""
-        summaries, found = [], False
+        summaries, reproduced = [], False
         for name, by_rank in results.profiles.items():  # heads of another width have their own profiles
             if "bound" in name:
                 continue
             words = "standardised" if "standardised" in name else "raw"
             summary = summarise(by_rank.mean)
-            found |= all(_near(summary[key], value) for key, value in REPORTED.items())
+            reproduced |= all(_near(summary[key], value) for key, value in REPORTED.items())
             summaries.append(f"keys {words}: " + ", ".join(f"{key} {value:.3g}" for key, value in summary.items()))
         why = (
             f"{'; '.join(summaries)}. All four must be within a factor of {thresholds.EIGENVALUE_FACTOR:g}. For any "
             "keys, the eigenvalues of this matrix are below 1: they are at most max_j 1 / g(k_j)"
         )
-        return Verdict("supported" if found else "not supported", why)
+        return Verdict("supported" if reproduced else "not supported", why)
 
 
 def summaries(by_rank: Float[Tensor, "images heads ranks"], kind: str) -> dict[str, Tensor]:

@@ -70,13 +70,13 @@ class Gamma:
         kinds = {"": implied_axes(v, spectrum.log_g), "_random": random, "_true": true}
         if len(v) > 1:
             kinds["_other"] = implied_axes(v.roll(1, 0), spectrum.log_g)
-        found: dict[str, Tensor] = {}
+        measured: dict[str, Tensor] = {}
         for kind, axes in kinds.items():
-            found |= _observed(kind, residual(spectrum.gram, axes), differences(spectrum, axes))
-        found["residual"] = torch.stack(
-            [residual(spectrum.gram, implied_axes(one.expand_as(v), spectrum.log_g)) for one in v]
+            measured |= _observed(kind, residual(spectrum.gram, axes), differences(spectrum, axes))
+        measured["residual"] = torch.stack(
+            [residual(spectrum.gram, implied_axes(values.expand_as(v), spectrum.log_g)) for values in v]
         )
-        return found
+        return measured
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if the axes of enough heads are close to eigenvectors, and closer than by chance."""
@@ -97,12 +97,12 @@ class Gamma:
         return Verdict(outcome, why)
 
 
-def _observed(kind: str, residual: PerHead, found: Differences) -> dict[str, Tensor]:
+def _observed(kind: str, residual: PerHead, apart: Differences) -> dict[str, Tensor]:
     """Name what was measured of one kind of axes; of the other image's, whose residual is a null, only profiles."""
-    by_axis = {f"{name}_by_axis{kind}": getattr(found, name) for name in _BY_AXIS}
+    by_axis = {f"{name}_by_axis{kind}": getattr(apart, name) for name in _BY_AXIS}
     if kind == "_other":
         return by_axis
-    means = {f"{name}{kind}": found.over_axes(getattr(found, name)) for name in ("absolute", "relative")}
+    means = {f"{name}{kind}": apart.over_axes(getattr(apart, name)) for name in ("absolute", "relative")}
     return means | by_axis | {f"residual{kind}": residual}
 
 

@@ -38,12 +38,12 @@ class LowRank:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit and compute singular values."""
-        found = traces(layer)
-        keys, low_rank = (torch.linalg.svdvals(x) for x in (layer.k, found.own[-1].low_rank))
-        own, plain = effective_rank(low_rank) / effective_rank(keys), rank_ratio(found.unpursued.low_rank, layer.k)
+        pursued = traces(layer)
+        keys, low_rank = (torch.linalg.svdvals(x) for x in (layer.k, pursued.own[-1].low_rank))
+        own, plain = effective_rank(low_rank) / effective_rank(keys), rank_ratio(pursued.unpursued.low_rank, layer.k)
         return {
             "rank_ratio": own,
-            "rank_ratio_random": rank_ratio(found.random[-1].low_rank, found.random[-1].k),
+            "rank_ratio_random": rank_ratio(pursued.random[-1].low_rank, pursued.random[-1].k),
             "rank_ratio_unpursued": plain,
             "rank_saved": plain - own,
             "rank_k": effective_rank(keys),

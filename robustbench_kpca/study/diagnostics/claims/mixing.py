@@ -51,9 +51,9 @@ class Mixing:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit on its own keys and on random ones."""
-        found, seen = traces(layer), dict[str, Tensor]()
+        pursued, seen = traces(layer), dict[str, Tensor]()
         for name, measure in (("diagonal", diagonal), ("entropy", entropy), ("value_distance", value_distance)):
-            seen |= found.last(measure, name) | found.by_iteration(measure, name)
+            seen |= pursued.last(measure, name) | pursued.by_iteration(measure, name)
         return seen
 
     def verdict(self, results: Results) -> Verdict:

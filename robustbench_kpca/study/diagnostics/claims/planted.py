@@ -68,7 +68,7 @@ class PlantedOutliers:
         scales = layer.k.square().mean((-2, -1)).sqrt().clamp_min(1e-12).cpu()
         planted = unit.scaled(scales)
         own, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
-        found = {
+        pursuits = {
             "": pursue(planted, own, heads),
             "_paper": pursue(planted, paper_rule(own), heads),
             "_signs": pursue(planted, textbook_rule(own), heads),
@@ -77,7 +77,7 @@ class PlantedOutliers:
         seen = {
             f"{name}{rule}": getattr(result, name).expand_as(scales)
             for name in _MEASURES
-            for rule, result in found.items()
+            for rule, result in pursuits.items()
         }
         return seen | {
             "error_clean_values": pursue(planted, own, heads, oracle=True).error,
@@ -88,11 +88,11 @@ class PlantedOutliers:
     def verdict(self, results: Results) -> Verdict:
         """Supported if enough heads find the outliers; not testable if textbook pursuit does not find them."""
         f1 = results.statistics["f1"]
-        found = sum(unit.mean >= thresholds.OUTLIER_F1 for unit in f1.units)
+        hits = sum(unit.mean >= thresholds.OUTLIER_F1 for unit in f1.units)
         value = {rule: results.statistics[f"f1{rule}"].estimate.value for rule in _RULES}
         error = {rule: results.statistics[f"error{rule}"].estimate.value for rule in ("", "_textbook", "_nothing")}
         why = (
-            f"{found} of {len(f1.units)} heads find planted outliers with F1 >= {thresholds.OUTLIER_F1}; "
+            f"{hits} of {len(f1.units)} heads find planted outliers with F1 >= {thresholds.OUTLIER_F1}; "
             f"{thresholds.HEADS_SHARE:.0%} are needed. Mean F1 {value['']:.2f}, printed rule {value['_paper']:.2f}, "
             f"textbook signs {value['_signs']:.2f}, textbook pursuit {value['_textbook']:.2f}. Error of L, "
             f"relative to |L_0|: {error['']:.2f}, textbook pursuit {error['_textbook']:.1g}, without splitting "
@@ -100,7 +100,7 @@ class PlantedOutliers:
         )
         if value["_textbook"] < thresholds.OUTLIER_F1:
             return Verdict("not testable", f"the problem is too hard even for textbook pursuit: {why}")
-        enough = found >= thresholds.HEADS_SHARE * len(f1.units)
+        enough = hits >= thresholds.HEADS_SHARE * len(f1.units)
         return Verdict("supported" if enough else "not supported", why)
 
 

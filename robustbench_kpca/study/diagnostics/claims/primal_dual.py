@@ -96,13 +96,13 @@ class PrimalDual:
             "_untrained": duality(a, b, *start),
             "_textbook": duality(a, b, b.transpose(-2, -1) @ right, a.transpose(-2, -1) @ left, sizes.rsqrt()),
         }
-        found = {f"gap{kind}": one.gap for kind, one in kinds.items()}
-        found |= {f"residual{kind}": one.residual for kind, one in kinds.items()}
+        errors = {f"gap{kind}": solution.gap for kind, solution in kinds.items()}
+        errors |= {f"residual{kind}": solution.residual for kind, solution in kinds.items()}
         spread = {"singular_values": sizes, "singular_values_lambda": _inverse_squares(lam, count).expand_as(sizes)}
-        for name, one in (("e", a @ w_e), ("r", b @ w_r)):
-            spread[f"singular_values_{name}"] = torch.linalg.svdvals(one)[..., :count] / a.shape[-2]
+        for name, scored in (("e", a @ w_e), ("r", b @ w_r)):
+            spread[f"singular_values_{name}"] = torch.linalg.svdvals(scored)[..., :count] / a.shape[-2]
         return (
-            found
+            errors
             | spread
             | {
                 "primal": kinds[""].primal,
@@ -119,7 +119,7 @@ class PrimalDual:
         pairs = zip(results.statistics["gap"].units, results.statistics["residual"].units, strict=True)
         small = [(gap.mean <= thresholds.OBJECTIVE, rest.mean <= thresholds.STATIONARITY) for gap, rest in pairs]
         both, closed = sum(gap and rest for gap, rest in small), sum(gap for gap, _ in small)
-        value = {name: one.estimate.value for name, one in results.statistics.items()}
+        value = {name: statistic.estimate.value for name, statistic in results.statistics.items()}
         why = (
             f"{both} of {len(small)} heads have a duality gap <= {thresholds.OBJECTIVE} and a residual of the dual "
             f"problem <= {thresholds.STATIONARITY} of their terms ({closed} satisfy the condition on the gap); "
@@ -161,9 +161,9 @@ def duality(a: Maps, b: Maps, w_e: Tensor, w_r: Tensor, lam: Tensor) -> Duality:
     primal, dual = spread - trace, cross - spread
     gap = (primal - dual).abs() / (2 * spread + trace.abs() + cross.abs()).clamp_min(1e-300)
     off, parts = torch.zeros_like(spread), torch.zeros_like(spread)
-    for found, expected in ((to_e, e), (to_r, r)):
-        off = off + (found - expected).square().sum((-2, -1))
-        parts = parts + (found.square().sum((-2, -1)).sqrt() + expected.square().sum((-2, -1)).sqrt()).square()
+    for implied, expected in ((to_e, e), (to_r, r)):
+        off = off + (implied - expected).square().sum((-2, -1))
+        parts = parts + (implied.square().sum((-2, -1)).sqrt() + expected.square().sum((-2, -1)).sqrt()).square()
     return Duality(primal, dual, gap, (off / parts.clamp_min(1e-300)).sqrt())
 
 

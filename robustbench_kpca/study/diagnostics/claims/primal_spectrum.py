@@ -56,22 +56,22 @@ class PrimalSpectrum:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute the singular values of five matrices."""
-        found: dict[str, Tensor] = {}
+        measured: dict[str, Tensor] = {}
         for kind, matrices in _matrices(layer).items():
             sizes = singular_values(matrices)
-            found[f"energy{kind}"] = energy(sizes, thresholds.LOW_RANK_SHARE)
-            found[f"rank{kind}"] = effective_rank(sizes) / sizes.shape[-1]
-            found[f"energy_by_share{kind}"] = by_share(sizes)
-        gained = found["energy"] - found["energy_canonical"]
-        by_chance = found["energy_random"] - found["energy_canonical_random"]
-        return found | {"energy_gained": gained, "energy_beyond_random": gained - by_chance}
+            measured[f"energy{kind}"] = energy(sizes, thresholds.LOW_RANK_SHARE)
+            measured[f"rank{kind}"] = effective_rank(sizes) / sizes.shape[-1]
+            measured[f"energy_by_share{kind}"] = by_share(sizes)
+        gained = measured["energy"] - measured["energy_canonical"]
+        by_chance = measured["energy_random"] - measured["energy_canonical_random"]
+        return measured | {"energy_gained": gained, "energy_beyond_random": gained - by_chance}
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if, in enough heads, K's singular values decay faster, and by more than with random q and k."""
         gained, beyond = results.statistics["energy_gained"], results.statistics["energy_beyond_random"]
         faster = heads_ahead(gained)
-        both = sum(one and other for one, other in zip(faster, heads_ahead(beyond), strict=True))
-        value = {name: one.estimate.value for name, one in results.statistics.items()}
+        both = sum(ahead and apart for ahead, apart in zip(faster, heads_ahead(beyond), strict=True))
+        value = {name: statistic.estimate.value for name, statistic in results.statistics.items()}
         why = (
             f"{both} of {len(faster)} heads have a kernel matrix whose leading {thresholds.LOW_RANK_SHARE:.0%} of the "
             f"singular values hold more than those of canonical attention, by more than for Gaussian queries and keys "
@@ -90,7 +90,7 @@ def _matrices(layer: Layer) -> dict[str, Matrices]:
     q, k = (
         layer.gaussian(f"random {name}") * x.std((-2, -1), keepdim=True) for name, x in (("q", layer.q), ("k", layer.k))
     )
-    (a, b), (c, d) = (feature_maps(one, scores) for one in (layer, replace(layer, q=q, k=k)))
+    (a, b), (c, d) = (feature_maps(inputs, scores) for inputs in (layer, replace(layer, q=q, k=k)))
     heads = list(layer.heads)
     learned = (scores.w_e, scores.w_r, learned_spectrum(layer))
     w_e, w_r, lam = (tensor.detach().double()[heads] for tensor in learned)

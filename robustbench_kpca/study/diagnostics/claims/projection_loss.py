@@ -124,7 +124,7 @@ class ProjectionLoss:
             unit.mean <= thresholds.PROJECTION_ERROR and adjusted(unit) <= thresholds.SIGNIFICANCE
             for unit in error.units
         ]
-        both, heads = sum(one and other for one, other in zip(obeys, near, strict=True)), len(obeys)
+        both, heads = sum(shorter and close for shorter, close in zip(obeys, near, strict=True)), len(obeys)
         ratio = results.statistics["log10_ratio"]
         layers = [unit.mean for unit in ratio.units]
         why = (

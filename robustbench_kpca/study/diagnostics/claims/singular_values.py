@@ -53,14 +53,14 @@ class SingularValues:
         own, random = attention_matrices(layer)
         kinds = {"": own, "_shuffled": shuffled_rows(own, layer), "_random": random}
         sizes = {kind: singular_values(matrices) for kind, matrices in kinds.items()}
-        found: dict[str, Tensor] = {}
+        measured: dict[str, Tensor] = {}
         for kind, values in sizes.items():
             tokens = values.shape[-1]
-            found[f"energy{kind}"] = energy(values, thresholds.LOW_RANK_SHARE)
-            found[f"rank{kind}"] = effective_rank(values) / tokens
+            measured[f"energy{kind}"] = energy(values, thresholds.LOW_RANK_SHARE)
+            measured[f"rank{kind}"] = effective_rank(values) / tokens
         for kind in ("", "_shuffled"):
-            found[f"energy_by_share{kind}"] = by_share(sizes[kind])
-        return found | {"rank_saved": found["rank_shuffled"] - found["rank"]}
+            measured[f"energy_by_share{kind}"] = by_share(sizes[kind])
+        return measured | {"rank_saved": measured["rank_shuffled"] - measured["rank"]}
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if enough heads have their energy in few singular values, and much more than both controls.
@@ -92,14 +92,16 @@ class SingularValues:
 def _stands_out(own: float, *controls: float) -> bool:
     """Return whether a matrix has low rank, and much lower than its controls."""
     left = 1 - own
-    return own >= thresholds.LOW_RANK_ENERGY and all(left <= thresholds.LOW_RANK_LEFT * (1 - one) for one in controls)
+    return own >= thresholds.LOW_RANK_ENERGY and all(
+        left <= thresholds.LOW_RANK_LEFT * (1 - control) for control in controls
+    )
 
 
 def attention_matrices(layer: Layer) -> tuple[Matrices, Matrices]:
     """Return a layer's attention matrices, and those of random queries and keys."""
     if pursues(layer):
-        found = traces(layer)
-        steps = [run[-1] for run in (found.own, found.random)]
+        pursued = traces(layer)
+        steps = [run[-1] for run in (pursued.own, pursued.random)]
         own, random = (attention_weights(step.query, step.inner, causal=step.causal) for step in steps)
         return own, random
     symmetric = torch.equal(layer.q, layer.k)
@@ -129,8 +131,8 @@ def energy(sizes: Sizes, share: float) -> Float[Tensor, "images heads"]:
     """Return the fraction of the squares in the largest `share` of the singular values (their number is rounded up)."""
     count = math.ceil(share * sizes.shape[-1] - 1e-9)
     squares = sizes.square()
-    held: Tensor = squares[..., :count].sum(-1) / squares.sum(-1)
-    return held
+    leading: Tensor = squares[..., :count].sum(-1) / squares.sum(-1)
+    return leading
 
 
 def by_share(sizes: Sizes) -> Float[Tensor, "images heads points"]:

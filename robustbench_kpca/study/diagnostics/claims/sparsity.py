@@ -41,8 +41,8 @@ class Sparsity:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit on its own keys and on random ones."""
-        found = traces(layer)
-        own, random = found.own[-1], found.random[-1]
+        pursued = traces(layer)
+        own, random = pursued.own[-1], pursued.random[-1]
         return {
             "density": density(own),
             "density_random": density(random),
@@ -51,7 +51,7 @@ class Sparsity:
             "empty_random": (density(random) == 0).double(),
             "size": relative_size(own),
             "size_random": relative_size(random),
-        } | found.by_iteration(density, "density")
+        } | pursued.by_iteration(density, "density")
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if, in enough heads, S is sparse, not empty, and sparser than for random keys.
@@ -65,8 +65,8 @@ class Sparsity:
         few = [mean <= thresholds.SPARSE and empty < 1 - thresholds.HEADS_SHARE for mean, empty in heads]
         saved = results.statistics["density_saved"]
         spared = [unit.mean >= thresholds.HEADS_SHARE for unit in results.statistics["empty_random"].units]
-        beats = [one or other for one, other in zip(heads_ahead(saved), spared, strict=True)]
-        sparse = sum(one and other for one, other in zip(few, beats, strict=True))
+        beats = [ahead or spares for ahead, spares in zip(heads_ahead(saved), spared, strict=True)]
+        sparse = sum(is_sparse and beaten for is_sparse, beaten in zip(few, beats, strict=True))
         why = (
             f"{sparse} of {len(heads)} heads have an S with at most {thresholds.SPARSE:.0%} nonzero entries, not empty "
             f"in most images, and sparser than for random keys (Holm's p <= {thresholds.SIGNIFICANCE}) unless that is "

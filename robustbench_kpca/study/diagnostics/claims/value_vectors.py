@@ -98,8 +98,8 @@ class ValueVectors:
         if not testable(plain):
             return Verdict("not testable", UNTESTABLE, findings)
         near: set[tuple[int, int]] = set()
-        for name, one in measured.items():
-            near |= _beyond(one, _LIMITS[name])
+        for name, similarity in measured.items():
+            near |= _beyond(similarity, _LIMITS[name])
         heads, above = len(plain.units), len(_beyond(plain, -1.0))
         overlap = (
             f"or a subspace overlap >= {thresholds.SUBSPACE}"

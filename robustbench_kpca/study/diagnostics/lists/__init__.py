@@ -52,17 +52,17 @@ def load_list(name: str) -> ModelList:
     path = FOLDER / f"{name}.toml" if name in known else Path(name)
     if path.suffix != ".toml":
         raise unknown_name("list of models", name, known, "give a TOML file")
-    found = validate(ModelList, load_toml(path), str(path))
-    names = [one.name for one in found.model]
-    twice = next((one for one in names if names.count(one) > 1), None)
+    models = validate(ModelList, load_toml(path), str(path))
+    names = [model.name for model in models.model]
+    twice = next((other for other in names if names.count(other) > 1), None)
     if twice is not None:
         raise BadInputError(f"{path} lists '{twice}' twice", expected="different names")
-    strange = next((one for one in names if safe_name(one) != one), None)
+    strange = next((other for other in names if safe_name(other) != other), None)
     if strange is not None:
         raise BadInputError(
             f"{path} lists the name '{strange}'", expected="letters, digits and ._-@, since it names a folder of --out"
         )
-    return found
+    return models
 
 
 def configuration(model: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def configuration(model: str) -> dict[str, Any]:
 
     """
     lists = [load_list(path.stem) for path in sorted(FOLDER.glob("*.toml"))]
-    found = {one.model: one.config for each in lists for one in each.model if one.config}
-    if model not in found:
-        raise unknown_name("configuration of an untrained encoder", model, found, "give a folder with a config.json")
-    return found[model]
+    known = {entry.model: entry.config for models in lists for entry in models.model if entry.config}
+    if model not in known:
+        raise unknown_name("configuration of an untrained encoder", model, known, "give a folder with a config.json")
+    return known[model]

@@ -54,8 +54,11 @@ def theoretical_values(axes: Matrix, weights: Float[Tensor, " tokens"]) -> Matri
 def head_by_head(layer: Layer, measure: Callable[[int, int], dict[str, Tensor]]) -> dict[str, Tensor]:
     """Call `measure(image, head)` for all; return what it gives, stacked to (images, heads, ...)."""
     images, heads = layer.k.shape[:2]
-    found = [[measure(image, head) for head in range(heads)] for image in range(images)]
-    return {name: torch.stack([torch.stack([one[name] for one in row]) for row in found]) for name in found[0][0]}
+    measured = [[measure(image, head) for head in range(heads)] for image in range(images)]
+    return {
+        name: torch.stack([torch.stack([by_name[name] for by_name in row]) for row in measured])
+        for name in measured[0][0]
+    }
 
 
 def not_judged(findings: tuple[Finding, ...] = ()) -> Verdict:

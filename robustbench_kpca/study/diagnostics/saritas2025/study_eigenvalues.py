@@ -49,8 +49,8 @@ class StudyEigenvalues:
             values = torch.linalg.eigvalsh(gram).flip(-1).abs()[: layer.width]
             return {"by_rank": torch.nn.functional.pad(values, (0, layer.width - len(values)))}
 
-        found = head_by_head(layer, measure)
-        return found | summaries(found["by_rank"], "")
+        eigenvalues = head_by_head(layer, measure)
+        return eigenvalues | summaries(eigenvalues["by_rank"], "")
 
     def verdict(self, results: Results) -> Verdict:
         """Return no verdict, and the comparison with the numbers of the original paper."""

@@ -60,12 +60,12 @@ class StudyGammas:
             gram, _ = centred_gram(standardised(layer.k[image, head]))
             true = axes_by_size(gram, layer.width)
             axes = torch.linalg.qr(true + _NOISE * noise[image, head, :, : true.shape[1]]).Q
-            found: dict[str, Tensor] = {}
+            measured: dict[str, Tensor] = {}
             for kind, chosen in (("", axes), ("_true", true)):
                 by_axis = dict(zip(_WORDS, gamma_pairs(gram, chosen), strict=True))
-                found |= {f"{name}_by_axis{kind}": values for name, values in by_axis.items()}
-                found |= {f"{name}{kind}": values.mean() for name, values in by_axis.items()}
-            return found
+                measured |= {f"{name}_by_axis{kind}": values for name, values in by_axis.items()}
+                measured |= {f"{name}{kind}": values.mean() for name, values in by_axis.items()}
+            return measured
 
         return head_by_head(layer, measure)
 

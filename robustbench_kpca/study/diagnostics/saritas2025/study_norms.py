@@ -59,9 +59,9 @@ class StudyNorms:
             "difference_over_h": difference / h.mean((1, 2)),
         }
         heads = layer.k.shape[1]
-        found = {name: value.unsqueeze(1).expand(-1, heads) for name, value in by_layer.items()}
+        means = {name: value.unsqueeze(1).expand(-1, heads) for name, value in by_layer.items()}
         quartiles = {f"{name}_quartiles": _quartiles(values) for name, values in (("phi", phi), ("h", h))}
-        return found | {name: value.unsqueeze(1).expand(-1, heads, -1) for name, value in quartiles.items()}
+        return means | {name: value.unsqueeze(1).expand(-1, heads, -1) for name, value in quartiles.items()}
 
     def verdict(self, results: Results) -> Verdict:
         """Return no verdict, and the comparison with the published factor."""
@@ -72,13 +72,13 @@ class StudyNorms:
 
 def _pooled(values: PerToken, function: object) -> Float[Tensor, " images"]:
     assert callable(function)
-    return torch.stack([function(one) for one in values.flatten(1)])
+    return torch.stack([function(image) for image in values.flatten(1)])
 
 
 def _quartiles(values: PerToken) -> Float[Tensor, "images 3"]:
     """Return the quartiles of the values that are at most the 95th percentile."""
     points = torch.tensor([0.25, 0.5, 0.75], dtype=values.dtype, device=values.device)
-    return torch.stack([one[one <= one.quantile(0.95)].quantile(points) for one in values.flatten(1)])
+    return torch.stack([image[image <= image.quantile(0.95)].quantile(points) for image in values.flatten(1)])
 
 
 CLAIM = StudyNorms()
