@@ -7,4 +7,4 @@ from pathlib import Path
 
 def commands(page: Path) -> list[str]:
     """Return the commands of its cells, in their order."""
-    return [html.unescape(one) for one in re.findall(r'<code class="command">(.*?)</code>', page.read_text())]
+    return [html.unescape(command) for command in re.findall(r'<code class="command">(.*?)</code>', page.read_text())]

@@ -24,23 +24,23 @@ def fgsm(net, x, eps):
 
 
 def pgd(net, x, first, eps, step, steps):
-    y, found = predicted(net, x), first
+    y, image = predicted(net, x), first
     for _ in range(steps):
-        moved = found + step * slope(net, found, y).sign()
-        found = x + torch.clamp(moved - x, -eps, eps)
-    return found
+        moved = image + step * slope(net, image, y).sign()
+        image = x + torch.clamp(moved - x, -eps, eps)
+    return image
 
 
 def sparse_l1_descent(net, x, eps=10.0, step=1.0, steps=20, percent=99):
-    y, found = predicted(net, x), x
+    y, image = predicted(net, x), x
     for _ in range(steps):
-        gradient = slope(net, found, y)
+        gradient = slope(net, image, y)
         least = gradient.abs().flatten().sort().values[int(percent / 100 * x.numel()) - 1]
         chosen = gradient.abs() >= least
-        moved = found + step * gradient.sign() * chosen / chosen.sum()
+        moved = image + step * gradient.sign() * chosen / chosen.sum()
         length = (moved - x).abs().sum()
-        found = x + (moved - x) * (eps / length if length > eps else 1.0)
-    return found
+        image = x + (moved - x) * (eps / length if length > eps else 1.0)
+    return image
 
 
 def lead(logits, y):
@@ -73,7 +73,7 @@ def carlini_wagner(net, x, steps, lr=0.005, runs=5, initial=0.01, confidence=1 /
     c, lower, upper = (torch.tensor([value], dtype=x.dtype) for value in (initial, 0.0, 1e10))
     best, nearest = x, torch.inf
     for _ in range(runs):
-        found = False
+        broken = False
         for _ in range(steps):
             image = (torch.tanh(change + start) + 1) / 2
             gap = lead(net(image[None]), y)[0]
@@ -82,10 +82,10 @@ def carlini_wagner(net, x, steps, lr=0.005, runs=5, initial=0.01, confidence=1 /
             (c[0] * (gap + confidence).clamp(min=0) + far).backward()
             adam.step()
             if gap + confidence < 0:
-                found = True
+                broken = True
                 if far < nearest:
                     best, nearest = image.detach(), far
-        if found:
+        if broken:
             upper = c if c < upper else upper
             c[:] = (lower + upper) / 2
         else:

@@ -69,18 +69,18 @@ class Row:
     @property
     def commands(self) -> list[str]:
         """Return the commands in the cell."""
-        return [one for one in _SPAN.findall(self.command) if one.startswith(("rbk ", "python "))]
+        return [span for span in _SPAN.findall(self.command) if span.startswith(("rbk ", "python "))]
 
     @property
     def items(self) -> list[tuple[str, str]]:
         """Return (pack, item) of every reproduction."""
-        words = [shlex.split(one) for one in self.commands]
+        words = [shlex.split(command) for command in self.commands]
         return [(w[2], item) for w in words if w[:2] == ["rbk", "reproduce"] for item in _items(_params(*w[1:]))]
 
 
 def rows(text: str) -> list[Row]:
     """Return the rows of all tables below a heading of a paper."""
-    found, paper = [], ""
+    table, paper = [], ""
     for line in text.splitlines():
         if line.startswith("## "):
             paper = line[3:].strip()
@@ -89,8 +89,8 @@ def rows(text: str) -> list[Row]:
             if len(cells) != len(HEADER):
                 raise AssertionError(f"{len(cells)} cells, not {len(HEADER)}: {line}")
             if cells != HEADER:
-                found.append(Row(paper, *cells))
-    return found
+                table.append(Row(paper, *cells))
+    return table
 
 
 def faults(text: str) -> list[str]:
@@ -108,41 +108,41 @@ def wrong_counts(text: str) -> list[str]:
             stated[cells[0]] = [int(cell) for cell in cells[1:]]
     counted = {}
     for paper in [*dict.fromkeys(row.paper for row in there), "all"]:
-        found = Counter(what for row in there if paper in ("all", row.paper) for what in row.counted)
-        counted[paper] = [found[what] for what in COUNTS]
+        amounts = Counter(what for row in there if paper in ("all", row.paper) for what in row.counted)
+        counted[paper] = [amounts[what] for what in COUNTS]
     return [] if stated == counted else [f"the head counts {stated}, the rows are {counted}"]
 
 
 def faults_of(row: Row) -> list[str]:
     """Return one line for everything that is wrong with a row."""
     state, _, why = row.runs.partition(":")
-    found = [] if state in STATES else [f"state '{state}' is none of {', '.join(STATES)}"]
+    remarks = [] if state in STATES else [f"state '{state}' is none of {', '.join(STATES)}"]
     if (state == "yes") == bool(why.strip()):
-        found.append(f"state '{row.runs}': a reason stands behind all states but `yes`")
+        remarks.append(f"state '{row.runs}': a reason stands behind all states but `yes`")
     if "not built" in why:
-        found.append(f"state '{row.runs}': that it is not built is no reason")
+        remarks.append(f"state '{row.runs}': that it is not built is no reason")
     files = [span for span in _SPAN.findall(row.where) if _FILE.fullmatch(span)]
     if state != "no" and not (files and row.commands):
-        found.append("neither file nor command")
-    found += _faults_of_evidence(row)
-    found += [
+        remarks.append("neither file nor command")
+    remarks += _faults_of_evidence(row)
+    remarks += [
         f"there is no {span}" for cell in (row.where, row.runs) for span in _SPAN.findall(cell) if not _is_there(span)
     ]
     wrong = [fault for command in row.commands if (fault := _fault_of(command))]
     if not wrong and state == "yes" and any(isinstance(_pack(pack)[1][item], Open) for pack, item in row.items):
-        found.append("it runs, but the pack says why it cannot be made")
-    return [f"{row.what}: {fault}" for fault in found + wrong]
+        remarks.append("it runs, but the pack says why it cannot be made")
+    return [f"{row.what}: {fault}" for fault in remarks + wrong]
 
 
 def _faults_of_evidence(row: Row) -> list[str]:
     """Say what is wrong with the tests that compare a row, and with the file that has its number."""
-    found = []
+    remarks = []
     for what, cell, form in (("compared", row.compared, _TEST), ("made", row.made, _FILE)):
         spans = _SPAN.findall(cell)
         if cell != NONE and not spans:
-            found.append(f"{what} '{cell}' names nothing")
-        found += [f"{what}: there is no {span}" for span in spans if not form.fullmatch(span) or not _is_there(span)]
-    return found
+            remarks.append(f"{what} '{cell}' names nothing")
+        remarks += [f"{what}: there is no {span}" for span in spans if not form.fullmatch(span) or not _is_there(span)]
+    return remarks
 
 
 @cache
@@ -181,9 +181,9 @@ def _check(words: list[str]) -> None:
         claims = CLAIMS if params["protocol"] == CORRECTED else STUDY
         known = known | {"protocol": lambda name: _known(name, PROCEDURES, "procedure"), "claim": claims.get}
     for key, value in params.items():
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if one is not None and key in known:
-                known[key](one)
+        for part in value if isinstance(value, list | tuple) else [value]:
+            if part is not None and key in known:
+                known[key](part)
     if words[1] in _PLANS:
         with patch(f"robustbench_kpca.cli.{_PLANS[words[1]]}.reporting", side_effect=_Planned):
             try:
@@ -209,8 +209,8 @@ def _params(*words: str) -> dict[str, Any]:
     while hasattr(command, "resolve_command"):
         name, command, rest = command.resolve_command(context, rest)
         context = command.make_context(name, [*rest], parent=context)
-    found: dict[str, Any] = context.params
-    return found
+    params: dict[str, Any] = context.params
+    return params
 
 
 def _items(params: dict[str, Any]) -> list[str]:
@@ -230,7 +230,7 @@ def _planned_items(name: str, scale: ScaleName) -> set[str]:
     no_data = patch("robustbench_kpca.study.reproduction.roles.load_data", side_effect=BadInputError("not loaded"))
     with no_data, TemporaryDirectory() as out:
         steps = plan(items, Roles(name, content, scale, Path(out), {}, {}))
-    return {item for one in steps for item in one.items}
+    return {item for planned in steps for item in planned.items}
 
 
 def _known(name: str, known: Any, what: str) -> None:
@@ -253,7 +253,7 @@ _NAMES: dict[str, Callable[[Any], object]] = {
     "protocol": lambda names: [load_scenario(name) for name in names.split(",")],
     "data": lambda name: _known(str(name).partition(":")[0], DATASETS.names(), "data set"),
     "against": lambda name: _known(name.partition(":")[0], DATASETS.names(), "data set"),
-    "corruption": lambda name: _known(name, [one for kind in ALL for one in kind.names()], "corruption"),
+    "corruption": lambda name: _known(name, [member for kind in ALL for member in kind.names()], "corruption"),
     "board": lambda name: board_path(name),
     "models": lambda name: load_list(name),
     "pack": lambda name: _pack(name),

@@ -169,8 +169,8 @@ def refusal(model: nn.Module, images: Tensor, labels: Tensor) -> str:
 def standing(model: nn.Module, base: nn.Module, images: Tensor, labels: Tensor) -> tuple[str, int]:
     """Return what PGD-20 leaves standing, and what is left once the base's adversarial images are shown, too."""
     try:
-        found = attack(model, images, labels, "pgd20-linf-8_255", allow=list(CHECKS))
-        broken, said = found.broken, str(int((~found.broken).sum()))
+        attacked = attack(model, images, labels, "pgd20-linf-8_255", allow=list(CHECKS))
+        broken, said = attacked.broken, str(int((~attacked.broken).sum()))
     except BenchmarkError:
         broken, said = torch.zeros(len(labels), dtype=torch.bool), "fails"
     shown = attack(base, images, labels, "apgd-ce-linf-8_255").images
@@ -206,8 +206,8 @@ def shares(model: nn.Module, base: nn.Module, scenes: Scenes, eps: str) -> tuple
     images, labels = SEGMENTATION.compute.tensors(scenes)
     threat, cpu = Threat("linf", parse_fraction(eps)), torch.device("cpu")
     own, honest = (
-        AuditContext(SEGMENTATION, one, Runner(one, len(labels), cpu), images, labels, eps, threat, 0)
-        for one in (model, base)
+        AuditContext(SEGMENTATION, network, Runner(network, len(labels), cpu), images, labels, eps, threat, 0)
+        for network in (model, base)
     )
     left = own.remaining("pgd")
     truth = torch.minimum(left, own.correct_fraction(honest.trajectory("segpgd").images, labels))

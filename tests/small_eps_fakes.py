@@ -41,9 +41,9 @@ def leaky_quantise(levels: int):
 
 def _cosines(n: int) -> Tensor:
     k = torch.arange(n, dtype=torch.float64)
-    found = torch.cos(torch.pi * (k[None] + 0.5) * k[:, None] / n) * (2 / n) ** 0.5
-    found[0] /= 2**0.5
-    return found.float()
+    rows = torch.cos(torch.pi * (k[None] + 0.5) * k[:, None] / n) * (2 / n) ** 0.5
+    rows[0] /= 2**0.5
+    return rows.float()
 
 
 def jpeg_like(step: float):

@@ -152,8 +152,8 @@ class Simulation:
             self.idle.remove(worker)
         elif worker not in self.busy:
             return False  # it is away already
-        found = self.busy.get(worker)
-        if found is not None:
+        running = self.busy.get(worker)
+        if running is not None:
             shard, since, speed = self._end(worker)
             spent = self.now - since
             kept = max(spent - journal, 0.0) * speed
@@ -162,7 +162,7 @@ class Simulation:
             self.schedule.failed(shard, why)
         self.round[worker] += 1
         self._arrange(away, "back", worker)
-        return found is not None
+        return running is not None
 
     def _back(self, worker: int) -> None:
         self.idle.append(worker)

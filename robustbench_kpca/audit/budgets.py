@@ -46,8 +46,8 @@ def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
     """Return label and protocol of an attack of the audit; `eps` applies to attacks that do not set their own."""
     protocol, overrides = plan.attacks[name]
     own = {
-        name: given.share * parse_fraction(eps) if isinstance(given, OfEps) else given
-        for name, given in overrides.items()
+        name: setting.share * parse_fraction(eps) if isinstance(setting, OfEps) else setting
+        for name, setting in overrides.items()
     }
     settings: dict[str, Override] = {"eps": eps, **own}
     label, scenario = prepare(protocol, settings)

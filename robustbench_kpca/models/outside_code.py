@@ -47,8 +47,8 @@ def _of_model(model: str, options: Mapping[str, Any]) -> str:
     if source or ":" not in model:
         return ""
     function = model.rpartition(":")[2]
-    given = ", ".join(f"{key}={value!r}" for key, value in options.items())
-    return f"{_place(model)} would be run, and {function}({given}) called"
+    arguments = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    return f"{_place(model)} would be run, and {function}({arguments}) called"
 
 
 def _place(address: str) -> str:

@@ -74,8 +74,8 @@ class Coded:
 class Columns(Mapping[str, Column]):
     """Columns by name, text as `Coded`; as a mapping it gives the texts themselves."""
 
-    def __init__(self, held: Mapping[str, Column | Coded]) -> None:
-        self._held = dict(held)
+    def __init__(self, columns: Mapping[str, Column | Coded]) -> None:
+        self._held = dict(columns)
 
     def __getitem__(self, name: str) -> Column:
         column = self.held(name)

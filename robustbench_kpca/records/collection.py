@@ -72,10 +72,10 @@ class Records(Sequence[Record]):
             raise BadInputError(f"by = {by!r}", expected="'record' or 'sample'")
         frames = []
         for record in self:
-            given = {
+            facts = {
                 name: value for name, value in record.facts.items() if name in ("model", "data", "protocol", "seed")
             }
-            frames.append(pd.DataFrame({**given, **record.outcomes.columns}))
+            frames.append(pd.DataFrame({**facts, **record.outcomes.columns}))
         if not frames:
             return pd.DataFrame()
         whole = {name for frame in frames for name in frame.select_dtypes("int64").columns}

@@ -104,8 +104,8 @@ class Outcomes:
     @cached_property
     def kept(self) -> dict[str, Column | Coded]:
         """The columns as they are kept."""
-        given = self.columns
-        return {name: given.held(name) if isinstance(given, Columns) else _kept(given[name]) for name in given}
+        columns = self.columns
+        return {name: columns.held(name) if isinstance(columns, Columns) else _kept(columns[name]) for name in columns}
 
 
 def _kept(column: Column) -> Column | Coded:

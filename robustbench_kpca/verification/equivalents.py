@@ -49,103 +49,103 @@ ENSEMBLES: list[tuple[str, tuple[Norm, ...], int, Stages]] = [  # name, norms, d
 ]
 
 
-def _fgsm(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+def _fgsm(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     return {"linf": ("torchattacks:FGSM", Options()), "l2": ("foolbox:L2FastGradientAttack", Options())}.get(norm)
 
 
-def _pgd(given: Options, norm: Norm, eps: float) -> Match:
+def _pgd(ours: Options, norm: Norm, eps: float) -> Match:
     """Translate to torchattacks, which evaluates only the last iterate, and in L2 starts closer to the image."""
-    alpha = parse_step(given["step_size"], eps)
-    options = {"alpha": alpha, "steps": given["steps"], "random_start": given["random_start"]}
+    alpha = parse_step(ours["step_size"], eps)
+    options = {"alpha": alpha, "steps": ours["steps"], "random_start": ours["random_start"]}
     if norm == "linf":
         return "torchattacks:PGD", options
     return ("torchattacks:PGDL2", options | {"eps_for_division": 1e-30}) if norm == "l2" else None
 
 
-def _mim(given: Options, norm: Norm, eps: float) -> Match:
+def _mim(ours: Options, norm: Norm, eps: float) -> Match:
     """Translate to torchattacks, which divides gradients by their mean instead of their sum; the signs are equal."""
-    options = {"alpha": parse_step(given["step_size"], eps), "steps": given["steps"], "decay": given["decay"]}
+    options = {"alpha": parse_step(ours["step_size"], eps), "steps": ours["steps"], "decay": ours["decay"]}
     return ("torchattacks:MIFGSM", options) if norm == "linf" else None
 
 
-def _apgd(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    if given["loss"] not in _APGD:
+def _apgd(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    if ours["loss"] not in _APGD:
         return None
-    targets = {"n_target_classes": given["targets"]} if given["loss"] == "dlr_targeted" else {}
-    return _APGD[given["loss"]], {"n_iter": given["steps"], "rho": given["rho"]} | targets
+    targets = {"n_target_classes": ours["targets"]} if ours["loss"] == "dlr_targeted" else {}
+    return _APGD[ours["loss"]], {"n_iter": ours["steps"], "rho": ours["rho"]} | targets
 
 
-def _apgd_l1(given: Options, norm: Norm, eps: float) -> Match:
-    equivalent = _apgd(given | {"rho": 0.75}, norm, eps)
+def _apgd_l1(ours: Options, norm: Norm, eps: float) -> Match:
+    equivalent = _apgd(ours | {"rho": 0.75}, norm, eps)
     return None if equivalent is None else (equivalent[0], equivalent[1] | {"use_largereps": True})
 
 
-def _fab(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    options = {"n_iter": given["steps"]} | {name: given[name] for name in ("alpha_max", "eta", "beta")}
-    if given["random_start"]:  # in the authors' code the first run never has a random start
+def _fab(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    options = {"n_iter": ours["steps"]} | {name: ours[name] for name in ("alpha_max", "eta", "beta")}
+    if ours["random_start"]:  # in the authors' code the first run never has a random start
         return None
-    if given["targets"] == 0:
+    if ours["targets"] == 0:
         return "pyautoattack:fab", options
-    return "pyautoattack:fab-t", options | {"n_target_classes": given["targets"]}
+    return "pyautoattack:fab-t", options | {"n_target_classes": ours["targets"]}
 
 
-def _square(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    options = {"n_queries": given["queries"], "p_init": given["p_init"]}
+def _square(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    options = {"n_queries": ours["queries"], "p_init": ours["p_init"]}
     return "pyautoattack:square", options
 
 
-def _cw(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+def _cw(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     """Translate to foolbox, which stops a run early for the whole batch; the native attack does so per sample."""
     options = {
-        "binary_search_steps": given["binary_steps"],
-        "steps": given["steps"],
-        "stepsize": given["lr"],
-        "confidence": given["confidence"],
-        "initial_const": given["initial_const"],
+        "binary_search_steps": ours["binary_steps"],
+        "steps": ours["steps"],
+        "stepsize": ours["lr"],
+        "confidence": ours["confidence"],
+        "initial_const": ours["initial_const"],
     }
     return ("foolbox:L2CarliniWagnerAttack", options) if norm == "l2" else None
 
 
-def _ddn(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    options = {"init_epsilon": given["init_norm"], "steps": given["steps"], "gamma": given["gamma"]}
+def _ddn(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+    options = {"init_epsilon": ours["init_norm"], "steps": ours["steps"], "gamma": ours["gamma"]}
     return ("foolbox:DDNAttack", options) if norm == "l2" else None
 
 
-def _fmn(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+def _fmn(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     """Translate to foolbox; its attack in L2 leaves the projection out, so that it is none."""
     names = {"linf": "foolbox:LInfFMNAttack", "l1": "foolbox:L1FMNAttack"}
-    options = {"steps": given["steps"], "max_stepsize": given["step_size"], "gamma": given["gamma"]}
+    options = {"steps": ours["steps"], "max_stepsize": ours["step_size"], "gamma": ours["gamma"]}
     return (names[norm], options) if norm in names else None
 
 
-def _hopskipjump(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+def _hopskipjump(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     """Translate to foolbox, which counts iterations: as many as fit into the queries by their probes, at least one."""
     steps, probes = 0, 0
-    while probes <= given["queries"]:
+    while probes <= ours["queries"]:
         steps += 1
-        probes += min(int(given["probes"] * math.sqrt(steps)), given["max_probes"])
+        probes += min(int(ours["probes"] * math.sqrt(steps)), ours["max_probes"])
     options = {
         "steps": max(steps - 1, 1),
-        "initial_gradient_eval_steps": given["probes"],
-        "max_gradient_eval_steps": given["max_probes"],
-        "gamma": given["gamma"],
+        "initial_gradient_eval_steps": ours["probes"],
+        "max_gradient_eval_steps": ours["max_probes"],
+        "gamma": ours["gamma"],
     }
     return None if norm == "l1" else ("foolbox:HopSkipJumpAttack", options)
 
 
-def _spsa(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+def _spsa(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     """Translate to torchattacks: `nb_sample` counts pairs; no random start; one sign per pixel for the whole batch."""
     options = {
-        "nb_iter": given["steps"],
-        "nb_sample": given["samples"] // 2,
-        "delta": given["delta"],
-        "lr": given["lr"],
+        "nb_iter": ours["steps"],
+        "nb_sample": ours["samples"] // 2,
+        "delta": ours["delta"],
+        "lr": ours["lr"],
         "max_batch_size": 1,  # pairs at a time: changes only the random draws
     }
     return ("torchattacks:SPSA", options) if norm == "linf" else None
 
 
-def _noise(given: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
+def _noise(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     """Translate to foolbox, which scales the noise to the surface of the ball."""
     names = {"linf": "foolbox:LinfAdditiveUniformNoiseAttack", "l2": "foolbox:L2AdditiveUniformNoiseAttack"}
     return (names[norm], Options()) if norm in names else None

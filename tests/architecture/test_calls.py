@@ -51,5 +51,5 @@ def test_the_page_counts_the_hand_overs(what, monkeypatch, tmp_path):
 
     monkeypatch.setattr(Runner, method, called)
     assert main(["eval", "-m", "vit_digits", "-p", protocol, "--limit", "4", "-q", "-o", str(tmp_path), *ASKED]) == 0
-    chain = next(one for one in chains if any(IN.get(what, "") in name for name in one[:-1]))
+    chain = next(names for names in chains if any(IN.get(what, "") in name for name in names[:-1]))
     assert len(chain) == said(what), chain

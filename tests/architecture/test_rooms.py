@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "robustbench_kpca"
 
 def private_imports(path: Path) -> list[str]:
     """Modules with an underscore that a file imports from another folder than its own."""
-    found = []
+    imported = []
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("robustbench_kpca"):
             continue
@@ -21,13 +21,13 @@ def private_imports(path: Path) -> list[str]:
             private = module.startswith("_") and not module.startswith("__")
             own = ".".join(["robustbench_kpca", *path.parent.relative_to(PACKAGE).parts])
             if private and folder != own and (PACKAGE.parent / Path(*name.split("."))).with_suffix(".py").exists():
-                found.append(name)
-    return found
+                imported.append(name)
+    return imported
 
 
 def test_no_file_imports_a_private_module_of_another_folder():
-    found = {str(path.relative_to(PACKAGE)): private_imports(path) for path in PACKAGE.rglob("*.py")}
-    assert {path: names for path, names in found.items() if names} == {}
+    by_file = {str(path.relative_to(PACKAGE)): private_imports(path) for path in PACKAGE.rglob("*.py")}
+    assert {path: names for path, names in by_file.items() if names} == {}
 
 
 def test_the_top_level_shows_at_most_eighteen_names():

@@ -20,12 +20,12 @@ def kinds_of_data() -> set[str]:
     """Names of all classes of data sets."""
     for module in pkgutil.walk_packages(data_room.__path__, "robustbench_kpca.data."):
         importlib.import_module(module.name)
-    found, waiting = set(), [Dataset]
+    names, waiting = set(), [Dataset]
     while waiting:
         children = waiting.pop().__subclasses__()
-        found |= {child.__name__ for child in children if child.__module__.startswith("robustbench_kpca.")}
+        names |= {child.__name__ for child in children if child.__module__.startswith("robustbench_kpca.")}
         waiting += children
-    return found
+    return names
 
 
 def branches(source: str) -> list[str]:
@@ -43,7 +43,7 @@ def branches(source: str) -> list[str]:
             asking |= {node.lineno} if met & kinds else set()
         elif isinstance(node, ast.Compare):
             for part in (node.left, *node.comparators):
-                constants = {one.value for one in ast.walk(part) if isinstance(one, ast.Constant)}
+                constants = {leaf.value for leaf in ast.walk(part) if isinstance(leaf, ast.Constant)}
                 asking |= {node.lineno} if constants & names else set()
                 rank = isinstance(part, ast.Attribute) and part.attr == "ndim" and isinstance(part.value, ast.Name)
                 asking |= {node.lineno} if rank and part.value.id in LABELLED else set()
@@ -57,12 +57,12 @@ def branches(source: str) -> list[str]:
 
 
 def test_nothing_outside_their_rooms_asks_which_task_it_is():
-    found = {
+    asking = {
         str(path.relative_to(PACKAGE)): lines
         for path in sorted(PACKAGE.rglob("*.py"))
         if not str(path.relative_to(PACKAGE)).startswith(ROOMS) and (lines := branches(path.read_text()))
     }
-    assert found == {}
+    assert asking == {}
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,14 @@ FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "errors.
 
 
 def test_no_message_has_words_of_a_library():
-    found = [
+    foreign = [
         f"{path.relative_to(PACKAGE)}:{line}: {text}"
         for path in FILES
         for line, text in words_of_others(
             ast.parse(path.read_text("utf-8")), may_read=str(path.relative_to(PACKAGE)) in READ_ONLY
         )
     ]
-    assert not found, "say it by errors.reason_of:\n" + "\n".join(found)
+    assert not foreign, "say it by errors.reason_of:\n" + "\n".join(foreign)
 
 
 @pytest.mark.parametrize(

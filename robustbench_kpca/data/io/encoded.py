@@ -71,8 +71,8 @@ def encoded(path: Path, train: Path, least: int = 1) -> Encoded:
 
 def cache_folder() -> Path:
     """Return the folder in which vocabularies and streams are kept."""
-    given = os.environ.get(ENVIRONMENT_VARIABLE)
-    return Path(given) if given else Path.home() / ".cache" / "robustbench-kpca"
+    folder = os.environ.get(ENVIRONMENT_VARIABLE)
+    return Path(folder) if folder else Path.home() / ".cache" / "robustbench-kpca"
 
 
 def _vocabulary(train: Path, keep: Path | None, least: int) -> Vocabulary:

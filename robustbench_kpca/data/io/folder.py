@@ -184,24 +184,24 @@ def _from_table(table: Path) -> _Found:
         raise BadInputError(f"{table} has the columns {', '.join(heads) or '(none)'}", expected="file and label")
     for number, row in enumerate(rows, 2):
         _require_row(table, number, row["file"], row["label"])
-    files, given = [Path(row["file"]).as_posix() for row in rows], [row["label"].strip() for row in rows]
-    if all(label.removeprefix("-").isdecimal() for label in given):
-        labels = [int(label) for label in given]
+    files, texts = [Path(row["file"]).as_posix() for row in rows], [row["label"].strip() for row in rows]
+    if all(label.removeprefix("-").isdecimal() for label in texts):
+        labels = [int(label) for label in texts]
         return _Found(files, labels, max([*labels, -1]) + 1, counted=True)
-    numeric = next((number for number, label in enumerate(given, 2) if label.removeprefix("-").isdecimal()), None)
+    numeric = next((number for number, label in enumerate(texts, 2) if label.removeprefix("-").isdecimal()), None)
     if numeric is not None:
         raise BadInputError(
-            f"line {numeric} of {table} has the label {given[numeric - 2]}, other lines have names",
+            f"line {numeric} of {table} has the label {texts[numeric - 2]}, other lines have names",
             expected="numbers from 0 in every line, or names in every line",
         )
-    fraction = next((number for number, label in enumerate(given, 2) if _FRACTION.fullmatch(label)), None)
+    fraction = next((number for number, label in enumerate(texts, 2) if _FRACTION.fullmatch(label)), None)
     if fraction is not None:
         raise BadInputError(
-            f"line {fraction} of {table} has the label {given[fraction - 2]}", expected="whole numbers, or names"
+            f"line {fraction} of {table} has the label {texts[fraction - 2]}", expected="whole numbers, or names"
         )
-    names = tuple(sorted(set(given), key=natural))
+    names = tuple(sorted(set(texts), key=natural))
     index = imagenet_indices(names) or {name: number for number, name in enumerate(names)}
-    return _named(files, [index[name] for name in given], names, index)
+    return _named(files, [index[name] for name in texts], names, index)
 
 
 def _require_row(table: Path, number: int, file: str | None, label: str | None) -> None:

@@ -16,13 +16,13 @@ def sized(kind: type[Size], name: str, text: str) -> tuple[Size, str]:
 
     """
     head, _, rest = text.partition(":") if "=" in text.partition(":")[0] else ("", "", text)
-    known, given = [field.name for field in fields(kind)], {}  # type: ignore[arg-type]
+    known, sizes = [field.name for field in fields(kind)], {}  # type: ignore[arg-type]
     for part in head.split(",") if head else ():
         key, _, value = part.partition("=")
-        if key not in known or key in given or not value.isdecimal() or len(value) > 9:
+        if key not in known or key in sizes or not value.isdecimal() or len(value) > 9:
             raise BadInputError(f"{name}:{text}", expected=f"NAME=NUMBER,... with NAME of {', '.join(known)}")
-        given[key] = int(value)
-    return kind(**given), rest
+        sizes[key] = int(value)
+    return kind(**sizes), rest
 
 
 def require_within(size: Any, name: str, low: dict[str, int], most: dict[str, int]) -> None:

@@ -76,8 +76,8 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
 
 
 def _triple(options: dict[str, Any], key: str) -> list[float]:
-    given = options.get(key, 0.0 if key == "mean" else 1.0)
-    values = list(given) if isinstance(given, (list, tuple)) else [given]
+    setting = options.get(key, 0.0 if key == "mean" else 1.0)
+    values = list(setting) if isinstance(setting, (list, tuple)) else [setting]
     if not all(isinstance(value, (int, float)) for value in values) or len(values) not in (1, 3):
-        raise BadInputError(f"model.{key} = {given!r}", expected="one number, or three: red, green, blue")
+        raise BadInputError(f"model.{key} = {setting!r}", expected="one number, or three: red, green, blue")
     return [float(value) for value in values]

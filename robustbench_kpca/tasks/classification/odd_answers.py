@@ -25,8 +25,8 @@ def odd_answers(outcomes: Outcomes) -> list[str]:
         return []
     if (answers == answers[0]).all():
         share = 100 * float((labels == answers[0]).mean())
-        given = f"the model answers class {answers[0]} to all {len(answers)} clean samples"
-        return [f"{given}: its accuracy is the share of that class, {share:.1f} %, whatever the attack"]
+        same = f"the model answers class {answers[0]} to all {len(answers)} clean samples"
+        return [f"{same}: its accuracy is the share of that class, {share:.1f} %, whatever the attack"]
     return _worse_than_guessing(answers, labels)
 
 
