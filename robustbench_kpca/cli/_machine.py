@@ -26,7 +26,7 @@ def facts() -> list[dict[str, str]]:
         there = [f"{name} {_version(name)}" for name in packages if _version(name)]
         fix = "" if len(there) == len(packages) else f"optional: pip install 'robustbench-kpca[{extra}]'"
         rows.append((f"extra '{extra}'", ", ".join(there) or "not installed", fix))
-    return [{"what": what, "found": found, "fix": fix} for what, found, fix in rows]
+    return [{"what": what, "found": here, "fix": fix} for what, here, fix in rows]
 
 
 def _torch() -> list[tuple[str, str, str]]:
