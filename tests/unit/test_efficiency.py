@@ -114,6 +114,12 @@ def test_a_number_of_tokens_is_that_of_a_square_picture():
         subject_of(ModelRequest("vit_digits", untrained=True), 18, 1, "cpu")
 
 
+@pytest.mark.parametrize("model", ["fan_digits", "symvit_shapes", "softmax_seq_waves", "softmax_lm_tiny"])
+def test_a_number_of_tokens_is_asked_of_a_vit(model):
+    with pytest.raises(BadInputError, match=f"tokens = 17 of {model}; expected a ViT"):
+        subject_of(ModelRequest(model, untrained=True), 17, 1, "cpu")
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(2.423e9, "2.42 G"), (12_345, "12.3 k"), (999, "999 "), (0.0345, "34.5 m"), (2e-7, "0.20 µ")]
 )

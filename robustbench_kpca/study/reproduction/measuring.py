@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.strict import STRICT
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.models.families import shape_of
+from robustbench_kpca.models.families import VIT, parts_of, shape_of
 
 Clock = Literal["processor", "elapsed"]
 Run = Callable[[], object]
@@ -89,7 +89,7 @@ def subject_of(request: ModelRequest, tokens: int | None, batch_size: int, devic
     """Return a model, or the attention of its blocks for so many tokens, with random inputs.
 
     Raises:
-        BadInputError: the model cannot be built, or a picture cannot be cut into so many tokens.
+        BadInputError: the model cannot be built, it is no ViT, or a picture cannot be cut into so many tokens.
 
     """
     with torch.random.fork_rng():
@@ -97,6 +97,8 @@ def subject_of(request: ModelRequest, tokens: int | None, batch_size: int, devic
         if tokens is None:
             model: Any = request.load()
             return Subject(model, inputs(model, batch_size), device)
+        if parts_of(request.model)[1] is not VIT:
+            raise BadInputError(f"tokens = {tokens} of {request.model}", expected="a ViT, whose attention stands alone")
         side = math.isqrt(tokens - 1)
         if side**2 != tokens - 1:
             raise BadInputError(f"tokens = {tokens}", expected="a square, for the patches, and the class token: 197")
