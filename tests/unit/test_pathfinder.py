@@ -39,9 +39,18 @@ def test_the_discs_are_on_one_curve_where_the_label_says_so(size, index):
     assert (last[0] in dashes_reached(dashes, 0)) == bool(index % 2)
 
 
+@pytest.mark.parametrize("size", [Size(), SMALL, Size(side=12, contour=2, distractors=0)])
+def test_the_distance_of_the_discs_says_nothing(size):
+    for index in range(8):
+        _, (first, second, *_) = draw(size, "train", index)
+        distances = [abs(curve[-1, -1] - first[0, 0]) for curve in (first, second)]
+        assert distances[0] == pytest.approx(distances[1])
+        assert abs(second[0, 0] - first[0, 0]) == pytest.approx(7 * size.side / 32)
+
+
 def is_disc(picture, place):
     rows, columns = np.mgrid[: len(picture), : len(picture)] + 0.5
-    inside = abs(columns + 1j * rows - place) < 0.7
+    inside = abs(columns + 1j * rows - place) < 0.75
     return bool(picture[inside].min() == 255)
 
 

@@ -3,7 +3,8 @@
 The task of Linsley et al. (2018), arXiv:1805.08315, as the Long Range Arena has it (arXiv:2011.04006): 32 x 32 grey
 pixels, dashes of 2 pixels with gaps of 1, two targets of 14 dashes whose beginnings are 7 pixels apart, distractors of
 a third of that length, discs of radius 1.5 at the beginning of a target and at the end of it (1) or of the other (0).
-The drawing is ours, not the published program: turns are uniform within 1/4 pi, and curves keep 2 pixels apart.
+The drawing is ours, not the published program: turns are uniform within 1/4 pi, and curves keep 2 pixels apart. Both
+targets end equally far from where the first begins, so that the distance of the discs says nothing.
 `pathfinder:side=16,contour=4,distractors=2` is a smaller task.
 
 `pathfinder:FOLDER` reads the published files, such as `lra_release/pathfinder32/curv_contour_length_14`: lines of
@@ -120,21 +121,49 @@ def draw(size: Size, split: str, index: int) -> tuple[NDArray[np.uint8], list[Da
 
 def _curves(rng: np.random.Generator, size: Size) -> list[Dashes]:
     """Return two targets and the distractors that found room; nothing if a target found none."""
-    curves: list[Dashes] = []
-    begin = complex(*rng.uniform(3, size.side - 3, 2))
-    for reach in (0, 7 * size.side / 32):
-        starts = (begin + reach * np.exp(2j * np.pi * rng.uniform()) for _ in range(TRIES))
-        drawn = (_curve(rng, start, size.contour, curves, size.side) for start in starts)
-        curve = next((curve for curve in drawn if curve is not None), None)
-        if curve is None:
-            return []
-        curves.append(curve)
+    first = _curve(rng, complex(*rng.uniform(3, size.side - 3, 2)), size.contour, [], size.side)
+    if first is None:
+        return []
+    second = next((curve for _ in range(TRIES) if (curve := _second(rng, first, size)) is not None), None)
+    if second is None:
+        return []
+    curves = [first, second]
     for _ in range(3 * size.distractors):
         if len(curves) < 2 + size.distractors:
             start = complex(*rng.uniform(1, size.side - 1, 2))
             curve = _curve(rng, start, max(1, size.contour // 3), curves, size.side)
             curves += [] if curve is None else [curve]
     return curves
+
+
+def _second(rng: np.random.Generator, first: Dashes, size: Size) -> Dashes | None:
+    """Return a curve whose end is as far from the beginning of the first as the end of that is; None if stuck.
+
+    It is drawn anywhere, put 7 pixels (of 32) away, turned until that holds, and then led around the beginning
+    of the first to where it has room.
+    """
+    shape = _curve(rng, complex(*rng.uniform(3, size.side - 3, 2)), size.contour, [], size.side)
+    if shape is None:
+        return None
+    apart, chord, wanted = 7 * size.side / 32, shape[-1, -1] - shape[0, 0], abs(first[-1, -1] - first[0, 0])
+    cosine = (wanted**2 - apart**2 - abs(chord) ** 2) / (2 * apart * abs(chord))
+    if abs(cosine) > 1:
+        return None
+    turn = rng.choice((-1, 1)) * np.arccos(cosine) - np.angle(chord)
+    ways = np.exp(2j * np.pi * rng.uniform(size=4 * TRIES))
+    curves = (first[0, 0] + way * (apart + (shape - shape[0, 0]) * np.exp(1j * turn)) for way in ways)
+    return next((curve for curve in curves if _has_room(curve, first, size.side)), None)
+
+
+def _has_room(curve: Dashes, other: Dashes, side: int) -> bool:
+    return bool(_inside(curve, side).all() and (abs(curve.ravel()[:, None] - other.ravel()) >= APART).all())
+
+
+def _inside(places: Dashes, side: int) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = (np.minimum(places.real, places.imag) >= 1) & (
+        np.maximum(places.real, places.imag) <= side - 1
+    )
+    return inside
 
 
 def _curve(rng: np.random.Generator, start: complex, count: int, others: list[Dashes], side: int) -> Dashes | None:
@@ -151,9 +180,8 @@ def _curve(rng: np.random.Generator, start: complex, count: int, others: list[Da
         else:
             ways, begins = np.exp(1j * rng.uniform(-np.pi, np.pi, TRIES)), np.full(TRIES, start)
         places = begins[:, None] + ways[:, None] * steps
-        free = (np.minimum(places.real, places.imag) >= 1) & (np.maximum(places.real, places.imag) <= side - 1)
         near = np.concatenate([taken, dashes[:-1].ravel()])
-        good = free.all(1) & (abs(places[:, :, None] - near) >= APART).all((1, 2))
+        good = _inside(places, side).all(1) & (abs(places[:, :, None] - near) >= APART).all((1, 2))
         if good.any():
             dashes = np.concatenate([dashes, places[int(good.argmax())][None]])
         elif len(dashes):
