@@ -45,6 +45,8 @@ def ksvd_objective(e: Scores, r: Scores, w_e: Weights, w_r: Weights, lam: Spectr
 
     J = 1/2 mean_{h,n} ||Lambda_h e_hn||^2 + 1/2 mean_{h,n} ||Lambda_h r_hn||^2 - mean_h tr(W_e,h^T W_r,h)
 
+    So the released code has it. The paper's Lambda, which is positive, is the square of this one.
+
     J = 0 wherever its gradient with respect to W_e and W_r is zero, which is a kernel SVD: with e = A W_e, r = B W_r
     and the SVD A B^T / N = U S V^T, such a point is W_e = B^T V, W_r = A^T U, Lambda = S^(-1/2).
 

@@ -120,9 +120,11 @@ def _with_weights_of(old: Any, kind: Any, options: dict[str, Any]) -> nn.Module:
         options = options | {"projection": projection}
     if old.proj.bias is None:
         options = options | {"proj_bias": False}
-    if getattr(old, "rotary", False) and issubclass(kind, MultiHeadAttention):
-        options = options | {"rotary": True}  # the others have no scores that it could be part of
-    options = {name: rate for name in ("attn_drop", "proj_drop") if (rate := _dropout(old, name))} | options
+    dropouts = ["proj_drop"]
+    if issubclass(kind, MultiHeadAttention):  # the others have no scores
+        dropouts.append("attn_drop")
+        options = options | ({"rotary": True} if getattr(old, "rotary", False) else {})
+    options = {name: rate for name in dropouts if (rate := _dropout(old, name))} | options
     try:
         new: nn.Module = kind(old.proj.in_features, old.num_heads, qkv_bias=f"{projection}.bias" in state, **options)
     except TypeError as error:

@@ -3,6 +3,7 @@
 Blocks are the ViT's (pre-normalisation). Every place of the sequence is a token; there is no class token: the
 classifier sees the mean over the places that are not padding. Of a pair of texts, two sequences one behind the other,
 each is encoded alone; the classifier sees both means u and v, their product and their difference, as in the Arena.
+The classifier is one linear layer or, with `head_hidden`, two with ReLU between them.
 """
 
 from typing import Any
@@ -45,19 +46,30 @@ class SequenceTransformer(nn.Module):
         else:
             self.embed = nn.Conv2d(shape.channels, width, (1, shape.patch_size), stride=(1, shape.patch_size))
         self.pos_embed = nn.Parameter(truncated_normal_(torch.empty(1, self.tokens, width)))
+        self.drop = nn.Dropout(shape.dropout)
         rates = [shape.drop_path_rate * index / max(shape.depth - 1, 1) for index in range(shape.depth)]
         self.blocks = nn.ModuleList(
-            Block(width, shape.num_heads, shape.mlp_ratio, attention=ATTENTIONS.get(attention), drop_path=rate)
+            Block(
+                width,
+                shape.num_heads,
+                shape.mlp_ratio,
+                attention=ATTENTIONS.get(attention),
+                drop=shape.dropout,
+                drop_path=rate,
+            )
             for rate in rates
         )
         self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width if self.texts == 1 else 4 * width, shape.num_classes)
+        seen, hidden = width if self.texts == 1 else 4 * width, shape.head_hidden
+        self.head: nn.Module = nn.Linear(hidden or seen, shape.num_classes)
+        if hidden:
+            self.head = nn.Sequential(nn.Linear(seen, hidden), nn.ReLU(), self.head)
 
     def forward(self, x: Images) -> Logits:
         """Return (batch, classes)."""
         embedded, kept = self._embedded(x)
         mask = None if kept is None else kept[:, None, None]
-        encoded = embedded + self.pos_embed
+        encoded = self.drop(embedded + self.pos_embed)
         for block in self.blocks:
             encoded = block(encoded, attn_mask=mask if _takes_mask(block.attn) else None)
         encoded = self.norm(encoded)

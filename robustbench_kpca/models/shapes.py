@@ -62,6 +62,8 @@ class SequenceShape:
         channels: of a signal; tokens have 1.
         vocabulary: number of words; 0 for signals.
         patch_size: places of a signal that become one token; 1 for tokens.
+        dropout: after the embedding, in attentions and after their layers and perceptrons.
+        head_hidden: width of the classifier's hidden layer; 0: it is one linear layer.
 
     The others are named as in timm's ViT.
 
@@ -77,6 +79,8 @@ class SequenceShape:
     num_classes: int
     mlp_ratio: float = 2.0
     drop_path_rate: float = 0.0
+    dropout: float = 0.0
+    head_hidden: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import Pursuit
 from robustbench_kpca.models import ARCHITECTURES, create_model
+from robustbench_kpca.training.recipe import load_recipe
 
 FAMILIES = [name.removesuffix("_listops") for name in ARCHITECTURES if name.endswith("_listops")]
 HIDING = ["softmax_seq", "symmetric_seq", "rpc_seq", "identity_seq"]
@@ -50,6 +51,30 @@ def test_padding_changes_nothing(fork, family, layers):
     if family != "identity_seq" or layers == "first":
         moved = x.flip(-1)
         assert not torch.allclose(short(x), short(moved), atol=1e-6)
+
+
+@pytest.mark.parametrize("size", ["listops", "retrieval"])
+def test_the_classifier_may_have_a_hidden_layer_and_dropout_is_of_training_only(fork, size):
+    model = create_model(f"softmax_seq_{size}", length=8, **TINY, dropout=0.5, head_hidden=5)
+    x = words(4, 8 * model.config.get("texts", 1))
+    seen = []
+    model.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    logits = model.eval()(x)
+    first, _, second = model.head
+    assert torch.allclose(logits, second(first(seen[0]).clamp_min(0)))
+    assert torch.equal(model(x), logits)
+    assert not torch.equal(model.train()(x), model(x))
+
+
+def test_the_arenas_recipes_build_what_they_name(fork):
+    """Chen et al., released code: dropout of 0.1 everywhere but on the scores that Primal-Attention lacks."""
+    for name in ("pixels", "listops"):
+        recipe = load_recipe(f"primal_{name}_paper", {})[1]
+        model = create_model(recipe.model, **recipe.model_options)
+        softmax, primal = (block.attn for block in model.blocks)
+        assert (softmax.attn_drop.p, softmax.proj_drop.p, primal.proj_drop.p, model.drop.p) == (0.1, 0.1, 0.1, 0.1)
+        assert model.head[0].out_features == 128
+        assert (recipe.schedule, recipe.power) == ("polynomial", 1)
 
 
 @pytest.mark.parametrize("family", ["primal_seq", "scaled_seq"])

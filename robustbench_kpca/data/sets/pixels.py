@@ -1,7 +1,7 @@
 """Pixels as tokens: CIFAR-10 in grey, 1,024 tokens a picture, as the Long Range Arena's Image; not included.
 
 `pixels:SET` shows another set of pictures of one square size, such as `pixels:digits` or `pixels:cifar10:FOLDER`.
-`pixels:side=16,train=5000` has smaller pictures, whose values are the means of squares, and fewer to train on. Grey is
+`pixels:side=8,train=20000` has smaller pictures, whose values are the means of squares, and fewer to train on. Grey is
 (299 R + 587 G + 114 B) / 1000, rounded down, row by row. A token is that level plus 2: 0 is padding, 1 an unknown word.
 """
 
