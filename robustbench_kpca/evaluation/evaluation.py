@@ -22,6 +22,7 @@ from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.code import algorithms, code_from_outside, differing, require_readable
 from robustbench_kpca.evaluation.command import Command
+from robustbench_kpca.evaluation.first_samples import Glances
 from robustbench_kpca.evaluation.model_info import model_info
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject
@@ -106,8 +107,9 @@ class Evaluation:
         if audit is not None:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
+        glances = Glances.of(out, spec, data, scenario, options.first_samples, again.images[0].numel())
         evaluation = cls(
-            Subject(named.label, runner, again),
+            Subject(named.label, runner, again, glances=glances),
             data,
             scenario,
             spec,

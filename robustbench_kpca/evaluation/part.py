@@ -9,11 +9,13 @@ from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.inference.corrupted import frost_of
+from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.first_samples import Glances
 from robustbench_kpca.evaluation.forward_only import show_all
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.shards import Made, Shard, to_bytes
@@ -35,6 +37,7 @@ class Subject:
         runner: runs it.
         first: the first batch, to see afterwards whether the model has changed.
         journal: keeps its progress; None: nowhere.
+        glances: which samples of its attack are kept to look at; None: none.
 
     """
 
@@ -42,6 +45,7 @@ class Subject:
     runner: Runner
     first: FirstBatch
     journal: Journal | None = None
+    glances: Glances | None = None
 
 
 def make_part(
@@ -77,6 +81,10 @@ def make_part(
             stack.enter_context(frozen(subject.runner.model))
         if isinstance(scenario, Attack):
             (subject,), started = subjects, time.perf_counter()
+            if subject.glances is not None:
+                space = InputSpace.of(subject.runner.model, scenario.space)
+                seen = subject.glances.keeping(subject.runner, data, space, subject.journal, keep)
+                keep = stack.enter_context(seen)
             outcomes = attack_all(
                 subject.runner, data, scenario, seed=options.seed, workers=options.workers or 0,
                 journal=subject.journal, progress=progress, keep=keep, smaller=smaller,

@@ -25,6 +25,7 @@ from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.code import Added, algorithms, code_from_outside
 from robustbench_kpca.evaluation.evaluation import runner_for
+from robustbench_kpca.evaluation.first_samples import Glances
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest
@@ -120,7 +121,10 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
             expected="a model that is determined by its name, options and weights, and machines of one kind",
             fix="evaluate it in one process",
         )
-    return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits))
+    seen = work.options.out and Path(work.folder).is_dir()  # not by every worker on another machine
+    out = Path(work.folder).parent if seen else None
+    glances = Glances.of(out, spec, data, work.scenario, work.options.first_samples, first[0].numel())
+    return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits), glances=glances)
 
 
 class _Hand:

@@ -3,6 +3,7 @@
 import io
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from robustbench_kpca._core.strict import STRICT
 LIMIT = 2**29  # bytes of images of one record, before compression
 SUFFIX = ".images.npz"
 _ARRAYS = ("samples", "clean", "attacked")
-_DAMAGE = (
+DAMAGE = (
     OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What zipfile and numpy raise; of RuntimeError: encrypted members, and versions and methods of zip not implemented."""
@@ -81,11 +82,7 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
     if sha256(content) != stated.sha256:
         raise BadInputError(f"{path} is not the file its record was made with (SHA-256 differs)", fix="restore it")
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > LIMIT + 2**20:
-                raise UnfitError("larger than its limit")
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            samples, clean, attacked = (arrays[name] for name in _ARRAYS)
+        samples, clean, attacked = read_arrays(content, _ARRAYS, LIMIT)
         images = KeptImages(tuple(samples.tolist()), clean, attacked)
         if (
             clean.ndim != 4
@@ -93,9 +90,18 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
             or not (len(images.samples) == len(clean) == stated.samples)
         ):
             raise UnfitError("shapes do not fit")
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise BadInputError(f"{path} holds no images ({reason_of(error)})", fix="evaluate again") from None
     return images
+
+
+def read_arrays(content: bytes, names: Sequence[str], most: int) -> list[NDArray[Any]]:
+    """Return arrays of an npz of at most so many bytes, and 1 MiB; raises any of `DAMAGE`."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if sum(member.file_size for member in archive.infolist()) > most + 2**20:
+            raise UnfitError("larger than its limit")
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return [arrays[name] for name in names]
 
 
 def _exact(images: NDArray[np.float32]) -> NDArray[Any]:

@@ -47,9 +47,9 @@ EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 634),
     "lines of the package": (lambda: lines(files(PACKAGE)), 66_600),
-    "files of evaluation": (lambda: len(files(EVALUATION)), 30),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 4_990),
-    "classes of evaluation": (lambda: classes(files(EVALUATION)), 44),
+    "files of evaluation": (lambda: len(files(EVALUATION)), 31),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_145),
+    "classes of evaluation": (lambda: classes(files(EVALUATION)), 46),
     "lines that are not formatted": (unformatted, 60),
     "variables `found`": (lambda: bound()["found"], 116),
     "variables `one`": (lambda: bound()["one"], 140),
