@@ -62,10 +62,16 @@ class Evaluation:
 
     @property
     def recorded_data(self) -> tuple[str, ...]:
-        """The names of the data in a record: without folders; a JPEG copy or an excerpt is named after its set."""
-        name = self.data.partition(":")[0]
-        end = "" if self.against is None else f"-against-{self.against.partition(':')[0]}"
-        return f"{name}{end}", f"{name}-jpeg{end}", f"{name}-excerpt{end}"
+        """The names of the data in a record: a JPEG copy or an excerpt is named after its set; folders are left out.
+
+        Sizes stay, and so does a set of another set: `pixels:side=8:cifar10` is `pixels-cifar10-side8`.
+        """
+        name, _, rest = self.data.partition(":")
+        sizes, _, source = rest.partition(":") if "=" in rest.partition(":")[0] else ("", "", rest)
+        end = "".join(f"-{size.replace('=', '')}" for size in sizes.split(",") if size)
+        end += "" if self.against is None else f"-against-{self.against.partition(':')[0]}"
+        names = [name, f"{name}-{source}"] if source else [name]
+        return tuple(f"{one}{kind}{end}" for one in names for kind in ("", "-jpeg", "-excerpt"))
 
 
 class Column(BaseModel):

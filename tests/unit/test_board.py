@@ -52,6 +52,11 @@ metric = "robust_accuracy"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
+@pytest.mark.parametrize("source", ["retrieval:length=16,test=3", "pixels:side=4:digits"])
+def test_a_set_of_other_sizes_has_a_name_of_its_own(source):
+    assert load_data(source, "test").name in Evaluation("clean", source, "test").recorded_data
+
+
 @pytest.fixture(scope="module")
 def records(few_resamples, tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
