@@ -203,8 +203,7 @@ def _measure_all(
     missing: dict[str, str] = {}
     with _console.progress(quiet=quiet) as start:
         for model in models.model:
-            options = model.with_depth(depth)
-            request = ModelRequest(model.model, untrained=untrained, name=model.name, options=options)
+            request = ModelRequest(model.model, untrained=untrained, name=model.name, options=model.with_depth(depth))
             folder = out / model.name
             made = asked.made(folder, request)
             if model.reads_texts and texts is None:
@@ -217,8 +216,7 @@ def _measure_all(
             except BadInputError as error:
                 missing[model.name] = " ".join(str(error).split())
     shown = [out / model.name for model in models.model if model.name not in missing]
-    diagnoses = [load_diagnosis(folder) for folder in shown]
-    for path in write_comparison(diagnoses, out, missing=missing):
+    for path in write_comparison([load_diagnosis(folder) for folder in shown], out, missing=missing):
         _console.note(str(path), quiet=quiet)
     for label, why in missing.items():
         _console.note(f"not run: {label}: {why}", quiet=quiet)

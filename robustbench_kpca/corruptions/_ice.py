@@ -5,7 +5,7 @@ size, colour, brightness and in the contrast at each scale: crumpled ice, two pa
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import cv2
@@ -81,18 +81,6 @@ def _leaf(canvas: Pixels, start: Place, angle: float, rng: RandomState) -> None:
             cv2.fillPoly(canvas, [corners], color=max(level - shade, 0), lineType=cv2.LINE_AA, shift=4)
 
 
-def _needles(shape: tuple[int, int], rng: RandomState) -> Plane:
-    return _grown(shape, rng, 1500, _bundle)
-
-
-def _feathers(shape: tuple[int, int], rng: RandomState) -> Plane:
-    return _grown(shape, rng, 2500, _feather)
-
-
-def _leaves(shape: tuple[int, int], rng: RandomState) -> Plane:
-    return _grown(shape, rng, 3000, _leaf)
-
-
 def _crumpled(shape: tuple[int, int], rng: RandomState) -> Plane:
     """Render a folded surface lit from above."""
     folds = np.zeros(shape, np.float32)
@@ -118,6 +106,9 @@ def _balance(rough: Plane, octaves: tuple[float, ...], rng: RandomState) -> Plan
     return balanced
 
 
+_needles = partial(_grown, count=1500, stroke=_bundle)
+_feathers = partial(_grown, count=2500, stroke=_feather)
+_leaves = partial(_grown, count=3000, stroke=_leaf)
 PANES = (
     Pane((600, 900), (78, 149, 166), (21, 16, 15), (6.9, 3.0, 2.1, 1.9, 2.4, 2.9, 12.2), _crumpled, tint=17),
     Pane((315, 560), (201, 205, 214), (21, 22, 23), (7.3, 4.1, 3.9, 3.4, 2.7, 2.3, 14.3), _needles),

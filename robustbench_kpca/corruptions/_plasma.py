@@ -39,13 +39,13 @@ def plasma(side: int, decay: float, draw: Draw) -> Heights:
 def _refine(corners: Heights, swing: float, draw: Draw) -> Heights:
     """Double the side, with draws and sums in the reference's order, so that results can be identical to the bit."""
     fine = np.empty((2 * len(corners), 2 * len(corners)), corners.dtype)
-    below = corners + _next_row(corners)
-    squares = _perturb(below + _next_column(below), swing, draw)
-    above = squares + _last_row(squares)
+    below = corners + np.roll(corners, -1, 0)
+    squares = _perturb(below + np.roll(below, -1, 1), swing, draw)
+    above = squares + np.roll(squares, 1, 0)
     fine[::2, ::2], fine[1::2, 1::2] = corners, squares
-    fine[::2, 1::2] = _perturb(above + (corners + _next_column(corners)), swing, draw)
-    beside = squares + _last_column(squares)
-    fine[1::2, ::2] = _perturb(beside + (corners + _next_row(corners)), swing, draw)
+    fine[::2, 1::2] = _perturb(above + (corners + np.roll(corners, -1, 1)), swing, draw)
+    beside = squares + np.roll(squares, 1, 1)
+    fine[1::2, ::2] = _perturb(beside + (corners + np.roll(corners, -1, 0)), swing, draw)
     return fine
 
 
@@ -58,19 +58,3 @@ def _perturb(total: Heights, swing: float, draw: Draw) -> Heights:
     total /= 4
     total += shift
     return total
-
-
-def _next_row(heights: Heights) -> Heights:
-    return np.concatenate((heights[1:], heights[:1]))
-
-
-def _last_row(heights: Heights) -> Heights:
-    return np.concatenate((heights[-1:], heights[:-1]))
-
-
-def _next_column(heights: Heights) -> Heights:
-    return np.concatenate((heights[:, 1:], heights[:, :1]), axis=1)
-
-
-def _last_column(heights: Heights) -> Heights:
-    return np.concatenate((heights[:, -1:], heights[:, :-1]), axis=1)

@@ -90,8 +90,7 @@ def _fab(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
 
 
 def _square(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    options = {"n_queries": ours["queries"], "p_init": ours["p_init"]}
-    return "pyautoattack:square", options
+    return "pyautoattack:square", {"n_queries": ours["queries"], "p_init": ours["p_init"]}
 
 
 def _cw(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001

@@ -148,8 +148,7 @@ class SceneFiles(Scenes):
             return ""
 
         with ThreadPoolExecutor() as pool:
-            reasons = zip(pairs, pool.map(reason, pairs.values()), strict=True)
-            return {key: why for key, why in reasons if why}
+            return {key: why for key, why in zip(pairs, pool.map(reason, pairs.values()), strict=True) if why}
 
     def _mask(self, image: Path, path: Path) -> Mask:
         mask = self.labelling.read(path)

@@ -140,8 +140,7 @@ class PixelCounts:
         first = stages.counts[stages.cells.index((PICTURE, 0))]
         some = stages.counts.any(axis=(1, 3), keepdims=True)
         order = sorted(stages.cells, key=lambda cell: cell[1])
-        filled = np.where(some, stages.counts, first)
-        return cls(stages.samples, stages.cells, filled).part(order)
+        return cls(stages.samples, stages.cells, np.where(some, stages.counts, first)).part(order)
 
     def choose(self, cells: NDArray[np.int64]) -> "PixelCounts":
         """Return one cell: of each image the counts in the cell of that number."""

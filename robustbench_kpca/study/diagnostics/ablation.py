@@ -54,8 +54,7 @@ def contrasts(records: Sequence[Record]) -> list[Contrast]:
             if metric and other.spec.model.name in twins and _comparable(record, other):
                 paired = metric_for(metric).paired(record.outcomes, other.outcomes)
                 pairs.append((name, other.spec.model.name, record.spec.protocol.name, paired))
-    adjusted = holm([paired.p_value for *_, paired in pairs])
-    return [Contrast(*pair, p) for pair, p in zip(pairs, adjusted, strict=True)]
+    return [Contrast(*pair, p) for pair, p in zip(pairs, holm([paired.p_value for *_, paired in pairs]), strict=True)]
 
 
 def without_identity(records: Sequence[Record]) -> list[str]:

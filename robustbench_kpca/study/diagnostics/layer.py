@@ -49,6 +49,14 @@ class Layer:
     seed: int
     causal: bool = False
 
+    def has_values(self) -> bool:
+        """Return whether there are values that the softmax averages."""
+        return self.v is not None
+
+    def has_outputs(self) -> bool:
+        """Return whether the softmax averages values, and the outputs of all tokens can be read."""
+        return self.v is not None and self.h is not None and not self.causal
+
     @property
     def width(self) -> int:
         """Width D of one head."""

@@ -19,11 +19,10 @@ def overfitted(models: Iterable[Model], roles: Roles) -> tuple[str, ...]:
         BadInputError: the file of curves is damaged.
 
     """
-    with_epochs = ((model, _epochs(model, roles)) for model in models)
     return tuple(
         f"{model.name} shows catastrophic overfitting in {len(epochs)} of its epochs, the last being {max(epochs)}: "
         f"{epochs[max(epochs)]}"
-        for model, epochs in with_epochs
+        for model, epochs in ((model, _epochs(model, roles)) for model in models)
         if epochs
     )
 

@@ -122,8 +122,7 @@ def _row(name: str, item: Item, steps: Sequence[Planned], trouble: str, *, page:
     mine = [planned for planned in steps if name in planned.items]
     if isinstance(item, Open):
         return [name, item.title, "", f"not made: {item.reason}"]
-    complete = mine and all(planned.made for planned in mine)
-    state = "complete" if complete else "in part" if page else "not run"
+    state = "complete" if mine and all(planned.made for planned in mine) else "in part" if page else "not run"
     return [name, item.title, counted(mine), f"cannot be shown: {trouble}" if trouble else state]
 
 

@@ -240,8 +240,7 @@ class Roles:
         return self._loaded[data, split]
 
     def _load(self, data: str, split: str | None) -> Dataset | str:
-        ours = {samples.data for samples in self.pack.embedded.samples.values()}
-        if self.scale == "embedded" and data not in ours:
+        if self.scale == "embedded" and data not in {samples.data for samples in self.pack.embedded.samples.values()}:
             return NO_STAND_IN
         try:
             return load_data(self.source(data), split)

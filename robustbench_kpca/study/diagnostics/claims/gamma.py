@@ -58,9 +58,7 @@ class Gamma:
         f"{name}_by_axis{kind}": f"{what}{whose}" for name, what in _BY_AXIS.items() for kind, whose in _AXES.items()
     }
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer has values."""
-        return layer.v is not None
+    applies = staticmethod(Layer.has_values)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Evaluate three kinds of axes in the eigenproblem: implied by V, random, and true."""

@@ -32,9 +32,7 @@ class LowRank:
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer runs a pursuit."""
-        return pursues(layer)
+    applies = staticmethod(pursues)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit and compute singular values."""

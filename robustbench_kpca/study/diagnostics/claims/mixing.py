@@ -45,9 +45,7 @@ class Mixing:
         for kind, of in (("", ""), ("_random", ", Gaussian keys and values"))
     }
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer runs a pursuit."""
-        return pursues(layer)
+    applies = staticmethod(pursues)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit on its own keys and on random ones."""

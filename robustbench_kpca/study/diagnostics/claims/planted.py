@@ -100,8 +100,7 @@ class PlantedOutliers:
         )
         if value["_textbook"] < thresholds.OUTLIER_F1:
             return Verdict("not testable", f"the problem is too hard even for textbook pursuit: {why}")
-        enough = hits >= thresholds.HEADS_SHARE * len(f1.units)
-        return Verdict("supported" if enough else "not supported", why)
+        return Verdict("supported" if hits >= thresholds.HEADS_SHARE * len(f1.units) else "not supported", why)
 
 
 @lru_cache(maxsize=1)  # all layers of a model have the same images

@@ -22,14 +22,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
-from robustbench_kpca.attention.primal import PrimalAttention, PrimalScores
+from robustbench_kpca.attention.primal import PrimalScores
 from robustbench_kpca.study.diagnostics import thresholds
 from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
 from robustbench_kpca.study.diagnostics.claims.primal_objective import (
     Maps,
     PerHead,
     feature_maps,
+    is_primal,
     learned_spectrum,
     untrained,
 )
@@ -76,9 +76,7 @@ class PrimalDual:
         "singular_values_r": "singular values of the r-scores over N",
     }
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer is attention in primal form."""
-        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
+    applies = staticmethod(is_primal)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Solve the dual problem by an SVD, and compare the layer's weights and untrained ones with the solution."""

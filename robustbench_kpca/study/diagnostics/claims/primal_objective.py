@@ -25,6 +25,11 @@ Maps = Float[Tensor, "images heads tokens width"]
 Weights = Float[Tensor, "heads width rank"]
 
 
+def is_primal(layer: Layer) -> bool:
+    """Return whether a layer is attention in primal form, which has this objective."""
+    return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
+
+
 class PrimalObjective:
     """Measures J and its gradient with respect to W_e and W_r, per image and head, compared with untrained weights."""
 
@@ -39,9 +44,7 @@ class PrimalObjective:
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer is attention in primal form, which has this objective."""
-        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
+    applies = staticmethod(is_primal)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Evaluate J for the trained weights and for random initial weights."""

@@ -12,12 +12,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
-from robustbench_kpca.attention.primal import PrimalAttention, PrimalScores
+from robustbench_kpca.attention.primal import PrimalScores
 from robustbench_kpca.models.mixing import attention_weights
 from robustbench_kpca.study.diagnostics import thresholds
 from robustbench_kpca.study.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
-from robustbench_kpca.study.diagnostics.claims.primal_objective import feature_maps, learned_spectrum
+from robustbench_kpca.study.diagnostics.claims.primal_objective import feature_maps, is_primal, learned_spectrum
 from robustbench_kpca.study.diagnostics.claims.singular_values import Matrices, by_share, energy, singular_values
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.pursuits import effective_rank
@@ -50,9 +49,7 @@ class PrimalSpectrum:
         for kind, what in _KINDS.items()
     }
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer is attention in primal form."""
-        return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
+    applies = staticmethod(is_primal)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute the singular values of five matrices."""

@@ -89,9 +89,7 @@ class ProjectionLoss:
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer's softmax averages values and its outputs can be read."""
-        return layer.v is not None and layer.h is not None and not layer.causal
+    applies = staticmethod(Layer.has_outputs)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute in logarithms: |phi(q_i)|^2 = exp(q_i.q_i / sqrt(D) - 2 log sum_j exp(q_i.k_j / sqrt(D)))."""

@@ -57,9 +57,7 @@ class ValueVectors:
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer has values."""
-        return layer.v is not None
+    applies = staticmethod(Layer.has_values)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compare every image's V with every image's V_theory; subspaces only if D < N - 1."""

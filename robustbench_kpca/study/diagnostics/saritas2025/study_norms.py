@@ -40,9 +40,7 @@ class StudyNorms:
         "h_quartiles": "the same of |h|^2",
     }
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer's softmax averages values and its outputs can be read."""
-        return layer.v is not None and layer.h is not None and not layer.causal
+    applies = staticmethod(Layer.has_outputs)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute |phi(q_i)|^2 = exp(q_i.q_i / 8 - 2 log sum_j exp(q_i.k_j / 8)) and |h_i|^2."""

@@ -31,9 +31,7 @@ class StudyValueVectors:
     statistics: ClassVar[Mapping[str, Statistic]] = SIMILARITIES
     profiles: ClassVar[Mapping[str, str]] = {}
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer has values."""
-        return layer.v is not None
+    applies = staticmethod(Layer.has_values)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compare head by head."""
