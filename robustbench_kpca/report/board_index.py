@@ -74,7 +74,8 @@ def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: st
     blocks: list[Block] = [Heading("What was found"), Paragraph(Strong(said)), Figure(drawn, _FOUND)] if drawn else []
     if boards:
         rows = [
-            (Link(one.title, one.link), one.data, str(one.rows), one.rank_by, one.first, one.state) for one in boards
+            (Link(board.title, board.link), board.data, str(board.rows), board.rank_by, board.first, board.state)
+            for board in boards
         ]
         blocks += [Heading("Boards"), Table(_HEADS, rows, "Boards")]
     blocks += [Heading("Papers, reproduced")] if packs else []

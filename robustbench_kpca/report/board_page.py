@@ -80,7 +80,7 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
         Details(
             "Columns",
             [
-                Bullets([(Strong(one.title), ": ", Prose(explain(board, one))) for one in board.columns]),
+                Bullets([(Strong(column.title), ": ", Prose(explain(board, column))) for column in board.columns]),
                 Bullets([(Code(name), f": {metric_for(name).what}") for name in _metrics(board)]),
             ],
         ),
@@ -94,15 +94,15 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
 
 def _lead(board: Board, names: Mapping[str, str]) -> Iterator[Block]:
     """Say in one line who is best and who is worst where the board ranks, and what a row is."""
-    column = next(one for one in board.spec.column if one.title == board.spec.rank_by)
+    column = next(column for column in board.spec.column if column.title == board.spec.rank_by)
     measured = [title for title in board.ranked() if board.estimate(title, column) is not None]
     if not measured or (len(measured) > 1 and not board.compared[column.title]):
         return
     unit = metric_for(column.metric).unit
     first, *others = (
-        f"{named(names, title)} {unit.text(one.value)}"
+        f"{named(names, title)} {unit.text(estimate.value)}"
         for title in (measured[0], measured[-1])[: len(measured)]
-        if (one := board.estimate(title, column)) is not None
+        if (estimate := board.estimate(title, column)) is not None
     )
     tied = [named(names, title) for title in measured[1:] if board.ranks[title] == board.ranks[measured[0]] == 1]
     beside = f" (not clearly better than {', '.join(tied)})" if 0 < len(tied) < MANY else ""
@@ -132,8 +132,8 @@ def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str]
 def plain_table(board: Board, names: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return the table as it stands on paper; `rows`: of `shown`."""
     heads = [
-        f"{heading(board, one)} ({under})" if (under := _under(board, one)) else heading(board, one)
-        for one in board.columns
+        f"{heading(board, column)} ({under})" if (under := _under(board, column)) else heading(board, column)
+        for column in board.columns
     ]
     cells = [
         (
@@ -148,7 +148,8 @@ def plain_table(board: Board, names: Mapping[str, str], rows: Sequence[Mapping[s
 
 def _under(board: Board, column: Column) -> str:
     """Return what stands under a head: the number of samples, unless the title of the column says it."""
-    sizes = sorted({one.n for row in board.spec.rows if (one := board.estimate(row.title, column)) is not None})
+    estimates = (board.estimate(row.title, column) for row in board.spec.rows)
+    sizes = sorted({estimate.n for estimate in estimates if estimate is not None})
     return f"n = {sizes[-1]:,}" if sizes and "n = " not in column.title else ""
 
 
@@ -169,9 +170,9 @@ def _beside_the_table(board: Board) -> list[Block]:
 
 def audit_blocks(board: Board) -> list[Block]:
     """Return what audits found, the flags of records, and the remarks."""
-    found = audit_lines(board)
-    blocks: list[Block] = [Bullets([f"{mark} {rows}: {text}" for mark, rows, text in found])] if found else []
-    blocks += [] if found else [Paragraph(audit_summary(board))]
+    lines = audit_lines(board)
+    blocks: list[Block] = [Bullets([f"{mark} {rows}: {text}" for mark, rows, text in lines])] if lines else []
+    blocks += [] if lines else [Paragraph(audit_summary(board))]
     blocks += [Paragraph(balls)] if (balls := audit_balls(board)) else []
     flags = flag_lines(board)
     return [*blocks, Details(f"Flags: {len(flags)}", [Bullets(flags)])] if flags else blocks
@@ -179,14 +180,14 @@ def audit_blocks(board: Board) -> list[Block]:
 
 def flag_lines(board: Board) -> list[Line]:
     """Say every flag of a record once for each protocol: of which models, or that it is of all; then the remarks."""
-    found: dict[tuple[str, str], list[str]] = {}
+    models_of: dict[tuple[str, str], list[str]] = {}
     for run in board.runs:
         for flag in run.record.flags if run.record else ():
-            found.setdefault((run.evaluation.protocol, flag), []).append(run.model)
+            models_of.setdefault((run.evaluation.protocol, flag), []).append(run.model)
     runs = Counter(run.evaluation.protocol for run in board.runs if run.record)
     lines: list[Line] = [
         (*_whose(models, runs[protocol]), " under ", Code(protocol), f": {flag}")
-        for (protocol, flag), models in found.items()
+        for (protocol, flag), models in models_of.items()
     ]
     return [*lines, *board.remarks]
 
@@ -206,16 +207,16 @@ def _figures(board: Board) -> Iterator[Block]:
         if place == 0:
             yield Heading(f"{attacked} against the attacker's budget")
         yield Figure(figure, f"{name}; bands are 95 % intervals. {_CURVES}")
-    for found in corruption_figures(board):
-        yield Heading(f"Under corruption: {found.title}")
-        if found.curves:
-            what = f"{found.quantity[0].upper()}{found.quantity[1:]} by severity, mean over corruptions"
-            yield Figure(found.curves, f"{what}; bands are 95 % intervals. {_CURVES}")
-        for place, one in enumerate(found.maps):
-            heat = Widget("heat.html.j2", "report", {"map": one, "found": found})
-            yield heat if place == 0 else Details(one.title.capitalize(), [heat])
-            if place == 0 and found.left_out:
-                yield Paragraph(f"{found.left_out} models of lower rank are not shown.")
+    for drawn in corruption_figures(board):
+        yield Heading(f"Under corruption: {drawn.title}")
+        if drawn.curves:
+            what = f"{drawn.quantity[0].upper()}{drawn.quantity[1:]} by severity, mean over corruptions"
+            yield Figure(drawn.curves, f"{what}; bands are 95 % intervals. {_CURVES}")
+        for place, heatmap in enumerate(drawn.maps):
+            heat = Widget("heat.html.j2", "report", {"map": heatmap, "found": drawn})
+            yield heat if place == 0 else Details(heatmap.title.capitalize(), [heat])
+            if place == 0 and drawn.left_out:
+                yield Paragraph(f"{drawn.left_out} models of lower rank are not shown.")
 
 
 def _runs_block(board: Board, folder: Path | None) -> Block:
@@ -245,9 +246,9 @@ def _scatter_caption(board: Board) -> str:
 
 def _rows(board: Board) -> list[dict[str, Any]]:
     """Return what the table shows, with links, facets and widths of bars."""
-    found = shown(board)
+    rows = shown(board)
     places = {row.title: row for row in board.spec.rows}
-    for made in found:
+    for made in rows:
         row = places[made["model"]]
         about = board.spec.described(row.models[0])
         made |= {
@@ -263,7 +264,7 @@ def _rows(board: Board) -> list[dict[str, Any]]:
                     "interval": unit.interval(cell["low"], cell["high"]),
                     "share": f"{unit.share(cell['value']):.1f}",
                 }
-    return found
+    return rows
 
 
 def _facets_of(board: Board, row: Row, about: Described) -> dict[str, str]:
@@ -277,11 +278,11 @@ def _facets_of(board: Board, row: Row, about: Described) -> dict[str, str]:
 
 def _facets(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
     """Return the values to choose from, of those facets that have several."""
-    found: dict[str, list[str]] = {}
+    facets: dict[str, list[str]] = {}
     for row in rows:
         for name, value in row["facets"].items():
-            found.setdefault(name, []).append(value)
-    return {name: sorted(set(values)) for name, values in found.items() if len(set(values)) > 1}
+            facets.setdefault(name, []).append(value)
+    return {name: sorted(set(values)) for name, values in facets.items() if len(set(values)) > 1}
 
 
 def _head(board: Board, column: Column) -> dict[str, Any]:
@@ -295,7 +296,7 @@ def _head(board: Board, column: Column) -> dict[str, Any]:
         "lower": metric.lower_is_better,
         "ranked": column.title == board.spec.rank_by,
         "what": unmarked(f"{metric.what} {explain(board, column)}".strip()),
-        "cites": [match.groups() if (match := _ARXIV.fullmatch(one)) else (one, "") for one in citations],
+        "cites": [match.groups() if (match := _ARXIV.fullmatch(cited)) else (cited, "") for cited in citations],
     }
 
 

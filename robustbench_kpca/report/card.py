@@ -32,8 +32,8 @@ def card(records: Sequence[Record], task: str | None = None) -> str:
     if len(models) != 1:
         names = ", ".join(sorted(name for name, *_ in models)) or "none"
         raise BadInputError(f"records of {len(models)} models ({names})", expected="records of one model")
-    found = task or task_named(records[0].spec.data.task).pages.hub_task
-    head = ["---", *_yaml(metadata(records, found)), "---"]
+    hub_task = task or task_named(records[0].spec.data.task).pages.hub_task
+    head = ["---", *_yaml(metadata(records, hub_task)), "---"]
     return "\n".join([*head, "", *_body(records)]) + "\n"
 
 
@@ -119,14 +119,14 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 def _yaml(value: Mapping[str, Any], indent: str = "") -> list[str]:
     """Write a mapping as block YAML; texts are quoted as in JSON, which YAML reads alike."""
     lines = []
-    for key, one in value.items():
-        if isinstance(one, Mapping):
-            lines += [f"{indent}{key}:", *_yaml(one, f"{indent}  ")]
-        elif isinstance(one, list) and one and isinstance(one[0], Mapping):
+    for key, content in value.items():
+        if isinstance(content, Mapping):
+            lines += [f"{indent}{key}:", *_yaml(content, f"{indent}  ")]
+        elif isinstance(content, list) and content and isinstance(content[0], Mapping):
             lines.append(f"{indent}{key}:")
-            for item in one:
+            for item in content:
                 first, *rest = _yaml(item, f"{indent}  ")
                 lines += [f"{indent}- {first.strip()}", *rest]
         else:
-            lines.append(f"{indent}{key}: {json.dumps(one)}")
+            lines.append(f"{indent}{key}: {json.dumps(content)}")
     return lines

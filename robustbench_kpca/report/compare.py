@@ -126,14 +126,14 @@ def compare(
     """
     if not 0 < alpha < 1:
         raise BadInputError(f"alpha = {alpha:g}", expected="a number between 0 and 1, such as 0.05")
-    found = _by_place(records)
+    by_place = _by_place(records)
     models = {record.spec.model.name for record in records}, {record.spec.model.name for record in baseline}
     if len(models[0]) == len(models[1]) == 1:
         (new_name,), (old_name,) = models
-        found = {(old_name, *place[1:]): record for place, record in found.items() if place[0] == new_name}
+        by_place = {(old_name, *place[1:]): record for place, record in by_place.items() if place[0] == new_name}
     comparisons = []
     for place, old in _by_place(baseline).items():
-        new = found.get(place)
+        new = by_place.get(place)
         if new is None:
             if not partial:
                 raise BadInputError(
@@ -230,10 +230,10 @@ def _require_alike(old: Record, new: Record, place: Place) -> None:
 
 
 def _compare(old: Record, new: Record, rule: Rule, alpha: float) -> Comparison:
-    found = metric_for(rule.metric).paired(old.outcomes, new.outcomes)
-    if alpha <= found.least:
+    paired = metric_for(rule.metric).paired(old.outcomes, new.outcomes)
+    if alpha <= paired.least:
         raise BadInputError(
-            f"alpha = {alpha:g} for {rule.metric}, whose test gives no p-value below {found.least:.2g}",
+            f"alpha = {alpha:g} for {rule.metric}, whose test gives no p-value below {paired.least:.2g}",
             expected="a larger alpha: with this one no change would ever be a regression",
         )
     return Comparison(
@@ -241,11 +241,11 @@ def _compare(old: Record, new: Record, rule: Rule, alpha: float) -> Comparison:
         data=new.spec.data.name,
         protocol=new.spec.protocol.name,
         metric=rule.metric,
-        baseline=found.first,
-        now=found.second,
-        lost=found.lost,
-        gained=found.gained,
-        p_value=found.p_value,
+        baseline=paired.first,
+        now=paired.second,
+        lost=paired.lost,
+        gained=paired.gained,
+        p_value=paired.p_value,
         drop=rule.drop,
         alpha=alpha,
         batch_sizes=(old.spec.batch_size, new.spec.batch_size),

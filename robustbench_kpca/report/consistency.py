@@ -80,13 +80,13 @@ def _parsed(resolved: str) -> tuple[Scenario, str]:
     return scenario, scenario.digest()
 
 
-def _same(one: Estimate | None, other: Estimate | None) -> bool:
+def _same(estimate: Estimate | None, other: Estimate | None) -> bool:
     """Whether two estimates are equal, up to the rounding in which processors differ."""
-    if one is None or other is None:
-        return one is other
-    pairs = zip((one.value, one.low, one.high), (other.value, other.low, other.high), strict=True)
+    if estimate is None or other is None:
+        return estimate is other
+    pairs = zip((estimate.value, estimate.low, estimate.high), (other.value, other.low, other.high), strict=True)
     same = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs)
-    return same and (one.n, one.method) == (other.n, other.method)
+    return same and (estimate.n, estimate.method) == (other.n, other.method)
 
 
 def _odd(path: Path, stated: str, source: str) -> BadInputError:

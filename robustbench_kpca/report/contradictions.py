@@ -25,7 +25,7 @@ def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> 
     _require_one_set_each(shown)
     _require_own_audits(shown)
     for row in rows:
-        _require_several_networks(row, [one for one in shown if one.spec.model.name in row.models])
+        _require_several_networks(row, [record for record in shown if record.spec.model.name in row.models])
 
 
 def _require_one_set_each(records: Sequence[Record]) -> None:
@@ -89,7 +89,7 @@ def only_one(records: Sequence[Record]) -> Record:
         BadInputError: two of them have different outcomes, so that a choice would decide the number.
 
     """
-    best = max(records, key=lambda one: one.created)
+    best = max(records, key=lambda record: record.created)
     for other in records:
         if other.outcomes_file.sha256 != best.outcomes_file.sha256:
             raise _contradiction(best, other, "fills the same cell with other outcomes", fix="keep one of them")
@@ -97,5 +97,5 @@ def only_one(records: Sequence[Record]) -> Record:
 
 
 def _contradiction(record: Record, other: Record, what: str, fix: str = "") -> BadInputError:
-    names = [str(one.path or one.spec.stem()) for one in (record, other)]
+    names = [str(either.path or either.spec.stem()) for either in (record, other)]
     return BadInputError(f"record {names[0]} {what}; the other is {names[1]}", fix=fix or "leave the false one out")

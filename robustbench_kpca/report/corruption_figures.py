@@ -44,7 +44,7 @@ class CorruptionFigures:
 
 def corruption_figures(board: Board) -> list[CorruptionFigures]:
     """Draw every corruption protocol of a board."""
-    found = []
+    drawn = []
     models = [model for row in board.ranked_rows() for model in row.models]
     for evaluation in board.spec.evaluations:
         scenario = evaluation.resolve()[1]
@@ -57,10 +57,10 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
         title, out = f"{scenario.title} ({scenario.made})", len(records) - len(shown)
         labelled = pages.unit.label(pages.error)
         curves = _curves(shown, scenario, pages, title)
-        found.append(
+        drawn.append(
             CorruptionFigures(title, curves, pages.quantity, pages.error, labelled=labelled, maps=maps, left_out=out)
         )
-    return found
+    return drawn
 
 
 def _curves(records: Mapping[str, Record], scenario: Corruption, pages: Pages, title: str) -> str:

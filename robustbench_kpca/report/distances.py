@@ -38,15 +38,15 @@ def accuracies(record: Record, budgets: Sequence[float]) -> list[Estimate]:
             expected=f"at most {protocol.eps:g}",
             fix="evaluate again with a larger eps",
         )
-    found = distances(record)
-    return [proportion(int((found > eps + _SLACK).sum()), len(found)) for eps in budgets]
+    reached = distances(record)
+    return [proportion(int((reached > eps + _SLACK).sum()), len(reached)) for eps in budgets]
 
 
 def distances(record: Record) -> NDArray[np.float64]:
     """Return every sample's distance: 0 if misclassified before any attack, infinite if nothing was found."""
     protocol, outcomes = _require_distances(record), record.outcomes
-    found: NDArray[np.float64] = np.where(outcomes["broken_by"] == "", np.inf, outcomes[protocol.norm])
-    return np.where(np.isin(outcomes["broken_by"], UNATTACKED), 0.0, found)
+    reached: NDArray[np.float64] = np.where(outcomes["broken_by"] == "", np.inf, outcomes[protocol.norm])
+    return np.where(np.isin(outcomes["broken_by"], UNATTACKED), 0.0, reached)
 
 
 def _require_distances(record: Record) -> Attack:

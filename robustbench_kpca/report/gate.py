@@ -37,20 +37,20 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
     name = metric or leading(record.metrics)
     if name not in record.metrics:
         raise BadInputError(f"the record has no {name}", expected=f"one of {', '.join(record.metrics)}")
-    kind, found = metric_for(name), record.metrics[name]
-    if found.n < 2 and found.low == found.high:
-        raise BadInputError(f"{name} of {found.n} sample has no interval", fix="evaluate more samples")
+    kind, estimate = metric_for(name), record.metrics[name]
+    if estimate.n < 2 and estimate.low == estimate.high:
+        raise BadInputError(f"{name} of {estimate.n} sample has no interval", fix="evaluate more samples")
     if kind.share and not 0 <= limit <= 1:
         raise BadInputError(f"a limit of {limit:g} for {name}", expected="0 to 1: 0.4 is 40 %")
     lower = kind.lower_is_better
-    passed = found.low <= limit if lower else found.high >= limit
-    met = found.value <= limit if lower else found.value >= limit
+    passed = estimate.low <= limit if lower else estimate.high >= limit
+    met = estimate.value <= limit if lower else estimate.value >= limit
     side = "above" if lower else "below"
     doubtful = f"not clearly {side}" if passed else f"is {side}"
     relation = ("at most" if lower else "at least") if met else doubtful
     unit = kind.unit
-    value = f"{unit.text(found.value)} {unit.interval(found.low, found.high)}"
-    return Finding(passed, f"{_what(record)}: {name} {value} {relation} {unit.text(limit)} (n = {found.n})")
+    value = f"{unit.text(estimate.value)} {unit.interval(estimate.low, estimate.high)}"
+    return Finding(passed, f"{_what(record)}: {name} {value} {relation} {unit.text(limit)} (n = {estimate.n})")
 
 
 def against_baseline(record: Record, baseline: Path, rule: str, alpha: float) -> Finding:
@@ -65,9 +65,9 @@ def against_baseline(record: Record, baseline: Path, rule: str, alpha: float) ->
     known = [load_consistent(path) for path in find_records(baseline)]
     spec = record.spec
     place = (spec.data.digest, spec.protocol.digest)
-    like = [one for one in known if (one.spec.data.digest, one.spec.protocol.digest) == place]
+    like = [other for other in known if (other.spec.data.digest, other.spec.protocol.digest) == place]
     if len(like) != 1:
-        same = [one for one in like if one.spec.model.name == spec.model.name]
+        same = [other for other in like if other.spec.model.name == spec.model.name]
         if len(same) != 1:
             raise BadInputError(
                 f"{len(like)} records in {baseline} are of the same data and protocol as {_what(record)}",

@@ -38,15 +38,15 @@ class InferredSpec(BoardSpec):
         """Return the evaluations that a column needs of each model, one per protocol."""
         return [
             Recorded(
-                one.protocol,
-                one.data,
-                one.split,
-                one.limit,
-                against=one.against,
-                eps=one.eps,
-                scenario=parse_scenario(dict(self.protocols[one.protocol]), one.protocol),
+                evaluation.protocol,
+                evaluation.data,
+                evaluation.split,
+                evaluation.limit,
+                against=evaluation.against,
+                eps=evaluation.eps,
+                scenario=parse_scenario(dict(self.protocols[evaluation.protocol]), evaluation.protocol),
             )
-            for one in super().needed(column)
+            for evaluation in super().needed(column)
         ]
 
 
@@ -84,12 +84,12 @@ def infer(
             sets.setdefault(name.partition(_AGAINST)[0], []).append(record)
     if not sets:
         raise BadInputError("no record is left", fix="see --data and --seed")
-    columns = {name: found for name, chosen in sets.items() if (found := _columns(_of_one_seed(chosen), metrics))}
+    columns = {name: made for name, chosen in sets.items() if (made := _columns(_of_one_seed(chosen), metrics))}
     if not columns:
         raise BadInputError(f"no record has {', '.join(metrics)}", fix="see: rbk list metrics")
     boards = [
-        _board(_of_one_seed(sets[name]), found, name, title if len(columns) == 1 else f"{title}: {name}", command)
-        for name, found in sorted(columns.items())
+        _board(_of_one_seed(sets[name]), made, name, title if len(columns) == 1 else f"{title}: {name}", command)
+        for name, made in sorted(columns.items())
     ]
     return boards, len(records) - sum(run.record is not None for board in boards for run in board.runs)
 
@@ -111,7 +111,7 @@ def _board(records: Sequence[Record], columns: Sequence[Column], data: str, titl
         models=tuple(dict.fromkeys(record.spec.model.name for record in records)),
         rank_by=_rank_by(columns, records),
         column=tuple(columns),
-        protocols={one.spec.protocol.name: one.spec.protocol.resolved for one in sorted(records, key=_age)},
+        protocols={record.spec.protocol.name: record.spec.protocol.resolved for record in sorted(records, key=_age)},
     )
     return fill(title, spec, records, "inferred from records", remake=command, missing="rbk eval -m MODEL -p PROTOCOL")
 
@@ -126,14 +126,14 @@ def _columns(records: Sequence[Record], metrics: Sequence[str]) -> list[Column]:
     for record in records:
         groups.setdefault(_key(record), record)
     ordered = sorted(groups.items(), key=lambda item: (_order(item[1]), item[0]))
-    wanted = [(key, one, metrics or (leading(one.metrics),)) for key, one in ordered]
-    found = [(key, one, name) for key, one, names in wanted for name in names if name in one.metrics]
-    found = [(key, one, name) for key, one, name in found if not metric_for(name).needs_reference]
+    wanted = [(key, first, metrics or (leading(first.metrics),)) for key, first in ordered]
+    named = [(key, first, name) for key, first, names in wanted for name in names if name in first.metrics]
+    named = [(key, first, name) for key, first, name in named if not metric_for(name).needs_reference]
     columns = [
         Column(title=title, protocol=key[0], metric=name, **_samples(key))
-        for (key, _, name), title in zip(found, _titles([(key, name) for key, _, name in found]), strict=True)
+        for (key, _, name), title in zip(named, _titles([(key, name) for key, _, name in named]), strict=True)
     ]
-    return columns + _worst_cases(columns, {key[0]: one for key, one, _ in found})
+    return columns + _worst_cases(columns, {key[0]: first for key, first, _ in named})
 
 
 def _key(record: Record) -> tuple[str, str, str, int]:
@@ -151,21 +151,21 @@ def _samples(key: tuple[str, str, str, int]) -> dict[str, Any]:
     return {"data": data, "split": key[2], "limit": key[3], "against": against or None}
 
 
-def _titles(found: Sequence[tuple[tuple[str, str, str, int], str]]) -> list[str]:
+def _titles(columns: Sequence[tuple[tuple[str, str, str, int], str]]) -> list[str]:
     """Name columns by protocol and number of samples, and by metric, data and split where these tell them apart."""
     titles = []
-    for (protocol, *samples, size), metric in found:
-        same = [(one, name) for one, name in found if one[0] == protocol]
+    for (protocol, *samples, size), metric in columns:
+        same = [(key, name) for key, name in columns if key[0] == protocol]
         parts = [protocol]
         parts += [metric] if len({name for _, name in same}) > 1 else []
-        parts += [str(part) for place, part in enumerate(samples, start=1) if len({one[place] for one, _ in same}) > 1]
+        parts += [str(part) for place, part in enumerate(samples, start=1) if len({key[place] for key, _ in same}) > 1]
         titles.append(" · ".join([*parts, f"n = {size}"]))
     return titles
 
 
 def _worst_cases(columns: Iterable[Column], records: Mapping[str, Record]) -> list[Column]:
     """Return a column for each threat, metric and set of samples under which several attacks were run."""
-    found: dict[_Worst, dict[str, Column]] = {}
+    same_worst: dict[_Worst, dict[str, Column]] = {}
     for column in columns:
         assert isinstance(column.protocol, str)
         protocol = records[column.protocol].spec.protocol
@@ -173,11 +173,11 @@ def _worst_cases(columns: Iterable[Column], records: Mapping[str, Record]) -> li
         if isinstance(scenario, Attack) and metric.unattacked and isinstance(metric, Mean):
             samples = (column.data, column.split, column.limit)
             worst = _Worst(scenario.threat, scenario.space, scenario.target, column.metric, *samples)
-            found.setdefault(worst, {}).setdefault(protocol.digest, column)  # one attack may have two names
-    several = {worst: list(same.values()) for worst, same in found.items() if len(same) > 1}
+            same_worst.setdefault(worst, {}).setdefault(protocol.digest, column)  # one attack may have two names
+    several = {worst: list(same.values()) for worst, same in same_worst.items() if len(same) > 1}
     return [
         same[0].model_copy(
-            update={"title": worst.title(several, len(same)), "protocol": tuple(one.protocol for one in same)}
+            update={"title": worst.title(several, len(same)), "protocol": tuple(twin.protocol for twin in same)}
         )
         for worst, same in several.items()
     ]
@@ -197,8 +197,8 @@ class _Worst:
 
     def title(self, others: Iterable["_Worst"], attacks: int) -> str:
         """Name it by its ball and number of samples, and by what else tells it apart from others of that ball."""
-        same = [one.parts for one in others if str(one.threat) == str(self.threat)]
-        telling = [part for place, part in enumerate(self.parts) if len({one[place] for one in same}) > 1]
+        same = [other.parts for other in others if str(other.threat) == str(self.threat)]
+        telling = [part for place, part in enumerate(self.parts) if len({parts[place] for parts in same}) > 1]
         return " · ".join([f"worst of {attacks}, {self.threat}", *telling, f"n = {self.limit}"])
 
     @property

@@ -66,18 +66,18 @@ def dodged(values: Sequence[float], gap: float, low: float, high: float) -> list
             if second - first >= gap * (len(some) + len(more)) / 2:
                 break
             both = some + more
-            blocks[-2:] = [(sum(values[one] for one in both) / len(both), both)]
-    found = [0.0] * len(values)
+            blocks[-2:] = [(sum(values[place] for place in both) / len(both), both)]
+    heights = [0.0] * len(values)
     for middle, members in blocks:
         for number, place in enumerate(members):
-            found[place] = middle + gap * (number - (len(members) - 1) / 2)
+            heights[place] = middle + gap * (number - (len(members) - 1) / 2)
     room = high - low - gap * (len(values) - 1)
     if room >= 0:
-        for one, place in enumerate(order):  # back inside, from below and then from above
-            found[place] = max(found[place], low + one * gap)
-        for one, place in enumerate(reversed(order)):
-            found[place] = min(found[place], high - one * gap)
-    return found
+        for rank, place in enumerate(order):  # back inside, from below and then from above
+            heights[place] = max(heights[place], low + rank * gap)
+        for rank, place in enumerate(reversed(order)):
+            heights[place] = min(heights[place], high - rank * gap)
+    return heights
 
 
 def label_ends(axis: "Axes", points: Sequence[tuple[float, float, str, str]], x: float) -> None:
@@ -109,7 +109,7 @@ def _together(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
         panel.set(xlabel=axis.x, ylabel=axis.unit.label(axis.y))
         ends = []
         for colour, (name, curve) in zip(COLOURS, curves.items(), strict=False):
-            x, estimate = [(x, one) for x, one in curve.items() if one is not None][-1]
+            x, estimate = [(x, number) for x, number in curve.items() if number is not None][-1]
             ends.append((x, axis.unit.scale * estimate.value, name, colour))
         left, right = panel.get_xlim()
         label_ends(panel, ends, right + 0.03 * (right - left))
@@ -120,8 +120,8 @@ def _apart(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
     shown = list(curves)[:PANELS]
     columns = min(5, len(shown))
     rows = -(-len(shown) // columns)
-    others = [(x, one) for name in shown for x, one in [*curves[name].items(), (math.nan, None)]]
-    grey = [x for x, _ in others], _numbers((one for _, one in others), "value", axis.unit)
+    others = [(x, estimate) for name in shown for x, estimate in [*curves[name].items(), (math.nan, None)]]
+    grey = [x for x, _ in others], _numbers((estimate for _, estimate in others), "value", axis.unit)
     width, height = 1.75 * columns + 0.8, 1.3 * rows + 0.5
     with drawing((width, height), **{"axes.titlesize": 7.5}) as (figure, buffer):
         figure.set_layout_engine(None)
@@ -148,7 +148,7 @@ def _draw(panel: "Axes", curve: Curve, unit: Unit, colour: str) -> None:
 
 
 def _numbers(curve: Iterable[Estimate | None], name: str, unit: Unit) -> NDArray[np.float64]:
-    return np.array([math.nan if one is None else unit.scale * float(getattr(one, name)) for one in curve])
+    return np.array([math.nan if number is None else unit.scale * float(getattr(number, name)) for number in curve])
 
 
 def _dress(panel: "Axes", axis: Axis, curves: Mapping[str, Curve]) -> None:

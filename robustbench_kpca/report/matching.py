@@ -97,15 +97,15 @@ def fill(
         known.setdefault(_key(record), []).append(record)
     resolved = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
     protocols = {evaluation: (label, scenario.digest()) for evaluation, (label, scenario) in resolved.items()}
-    found = {
+    candidates = {
         (model, evaluation): _found(spec.seed, model, evaluation, protocols[evaluation], known)
         for model in spec.all_models
         for evaluation in spec.evaluations
     }
-    leading = leading_records(spec, [record for records, _ in found.values() for record in records], weights or {})
-    own = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in found.items()}
+    leading = leading_records(spec, [record for records, _ in candidates.values() for record in records], weights or {})
+    own = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in candidates.items()}
     sizes = _sizes(own)
-    runs = [_run(*cell, own[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in found.items()]
+    runs = [_run(*cell, own[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in candidates.items()]
     require_no_contradiction([run.record for run in runs if run.record], spec.rows)
     by_samples: dict[Key, list[Record]] = {}
     for run in runs:
@@ -128,20 +128,20 @@ def read(
     `only` the metrics of these names are computed again, where names are given. What `known` has of files that changed
     since is removed from it.
     """
-    found = {} if known is None else known
+    records = {} if known is None else known
     keys = [(file, file.stat().st_mtime_ns) for file in files]
     paths, current = {path for path, _ in keys}, set(keys)
-    for old in [key for key in found if key[0] in paths and key not in current]:
-        del found[old]
-    rows = sum(len(record.outcomes) for record in found.values() if record.held)
+    for old in [key for key in records if key[0] in paths and key not in current]:
+        del records[old]
+    rows = sum(len(record.outcomes) for record in records.values() if record.held)
     for key in keys:
-        if key not in found:
-            found[key] = record = load_consistent(key[0], only)
+        if key not in records:
+            records[key] = record = load_consistent(key[0], only)
             if rows + len(record.outcomes) > KEPT:
                 record.release()
             else:
                 rows += len(record.outcomes)
-    return [found[key] for key in keys]
+    return [records[key] for key in keys]
 
 
 def _require_metric(spec: BoardSpec, column: Column, where: str) -> None:
@@ -180,7 +180,7 @@ def _require_metric(spec: BoardSpec, column: Column, where: str) -> None:
 def _has(column: Column) -> bool:
     """Whether every protocol of a column has its corruption."""
     scenarios = [load_scenario(protocol)[1] for protocol in column.protocols]  # eps is of attacks
-    return all(isinstance(one, Corruption) and column.corruption in one.names for one in scenarios)
+    return all(isinstance(scenario, Corruption) and column.corruption in scenario.names for scenario in scenarios)
 
 
 def _require_one_data_set(records: list[Record]) -> None:
@@ -218,31 +218,31 @@ def _found(
     label, digest = protocol
     wanted = [(model, name, evaluation.split, label, seed) for name in evaluation.recorded_data]
     named = [
-        one
+        record
         for key in wanted
-        for one in records.get(key, ())
-        if evaluation.limit in (None, one.spec.data.known or one.spec.data.n)
+        for record in records.get(key, ())
+        if evaluation.limit in (None, record.spec.data.known or record.spec.data.n)
     ]
-    found = [one for one in named if evaluation.digest in (None, one.spec.data.digest)]
-    current = [one for one in found if one.spec.protocol.digest == digest]
-    return current, OTHER_NETWORK if current else "stale" if found else OTHER_DATA if named else "missing"
+    of_data = [record for record in named if evaluation.digest in (None, record.spec.data.digest)]
+    current = [record for record in of_data if record.spec.protocol.digest == digest]
+    return current, OTHER_NETWORK if current else "stale" if of_data else OTHER_DATA if named else "missing"
 
 
 def _sizes(own: Mapping[tuple[str, Evaluation], Sequence[Record]]) -> dict[Key, int]:
     """Return, by samples, the largest number of which every run that has records has one; else the largest of all."""
-    found: dict[Key, list[set[int]]] = {}
+    sizes_by: dict[Key, list[set[int]]] = {}
     for (_, evaluation), records in own.items():
         if records:
-            found.setdefault(evaluation.samples, []).append({one.spec.data.n for one in records})
-    return {samples: max(set.intersection(*sizes) or set.union(*sizes)) for samples, sizes in found.items()}
+            sizes_by.setdefault(evaluation.samples, []).append({record.spec.data.n for record in records})
+    return {samples: max(set.intersection(*sizes) or set.union(*sizes)) for samples, sizes in sizes_by.items()}
 
 
 def _run(model: str, evaluation: Evaluation, own: Sequence[Record], size: int, otherwise: str) -> Run:
     """Fill a cell by a record of so many samples, else by the one of the most."""
     if not own:
         return Run(model, evaluation, otherwise, None)
-    most = max((one.spec.data.n == size, one.spec.data.n) for one in own)
-    same = [one for one in own if (one.spec.data.n == size, one.spec.data.n) == most]
+    most = max((record.spec.data.n == size, record.spec.data.n) for record in own)
+    same = [record for record in own if (record.spec.data.n == size, record.spec.data.n) == most]
     return Run(model, evaluation, "ready", only_one(same))
 
 

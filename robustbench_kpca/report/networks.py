@@ -23,20 +23,22 @@ def leading_records(spec: BoardSpec, records: Iterable[Record], weights: Mapping
         weights: digests of the weights at hand, by model.
 
     """
-    found: dict[str, Record] = {}
-    for record in sorted(records, key=lambda one: one.created):
+    leading: dict[str, Record] = {}
+    for record in sorted(records, key=lambda own: own.created):
         model = record.spec.model
         if model.agrees(spec.described(model.name).options) and weights.get(model.name) in (
             None,
             model.parameters_sha256,
         ):
-            found[model.name] = record
-    return found
+            leading[model.name] = record
+    return leading
 
 
 def of_network(records: Iterable[Record], leading: Record | None) -> list[Record]:
     """Return the records that are of the network of the leading one."""
-    return [one for one in records if leading is not None and one.spec.model.network == leading.spec.model.network]
+    return [
+        record for record in records if leading is not None and record.spec.model.network == leading.spec.model.network
+    ]
 
 
 def of_other_networks(
@@ -44,7 +46,7 @@ def of_other_networks(
 ) -> tuple[str, ...]:
     """Say of which models some runs have records of another network only, and what to do."""
     counts = Counter(run.model for run in runs if run.state == OTHER_NETWORK)
-    found = []
+    remarks = []
     for model, count in counts.items():
         if model in weights:
             wanted = "the weights at hand: they are to be evaluated again."
@@ -54,7 +56,7 @@ def of_other_networks(
             wanted = f"its newest record, {named}: evaluate it again, or move its newer records away."
         else:
             wanted = "the board asks for: evaluate it again."
-        found.append(
+        remarks.append(
             f"Records of {count} runs of {model} are of another network (other weights or options) than {wanted}"
         )
-    return tuple(found)
+    return tuple(remarks)

@@ -44,7 +44,7 @@ _TRAININGS = (
 
 def caption(board: Board, *, intervals: bool) -> str:
     """Say what the numbers are of, and what is bold. `intervals`: whether the table shows them from the start."""
-    over, (one, several) = resampled(board), _kinds(board)
+    over, (single, several) = resampled(board), _kinds(board)
     shown = f"with 95 % intervals ({_OF_TRAININGS if several else ''}{_SHOWN})".format(resampled=over)
     text = _CAPTION.format(
         values=values_of(board),
@@ -55,14 +55,14 @@ def caption(board: Board, *, intervals: bool) -> str:
     text = " ".join([text, *_untested(board)])
     if not _compares(board):
         return text
-    tests = "; ".join([_TESTS] * one + [_WELCH] * several) + ", " if intervals else ""
-    bold = _BOLD.format(kind=_KIND if one and several else "", resampled=over, alpha=ALPHA, tests=tests)
+    tests = "; ".join([_TESTS] * single + [_WELCH] * several) + ", " if intervals else ""
+    bold = _BOLD.format(kind=_KIND if single and several else "", resampled=over, alpha=ALPHA, tests=tests)
     return f"{text} {bold}"
 
 
 def ranking(board: Board) -> str:
     """Say what a rank is, or why there is none; empty where no two rows are compared."""
-    column = next(one for one in board.spec.column if one.title == board.spec.rank_by)
+    column = next(column for column in board.spec.column if column.title == board.spec.rank_by)
     if column.untested:
         return _UNRANKED.format(rank_by=quoted(column.title))
     if not _compares(board):
@@ -79,10 +79,10 @@ def _kinds(board: Board) -> tuple[bool, bool]:
 
 def _untested(board: Board) -> list[str]:
     """Say of columns that they are `Column.untested`: one sentence for all with the same pictures."""
-    found: dict[str, list[str]] = {}
+    untested: dict[str, list[str]] = {}
     for column in board.columns:
-        found.setdefault(column.untested, []).append(quoted(column.title))
-    return [_PIECES.format(columns=_listed(titles), pieces=pieces) for pieces, titles in found.items() if pieces]
+        untested.setdefault(column.untested, []).append(quoted(column.title))
+    return [_PIECES.format(columns=_listed(titles), pieces=pieces) for pieces, titles in untested.items() if pieces]
 
 
 def _compares(board: Board) -> bool:
@@ -115,20 +115,20 @@ def samples(board: Board) -> str:
     sets: dict[tuple[Any, ...], list[Column]] = {}
     for column in board.spec.column:
         sets.setdefault(board.spec.needed(column)[0].samples, []).append(column)
-    found = [(text, columns) for wanted, columns in sets.items() if (text := _described(board, wanted))]
-    if not found:
+    described = [(text, columns) for wanted, columns in sets.items() if (text := _described(board, wanted))]
+    if not described:
         return f"`{board.spec.data}` images ({board.spec.split})"
     if len(sets) == 1:
-        return found[0][0]
-    *few, (most, columns) = sorted(found, key=lambda one: len(one[1]))
+        return described[0][0]
+    *few, (most, columns) = sorted(described, key=lambda pair: len(pair[1]))
     parts = [f"{text} in {_named(those)}" for text, those in few]
-    rest = few and len(found) == len(sets) and len(columns) > 1
+    rest = few and len(described) == len(sets) and len(columns) > 1
     return "; ".join([*parts, f"{most} in {'all other columns' if rest else _named(columns)}"])
 
 
 def _described(board: Board, wanted: tuple[Any, ...]) -> str:
     """Describe one set of samples, as its first record names it; empty without a record."""
-    record = next((one.record for one in board.runs if one.record and one.evaluation.samples == wanted), None)
+    record = next((run.record for run in board.runs if run.record and run.evaluation.samples == wanted), None)
     if record is None:
         return ""
     data, (_, split, _, against) = record.spec.data, wanted

@@ -39,12 +39,12 @@ def json_text(board: Board) -> str:
         "name": board.name, "title": spec.title, "data": spec.data, "split": spec.split, "seed": spec.seed,
         "rank_by": spec.rank_by, "runs": len(board.runs), "ready": ready,
         "columns": [
-            {"title": one.title, "metric": one.metric, "protocols": one.protocols,
-             "unit": metric_for(one.metric).unit.name, "lower_is_better": metric_for(one.metric).lower_is_better,
-             "power": _power(board, one)}
-            for one in board.columns
+            {"title": column.title, "metric": column.metric, "protocols": column.protocols,
+             "unit": metric_for(column.metric).unit.name, "lower_is_better": metric_for(column.metric).lower_is_better,
+             "power": _power(board, column)}
+            for column in board.columns
         ],
-        "answers": [one.content() for one in answers(board)],
+        "answers": [answer.content() for answer in answers(board)],
         "rows": [
             {"rank": row["rank"], "place": row["place"], "model": row["model"],
              "name": named(names, row["model"]), "marks": row["marks"],
@@ -58,5 +58,5 @@ def json_text(board: Board) -> str:
 
 def _power(board: Board, column: Column) -> dict[str, Any] | None:
     """Return which difference between two rows one comparison would have found with 80 %."""
-    found = detectable(board, column)
-    return None if found is None else {key: value for key, value in asdict(found).items() if key != "column"}
+    gap = detectable(board, column)
+    return None if gap is None else {key: value for key, value in asdict(gap).items() if key != "column"}

@@ -39,7 +39,9 @@ def asked_below(folder: Path) -> list[Asked]:
         with rendered(path) as board:
             metrics = {column["title"]: metric_for(column["metric"]) for column in board["columns"]}
             asked += [(metrics[answer["column"]], answer) for answer in board["answers"]]
-    return [one for one in asked if one[0].unit.points and one[1]["against"] and one[1]["against"]["low"] is not None]
+    return [
+        pair for pair in asked if pair[0].unit.points and pair[1]["against"] and pair[1]["against"]["low"] is not None
+    ]
 
 
 def verdicts(asked: Sequence[Asked]) -> str:

@@ -57,11 +57,11 @@ def clean_columns(board: Board) -> tuple[Column, Column] | None:
 
     The latter is of the same samples where there is such a column.
     """
-    for column in sorted(board.columns, key=lambda one: one.title != board.spec.rank_by):
+    for column in sorted(board.columns, key=lambda column: column.title != board.spec.rank_by):
         wanted = metric_for(column.metric).unattacked
-        clean = [one for one in board.spec.column if wanted and one.metric == wanted]
+        clean = [other for other in board.spec.column if wanted and other.metric == wanted]
         if clean:
-            return max(clean, key=lambda one: _same_samples(board, one, column)), column
+            return max(clean, key=lambda other: _same_samples(board, other, column)), column
     return None
 
 
@@ -77,14 +77,14 @@ def clean_and_robust(board: Board) -> str:
         return ""
     clean, robust = columns
     same = _same_samples(board, clean, robust)
-    found = {
+    estimates = {
         row: (board.estimate(row, clean) if same else board.unattacked(row, robust), board.estimate(row, robust))
         for row in board.ranked()
     }
-    points = {row: (x, y) for row, (x, y) in found.items() if x is not None and y is not None}
+    points = {row: (x, y) for row, (x, y) in estimates.items() if x is not None and y is not None}
     if len(points) < 2:
         return ""
-    signs = [-1 if metric_for(one.metric).lower_is_better else 1 for one in columns]
+    signs = [-1 if metric_for(column.metric).lower_is_better else 1 for column in columns]
     front = pareto({row: (signs[0] * x.value, signs[1] * y.value) for row, (x, y) in points.items()})
     return _scatter(points, front, clean, robust)
 
@@ -148,7 +148,7 @@ def eps_panels(board: Board) -> dict[str, Panel]:
     Where the board has a column of the same metric and samples without attack, the panel shows it at eps = 0. Titles
     name the metric where panels show different ones; panels of the same title are numbered.
     """
-    found = []
+    curves = []
     for column in board.spec.column:
         scenario = board.spec.needed(column)[0].resolve()[1]
         if isinstance(scenario, Attack) and len(column.protocols) == 1:
@@ -156,15 +156,13 @@ def eps_panels(board: Board) -> dict[str, Panel]:
             otherwise = scenario.model_copy(update={"eps": 1.0, "below": ()}).digest()
             title = f"{names}, {scenario.norm}, {scenario.space} space"
             samples = repr(board.spec.needed(column)[0].samples)
-            found.append(((title, column.metric, otherwise, samples), scenario.eps, column))
+            curves.append(((title, column.metric, otherwise, samples), scenario.eps, column))
     panels = []
-    for (title, name, *_), group in groupby(sorted(found, key=lambda item: item[:2]), key=lambda item: item[0]):
+    for (title, name, *_), group in groupby(sorted(curves, key=lambda item: item[:2]), key=lambda item: item[0]):
         metric, columns = metric_for(name), [(eps, column) for _, eps, column in group]
         first = columns[0][1]
-        clean = next(
-            (one for one in board.spec.column if one.metric == metric.unattacked and _same_samples(board, one, first)),
-            None,
-        )
+        others = (other for other in board.spec.column if other.metric == metric.unattacked)
+        clean = next((other for other in others if _same_samples(board, other, first)), None)
         if len(columns) > 1:
             panels.append((title, Panel(metric, ([(0.0, clean)] if clean else []) + columns)))
     if len({panel.metric.name for _, panel in panels}) > 1:

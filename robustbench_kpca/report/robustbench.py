@@ -27,21 +27,21 @@ def model_infos(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
         BadInputError: no record has a place there, or two records have the same.
 
     """
-    found: dict[str, dict[str, Any]] = {}
+    infos: dict[str, dict[str, Any]] = {}
     for record in records:
         made = _attacked(record) or _corrupted(record)
         if made is None:
             continue
         path, content = made
-        if path in found:
+        if path in infos:
             raise BadInputError(f"two records for {path}", fix="export one seed and one number of images")
-        found[path] = content
-    if not found:
+        infos[path] = content
+    if not infos:
         names = ", ".join(name for name, _ in _AUTOATTACK.values())
         raise BadInputError(
             "no record that RobustBench has a place for", expected=f"records under {names} or cifar10-c"
         )
-    return found
+    return infos
 
 
 def _attacked(record: Record) -> tuple[str, dict[str, Any]] | None:

@@ -25,9 +25,9 @@ def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path
         require_own(folder)
         return write_board(boards[0], folder)
     folders = [folder / _place(board) for board in boards]
-    for one in (folder, *folders):
-        require_own(one)
-    whole = [page for board, one in zip(boards, folders, strict=True) for page in write_board(board, one)]
+    for place in (folder, *folders):
+        require_own(place)
+    whole = [page for board, place in zip(boards, folders, strict=True) for page in write_board(board, place)]
     pages = write_page(document(title, boards), folder)
     for name in (CSV, JSON):  # of an earlier report of one data set: the numbers are in the folders now
         (folder / name).unlink(missing_ok=True)

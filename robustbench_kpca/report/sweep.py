@@ -62,10 +62,10 @@ def frame(measured: Measured) -> pd.DataFrame:
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for options, record in measured:
         metric = metric_for(leading(record.metrics))
-        found, unit = record.metrics[metric.name], metric.unit
+        estimate, unit = record.metrics[metric.name], metric.unit
         title = f"{record.spec.protocol.name}: {unit.label(metric.title)}{' ↓' if metric.lower_is_better else ''}"
         row = rows.setdefault(tuple(map(str, options.values())), {key: str(value) for key, value in options.items()})
-        row[title] = f"{unit.number(found.value)} {unit.interval(found.low, found.high)}"
+        row[title] = f"{unit.number(estimate.value)} {unit.interval(estimate.low, estimate.high)}"
     return pd.DataFrame(list(rows.values())).fillna("")
 
 
@@ -94,9 +94,11 @@ def csv_text(measured: Measured) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*measured[0][0], "protocol", "metric", "value", "low", "high", "n", "record"])
     for options, record in measured:
-        for name, found in record.metrics.items():
-            numbers = (f"{value:.9g}" for value in (found.value, found.low, found.high))
-            writer.writerow([*options.values(), record.spec.protocol.name, name, *numbers, found.n, record.spec.stem()])
+        for name, estimate in record.metrics.items():
+            numbers = (f"{value:.9g}" for value in (estimate.value, estimate.low, estimate.high))
+            writer.writerow(
+                [*options.values(), record.spec.protocol.name, name, *numbers, estimate.n, record.spec.stem()]
+            )
     return text.getvalue()
 
 

@@ -87,14 +87,14 @@ def _open(text: str) -> Logger:
     if not target:
         raise BadInputError(f"--log {text}", expected=f"KIND:TARGET, KIND one of {', '.join(LOGGERS.names())}")
     try:
-        found: type[Logger] = LOGGERS.get(kind)
+        logger: type[Logger] = LOGGERS.get(kind)
     except ModuleNotFoundError as error:
         raise BadInputError(
             f"--log {text} needs {error.name}, which is not installed", fix=f"pip install 'robustbench-kpca[{kind}]'"
         ) from None
     try:
-        return found(target)
-    except found.failures as error:
+        return logger(target)
+    except logger.failures as error:
         raise BadInputError(f"--log {text}: {reason_of(error)}", fix="check the target") from None
 
 
@@ -113,10 +113,10 @@ def parameters(record: Record) -> dict[str, Any]:
 
 def numbers(record: Record) -> dict[str, float]:
     """Return the metrics with the ends of their intervals, and what they cost."""
-    found = {
+    estimates = {
         f"{name}{end}": value
         for name, estimate in record.metrics.items()
         for end, value in (("", estimate.value), ("_low", estimate.low), ("_high", estimate.high))
     }
     passes = {"forwards": float(record.passes.forwards), "backwards": float(record.passes.backwards)}
-    return found | passes | {"seconds": record.seconds}
+    return estimates | passes | {"seconds": record.seconds}

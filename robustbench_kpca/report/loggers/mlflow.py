@@ -19,8 +19,8 @@ class MlflowLogger:
 
     def __init__(self, target: str) -> None:
         self._client = MlflowClient(target)
-        found = self._client.get_experiment_by_name(EXPERIMENT)
-        self._experiment: str = self._client.create_experiment(EXPERIMENT) if found is None else found.experiment_id
+        known = self._client.get_experiment_by_name(EXPERIMENT)
+        self._experiment: str = self._client.create_experiment(EXPERIMENT) if known is None else known.experiment_id
         self._runs: dict[str, str] = {}
 
     def record(self, record: Record) -> None:
