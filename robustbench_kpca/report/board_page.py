@@ -159,7 +159,7 @@ def _beside_the_table(board: Board) -> list[Block]:
     said = [Paragraph(Prose(text)) for text in (without(board), board.left_out) if text]
     if missing:
         said.append(Paragraph((f"{missing} of {len(board.runs)} runs are missing: ", Code(board.missing), ".")))
-    notes = (caption(board, intervals=True), ranking(board), trainings(board), power_of(board))
+    notes = (caption(board), ranking(board), trainings(board), power_of(board))
     read: list[Block] = [Paragraph(Prose(text)) for text in notes if text]
     blocks: list[Block] = [*said, Details("How to read this", read)]
     single: list[Sequence[Line]] = [(*row[:2], *map(Numbers, row[2:])) for row in single_trainings(board)]

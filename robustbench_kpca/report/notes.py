@@ -11,12 +11,11 @@ from robustbench_kpca.tasks import task_named
 
 _CAPTION = "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better."
 _BOLD = (
-    "Bold: better than every other row{kind} in that column by a paired test on the same {resampled} ({tests}p below "
+    "Bold: better than every other row{kind} in that column by a paired test on the same {resampled} ({tests}, p below "
     "{alpha} divided by the number of those rows); no bold, no clear winner."
 )
 _SHOWN = "Wilson for proportions, bootstrap over {resampled} for everything else"
 _OF_TRAININGS = "Student's t over trainings and {resampled}; of single trainings: "
-_ON_DEMAND = "95 % intervals on demand"
 _TESTS = "McNemar exact, sign flips or bootstrap"
 _WELCH = "Welch's t-test over trainings"
 _KIND = " of its kind (of several trainings, or of one)"
@@ -42,20 +41,15 @@ _TRAININGS = (
 )
 
 
-def caption(board: Board, *, intervals: bool) -> str:
-    """Say what the numbers are of, and what is bold. `intervals`: whether the table shows them from the start."""
+def caption(board: Board) -> str:
+    """Say what the numbers are of, and what is bold."""
     over, (single, several) = resampled(board), _kinds(board)
     shown = f"with 95 % intervals ({_OF_TRAININGS if several else ''}{_SHOWN})".format(resampled=over)
-    text = _CAPTION.format(
-        values=values_of(board),
-        samples=samples(board),
-        seed=board.spec.seed,
-        intervals=shown if intervals else _ON_DEMAND,
-    )
+    text = _CAPTION.format(values=values_of(board), samples=samples(board), seed=board.spec.seed, intervals=shown)
     text = " ".join([text, *_untested(board)])
     if not _compares(board):
         return text
-    tests = "; ".join([_TESTS] * single + [_WELCH] * several) + ", " if intervals else ""
+    tests = "; ".join([_TESTS] * single + [_WELCH] * several)
     bold = _BOLD.format(kind=_KIND if single and several else "", resampled=over, alpha=ALPHA, tests=tests)
     return f"{text} {bold}"
 

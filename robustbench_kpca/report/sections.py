@@ -40,7 +40,7 @@ def document(title: str, boards: Sequence[Board]) -> Document:
     for board in boards:
         blocks += [Heading(board.spec.data), Paragraph(Prose(board.spec.intro))]
         blocks.append(plain_table(board, spoken(board), shown(board)))
-        blocks.append(Paragraph(Prose(caption(board, intervals=True)), soft=True))
+        blocks.append(Paragraph(Prose(caption(board)), soft=True))
         blocks += audit_blocks(board)
         blocks.append(Paragraph(Link("Columns, records and commands", folder=_place(board))))
     blocks += (Heading(MADE), Paragraph(("Command: ", Code(boards[0].remake))))

@@ -266,18 +266,18 @@ def test_rows_of_several_trainings_and_of_one_are_ranked_and_bold_among_themselv
     assert {title: both.ranks[title] for title in ("RPC", "Plain", "one RPC", "one Plain")} == {
         "RPC": 1, "Plain": 2, "one RPC": 1, "one Plain": 2
     }  # fmt: skip
-    said = caption(both, intervals=True)
+    said = caption(both)
     assert "every other row of its kind (of several trainings, or of one)" in said
     assert "McNemar exact, sign flips or bootstrap; Welch's t-test over trainings, p below 0.05 divided" in said
     assert "that a row can have of its kind" in ranking(both)
-    assert "McNemar" not in caption(several, intervals=True)
-    assert "Welch" not in caption(single, intervals=True)
+    assert "McNemar" not in caption(several)
+    assert "Welch" not in caption(single)
 
 
 def test_a_board_of_one_row_compares_and_ranks_nothing():
     one = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
     alone = Board("b", one.spec, tuple(run for run in one.runs if run.model.startswith("RPC")), "", "")
-    assert "Bold" not in caption(alone, intervals=True)
+    assert "Bold" not in caption(alone)
     assert ranking(alone) == ""
 
 

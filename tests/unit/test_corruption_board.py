@@ -123,7 +123,7 @@ def test_patches_of_two_photographs_compare_no_rows(records, tmp_path):
     assert board.paired(*MODELS, aupr) is difference_between(board, *MODELS, aupr) is None
     assert board.compared["AUPR"] == board.winners["AUPR"] == []
     assert "Rows are not compared in “AUPR”: the images of no known class are patches of two photographs" in caption(
-        board, intervals=True
+        board
     )
     assert "Place: " in ranking(board)
     sorted_by = board_of(records, tmp_path, BOARD.replace('rank_by = "mCE"', 'rank_by = "AUPR"'))

@@ -38,7 +38,7 @@ from robustbench_kpca.tasks.segmentation.counts import PixelResults, windowing_o
 from robustbench_kpca.tasks.segmentation.drawing import draw_scenes
 from robustbench_kpca.tasks.segmentation.success import FewerRight
 from robustbench_kpca.tasks.segmentation.training import SegmentationTraining
-from robustbench_kpca.types import Images, Logits
+from robustbench_kpca.types import Images
 
 Picture = tuple[int, Pixels, Mask]
 
@@ -80,7 +80,7 @@ class Segmentation(Compute[Scenes]):
     def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
         """Under attack, divide images into windows of the model's size; otherwise the inputs are windows already."""
         window = own_window(model) if attacked else 0
-        return replace(EVERY_PIXEL, show=partial(_show_windows, window)) if window else EVERY_PIXEL
+        return replace(EVERY_PIXEL, show=partial(through_windows, window=window)) if window else EVERY_PIXEL
 
     def batch_size(self, model: nn.Module, data: Scenes, protocol: Scenario | None) -> int:
         """Return 64, or fewer if the logits of a batch exceed 256 MiB; audits: at most the number of samples."""
@@ -152,10 +152,6 @@ class Segmentation(Compute[Scenes]):
 
 
 COMPUTE = Segmentation()
-
-
-def _show_windows(window: int, model: nn.Module, x: Images) -> Logits:
-    return through_windows(model, x, window)
 
 
 def _fetch(scenes: Scenes, index: int) -> Picture:
