@@ -86,7 +86,7 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
         }
         return {"column": column.title, "text": MISSING, **nothing}
     part = f"({len(trainings)} of {len(row.models)})" if len(trainings) < len(row.models) else ""
-    single = {model: one.value for model in row.models if (one := board.estimate_of(model, column)) is not None}
+    single = {model: number.value for model in row.models if (number := board.estimate_of(model, column)) is not None}
     return {
         "column": column.title,
         "text": f"{spell(estimate, metric_for(column.metric).unit)} {part}".rstrip(),
@@ -151,20 +151,20 @@ def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
 
 def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     """Explain every mark: the mark, the rows that have it, and what the audit found; one line for equal ones."""
-    found: dict[tuple[str, str], list[str]] = {}
+    rows_of: dict[tuple[str, str], list[str]] = {}
     partly = {row.title: any(board.audits(row)) for row in board.spec.rows}
     for row in board.spec.rows:
         for mark, texts in audit_marks(board, row).items():
             for text in texts:
                 some = mark == UNAUDITED and partly[row.title]
-                found.setdefault((mark, f"{text} for at least one of its attacks" if some else text), []).append(
+                rows_of.setdefault((mark, f"{text} for at least one of its attacks" if some else text), []).append(
                     row.title
                 )
     order = (FLAGGED, QUICK, UNAUDITED)
     everyone = len(attacked_rows(board))
     return [
         (mark, f"all {everyone} rows" if len(rows) == everyone > 3 else ", ".join(rows), text)
-        for (mark, text), rows in sorted(found.items(), key=lambda one: order.index(one[0][0]))
+        for (mark, text), rows in sorted(rows_of.items(), key=lambda item: order.index(item[0][0]))
     ]
 
 
@@ -177,22 +177,22 @@ def telling_marks(board: Board) -> dict[str, list[str]]:
     """Return row title -> marks beside its name, without those that all attacked rows have."""
     marks = {row.title: list(audit_marks(board, row)) for row in board.spec.rows}
     attacked = attacked_rows(board)
-    common = {mark for mark in (QUICK, UNAUDITED) if len(attacked) > 1 and all(mark in marks[one] for one in attacked)}
-    return {title: [mark for mark in found if mark not in common] for title, found in marks.items()}
+    common = {mark for mark in (QUICK, UNAUDITED) if len(attacked) > 1 and all(mark in marks[row] for row in attacked)}
+    return {title: [mark for mark in own if mark not in common] for title, own in marks.items()}
 
 
 def audit_balls(board: Board) -> str:
     """Say which attacks are within another ball than the audits of their models; "" where there are none."""
-    found: dict[str, dict[str, dict[str, None]]] = {}
+    balls: dict[str, dict[str, dict[str, None]]] = {}
     for column in board.columns:
-        records = [one for row in board.spec.rows for several in board.trainings(row.title, column) for one in several]
+        records = [record for row in board.spec.rows for cell in board.trainings(row.title, column) for record in cell]
         for record in records:
             if record.audit is not None and record.audit.plan.attacks:
                 audited = str(Threat(record.audit.plan.norm, record.audit.plan.eps))
                 attacked = _ball(record.spec.protocol.resolved)
                 if attacked != audited:
-                    found.setdefault(audited, {}).setdefault(attacked, {})[f"“{column.title}”"] = None
-    return " ".join(f"Audits looked within {audited} alone, not {_listed(balls)}." for audited, balls in found.items())
+                    balls.setdefault(audited, {}).setdefault(attacked, {})[f"“{column.title}”"] = None
+    return " ".join(f"Audits looked within {audited} alone, not {_listed(other)}." for audited, other in balls.items())
 
 
 def _listed(balls: Mapping[str, Iterable[str]]) -> str:

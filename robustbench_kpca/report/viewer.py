@@ -138,7 +138,7 @@ def _content(shown: Sequence[Shown], most: int) -> dict[str, Any]:
     samples = _choose(everything, kept, most)
     budget = _Budget(IMAGE_BYTES)
     clean: dict[str, str] = {}
-    records = [_record(one, samples, clean, budget) for one in shown]
+    records = [_record(record, samples, clean, budget) for record in shown]
     names = data.class_names
     return {
         "data": f"{data.name} ({data.split})",
@@ -188,25 +188,25 @@ class _Budget:
         return True
 
 
-def _record(one: Shown, samples: Sequence[str], clean: dict[str, str], budget: _Budget) -> dict[str, Any]:
-    rows = {sample: _row(row, attack=one.attack) for sample, row in one.rows.items()}
-    if one.spec.protocol.resolved.get("space") != "signal":
-        for images in _images(one):
+def _record(shown: Shown, samples: Sequence[str], clean: dict[str, str], budget: _Budget) -> dict[str, Any]:
+    rows = {sample: _row(row, attack=shown.attack) for sample, row in shown.rows.items()}
+    if shown.spec.protocol.resolved.get("space") != "signal":
+        for images in _images(shown):
             _draw(images, set(samples), rows, clean, budget)
-    for sample, logits in _logits(one.first):
+    for sample, logits in _logits(shown.first):
         rows[sample]["logits"] = logits
     return {
-        "model": one.spec.model.name,
-        "protocol": one.spec.protocol.name,
-        "seed": one.spec.seed,
-        "attack": one.attack,
-        "unfinished": one.unfinished,
+        "model": shown.spec.model.name,
+        "protocol": shown.spec.protocol.name,
+        "seed": shown.spec.seed,
+        "attack": shown.attack,
+        "unfinished": shown.unfinished,
         "rows": [rows.get(sample) for sample in samples],
     }
 
 
-def _images(one: Shown) -> list[KeptImages]:
-    return [images for images in (one.images, one.first and one.first.images()) if images]
+def _images(shown: Shown) -> list[KeptImages]:
+    return [images for images in (shown.images, shown.first and shown.first.images()) if images]
 
 
 def _logits(first: FirstSamples | None) -> Iterator[tuple[str, list[tuple[int, float, float]]]]:
