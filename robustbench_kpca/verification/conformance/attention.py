@@ -43,7 +43,7 @@ def _built(kind: Any, options: dict[str, Any]) -> nn.Module:
         met = f"attention {kind.__name__} cannot be built ({reason_of(error)})"
         raise BadInputError(met, expected="a class that takes what timm gives an attn_layer") from None
     chain(layers)
-    layer: nn.Module = _Stack(*layers) if len(layers) > 1 else layers[0]
+    layer: nn.Module = _Stack(layers) if len(layers) > 1 else layers[0]
     return layer.double().eval()
 
 
@@ -52,11 +52,15 @@ def _depth(kind: Any) -> int:
     return 2 if isinstance(kind, type) and issubclass(kind, ChainedAttention) else 1
 
 
-class _Stack(nn.Sequential):
+class _Stack(nn.Module):
     """Layers of attention one after the other."""
 
+    def __init__(self, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
     def forward(self, x: Tensor, **how: Any) -> Tensor:
-        for layer in self:
+        for layer in self.layers:
             x = layer(x, **how)
         return x
 
