@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from robustbench_kpca._core.address import is_importable
+from robustbench_kpca._core.address import is_address, is_importable, load
 from robustbench_kpca._core.code_digest import is_foreign, of_object, of_own
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import Family
@@ -28,18 +28,20 @@ _SHARED = ("_core/randomness.py",)
 
 
 def code_from_outside(model: nn.Module, task: str, scenario: Scenario) -> dict[str, str]:
-    """Return the digest of the code of the model, the task, attacks and corruptions, of those that are not ours.
+    """Return the digest of the code of the model, the task, attacks, twins and corruptions that are not ours.
 
     It is "" where the code cannot be read, and a model of such code is not named: its weights and answers identify it.
     """
-    found = {
+    codes = {
         f"{family.kind} {name}": family.code(name) for family, name in members(scenario) if family.is_outside(name)
     }
+    twins = {stage.backward_of or "" for stage in scenario.stage} if isinstance(scenario, Attack) else set()
+    codes |= {f"twin {name}": load(name, "twin").code for name in sorted(twins) if is_address(name)}
     if task in TASKS.added:
         compute = task_named(task).compute
-        found[f"task {task}"] = "".join(of_object(part) for part in (compute, compute.success))
+        codes[f"task {task}"] = "".join(of_object(part) for part in (compute, compute.success))
     own = code_of_model(model)
-    return found | ({MODEL: own} if own else {})
+    return codes | ({MODEL: own} if own else {})
 
 
 def code_of_model(model: nn.Module) -> str:

@@ -7,7 +7,7 @@ only to itself. The statistics show this for trained models and for random keys.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.attention.shared.heads import Heads, KeyMask
+from robustbench_kpca.models.altered import altered
 from robustbench_kpca.types import Images, Labels
 
 T = TypeVar("T")
@@ -141,14 +142,8 @@ def _gradient_norm(model: nn.Module, images: Images, labels: Labels, iterations:
 @contextmanager
 def at_most(model: nn.Module, iterations: int) -> Iterator[nn.Module]:
     """Limit the iterations of every pursuit of `model`; at the end of the context the old numbers are restored."""
-    kept = [(layer, layer.pursuit) for layer in rpc_layers(model)]
-    try:
-        for layer, pursuit in kept:
-            layer.pursuit = replace(pursuit, iterations=min(iterations, pursuit.iterations))
-        yield model
-    finally:
-        for layer, pursuit in kept:
-            layer.pursuit = pursuit
+    with altered(model, f"iterations={iterations}") if rpc_layers(model) else nullcontext(model) as changed:
+        yield changed
 
 
 def rpc_layers(model: nn.Module) -> list[Any]:

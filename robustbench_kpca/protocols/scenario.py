@@ -41,19 +41,39 @@ Count = Annotated[int, Field(ge=1, le=MANY, strict=True)]
 
 
 class Stage(BaseModel):
-    """One attack of a cascade: later stages attack only the samples that earlier stages did not break."""
+    """One attack of a cascade: later stages attack only the samples that earlier stages did not break.
+
+    backward_of: what gradients go back through, where that is not the model: itself with an option of its attention
+        layers changed (`iterations=0`, `lam=inf`, `gradient=restored`), or the address of a function that makes a twin
+        of it. Answers and losses are those of the model. Each gradient costs one more forward pass.
+    """
 
     model_config = STRICT
     attack: str
     restarts: Count
     options: dict[str, Scalar]
+    backward_of: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The attack and what it goes back through, as `broken_by` states it."""
+        return self.attack if self.backward_of is None else f"{self.attack} through {self.backward_of}"
+
+    def spent(self, forwards: float, backwards: float) -> tuple[float, float]:
+        """Return the passes of the stage from those of its attack."""
+        return forwards + (backwards if self.backward_of is not None else 0), backwards
+
+    @model_serializer(mode="wrap")
+    def _omit_no_twin(self, handler: Callable[[Any], Any]) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        return {key: value for key, value in content.items() if (key, value) != ("backward_of", None)}
 
     @model_validator(mode="before")
     @classmethod
     def _gather_options(cls, data: Any) -> Any:
-        """Keep the TOML table flat: every key except `attack` and `restarts` is an option of the attack."""
+        """Keep the TOML table flat: every key but those of a stage is an option of the attack."""
         if isinstance(data, dict) and "options" not in data:
-            own = {key: value for key, value in data.items() if key in ("attack", "restarts")}
+            own = {key: value for key, value in data.items() if key in ("attack", "restarts", "backward_of")}
             return own | {"options": {key: value for key, value in data.items() if key not in own}}
         return data
 

@@ -44,8 +44,7 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
     text = f"{unquoted(scenario.title)} (`{unquoted(protocol)}`, digest {record.spec.protocol.digest[:12]})"
     if isinstance(scenario, Attack):
         stages = "; ".join(
-            unquoted(f"{stage.attack} ")
-            + ", ".join(unquoted(f"{key} = {value}") for key, value in stage.options.items())
+            unquoted(f"{stage.name} ") + ", ".join(unquoted(f"{key} = {value}") for key, value in stage.options.items())
             for stage in scenario.stage
         )
         budget = _budget(scenario, {one.spec.model.pixel_std for one in records})

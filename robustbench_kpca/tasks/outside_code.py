@@ -7,10 +7,11 @@ from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 
 
 def addresses(scenario: Scenario) -> list[str]:
-    """Return the addresses of attacks and corruptions that a protocol names."""
+    """Return the addresses of attacks, twins and corruptions that a protocol names."""
     names: list[str] = []
     if isinstance(scenario, Attack):
         names = [stage.attack for stage in scenario.stage if not library_of(stage.attack)]
+        names += [stage.backward_of for stage in scenario.stage if stage.backward_of is not None]
     elif isinstance(scenario, Corruption) and scenario.mode != "stored":
         names = [name for name in scenario.names if not name.startswith(PREFIX)]
     return [name for name in names if is_address(name)]

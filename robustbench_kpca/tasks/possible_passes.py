@@ -54,8 +54,8 @@ def _costs(scenario: Attack, outcomes: Outcomes) -> tuple[Numbers, Numbers]:
     for stage in scenario.stage:
         formulas = stated(stage.attack)
         assert formulas is not None
-        most += stage.restarts * np.array(evaluated(formulas[0], stage.options, MANY), float)
-        least += stage.restarts * np.array(evaluated(formulas[1], stage.options, seen), float)
+        most += stage.restarts * np.array(stage.spent(*evaluated(formulas[0], stage.options, MANY)), float)
+        least += stage.restarts * np.array(stage.spent(*evaluated(formulas[1], stage.options, seen)), float)
     graded = "broken_by" not in outcomes.columns  # then the worst image of every stage is confirmed
     most[0] += len(scenario.stage) if graded else scenario.policy == "strongest"
     searches = 1 + len(scenario.below)

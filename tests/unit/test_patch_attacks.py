@@ -190,11 +190,11 @@ def test_sigma_zero_never_needs_fewer_pixels_than_there_must_be(linear):
     towards = torch.where(y.bool(), -1.0, 1.0)[:, None, None, None] * weight
     room = torch.where(towards > 0, towards * (1 - x), -towards * x).flatten(1).sort(dim=1, descending=True).values
     least = (room.cumsum(1) <= (x.flatten(1) @ weight.flatten() + bias).abs()[:, None]).sum(1) + 1
-    found = drive(SigmaZero(steps=200, unit="pixel", **ZERO), linear(weight, bias), x, y, Threat("l0", 36), None)[
+    counts = drive(SigmaZero(steps=200, unit="pixel", **ZERO), linear(weight, bias), x, y, Threat("l0", 36), None)[
         "best_distance"
     ]
-    assert bool((found >= least).all())
-    assert float((found - least).mean()) < 0.5
+    assert bool((counts >= least).all())
+    assert float((counts - least).mean()) < 0.5
 
 
 SETS = [

@@ -60,8 +60,9 @@ def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Pa
         most = passes_of(build_attack(stage), classes)
         if most is None:
             return None
-        forwards += stage.restarts * most[0]
-        backwards += stage.restarts * most[1]
+        spent = stage.spent(*most)
+        forwards += stage.restarts * int(spent[0])
+        backwards += stage.restarts * int(spent[1])
     return Passes(forwards, backwards).times(scenario.draws * (1 + len(scenario.below)))
 
 

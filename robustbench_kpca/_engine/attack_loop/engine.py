@@ -14,6 +14,7 @@ from torch import Tensor
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._core.randomness import sample_key
 from robustbench_kpca._core.strict import validate
+from robustbench_kpca._engine.attack_loop.backward import backward_of, require_twin
 from robustbench_kpca._engine.attack_loop.cascade import Cascade
 from robustbench_kpca._engine.attack_loop.checks import Checks
 from robustbench_kpca._engine.attack_loop.foresight import Layout
@@ -80,9 +81,11 @@ class Engine:
         self.threat = threat_for(scenario, runner.model)
         self.allowed = set_of(self.threat)
         self.space = InputSpace.of(runner.model, scenario.space)
-        self.pools = [Pool(stage.attack, build_attack(stage), stage.restarts) for stage in scenario.stage]
-        for pool in self.pools:
+        self.pools = [Pool(stage.name, build_attack(stage), stage.restarts) for stage in scenario.stage]
+        self.twins = {stage.name: stage.backward_of for stage in scenario.stage}
+        for pool, stage in zip(self.pools, scenario.stage, strict=True):
             self.allowed.require_attack(pool.name, pool.attack)
+            require_twin(stage, pool.attack)
         success.check_protocol(scenario, {pool.name: pool.attack for pool in self.pools})
         self.cascade = Cascade(scenario, success, self.pools, runner.draws, sink)
         self.candidates = self.cascade.candidates
@@ -232,9 +235,11 @@ class Engine:
             truth=own["loop.truth"],
             worst=worst,
             stops=self.cascade.stops,
+            twin=self.twins[pool.name] is not None,
         )
         try:
-            state = pool.attack.step(state, self.threat, query) | own
+            with backward_of(self.twins[pool.name], self.runner):
+                state = pool.attack.step(state, self.threat, query) | own
         except BenchmarkError:
             raise
         except Exception as error:

@@ -59,6 +59,7 @@ class CountingQuery:
 
     Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach;
     `truth` are the true labels, whose ranks are noted.
+    With `twin`, each gradient goes back through another model, whose forward pass is counted, too.
     `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
     """
 
@@ -75,7 +76,9 @@ class CountingQuery:
         worst: Worst,
         *,
         stops: bool,
+        twin: bool = False,
     ) -> None:
+        self.twin = twin
         self.runner, self.space, self.success, self.attack = runner, space, success, attack
         self.allowed, self.threat = allowed, allowed.threat
         self.clean, self.labels, self.truth, self.worst, self.stops = clean, labels, truth, worst, stops
@@ -159,7 +162,13 @@ class CountingQuery:
         """Return the model for attacks of other libraries: it counts passes and checks gradients, but no images.
 
         It shows one draw per pass, in single precision.
+
+        Raises:
+            BadInputError: gradients go back through a twin, which such an attack would not see.
+
         """
+        if self.twin:
+            raise BadInputError(f"attack '{self.attack}' calls the model itself", expected="no backward_of")
 
         def answer(x: Tensor) -> Tensor:
             shown = self.space.leave(x).clone()
@@ -178,6 +187,8 @@ class CountingQuery:
         """
         gradient = self.space.pull_back(gradient)
         _add(self.backwards, self.at, self.runner.draws)
+        if self.twin:
+            _add(self.forwards, self.at, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
         if waits(largest.device) or not bool(torch.isfinite(largest).all()):
             finite = torch.isfinite(largest)

@@ -19,6 +19,7 @@ from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.shared.rows import choose, none
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Attack, Images, Labels, Mask, State
 
 
@@ -90,7 +91,7 @@ def search(
                 for found in (unasked if last else worst, worst)
             ]
             state = attack.start(clean, targets, threat, torch.tensor(keys, device=labels.device))
-            queries[1].logits(_end(attack, state, protocol, queries[0])["x"])
+            queries[1].logits(_end(attack, state, threat, queries[0])["x"])
             queries[1].checks.settle()
             counts += sum(query.counts[:2] for query in queries)
     reached = success.reached(worst.prediction, targets if threat.targeted else labels, targeted=threat.targeted)
@@ -102,6 +103,7 @@ def _require_possible(protocol: AttackProtocol, success: Success) -> None:
     """Refuse what this search does not do."""
     odd = {
         "smaller budgets below": bool(protocol.below),
+        "stages with backward_of": any(stage.backward_of is not None for stage in protocol.stage),
         f"precision = '{protocol.precision}'": protocol.precision != "fp32",
         "samples of many labels": success.graded,
     }
@@ -110,10 +112,10 @@ def _require_possible(protocol: AttackProtocol, success: Success) -> None:
             raise BadInputError(f"train_mode = 'keep' with {what}", expected="one budget, fp32, one label a sample")
 
 
-def _end(attack: Attack, state: State, protocol: AttackProtocol, query: CountingQuery) -> State:
+def _end(attack: Attack, state: State, threat: Threat, query: CountingQuery) -> State:
     """Take steps with all images until all are finished; the state of one that is finished stays."""
     while not bool((finished := state["finished"]).all()):
-        after = attack.step(state, protocol.threat, query)
+        after = attack.step(state, threat, query)
         query.checks.settle()
         state = after if none(finished) else {key: choose(~finished, rows, state[key]) for key, rows in after.items()}
     return state

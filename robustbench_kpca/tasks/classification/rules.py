@@ -66,7 +66,7 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
         return None
     outcomes = record.outcomes
     by, wrong = outcomes["broken_by"], outcomes["prediction"] != outcomes["label"]
-    attacks = sorted({stage.attack for stage in scenario.stage})
+    attacks = sorted({stage.name for stage in scenario.stage})
     broken = first(outcomes, ~np.isin(by, ["", *UNATTACKED, *attacks]), "broken by '{broken_by}', no attack of it")
     targeted = scenario.target != "none"
     kept = (by == "") & wrong & (not targeted)
