@@ -1,6 +1,6 @@
 """Compare our attack engine with torchattacks, foolbox, the reference AutoAttack, and the time of its own passes.
 
-Six tables, all measured in one process; times are process CPU time, medians of interleaved runs.
+Five tables, all measured in one process; times are process CPU time, medians of interleaved runs.
 
 - cost: each attack on a model that is never misclassified. The ratio is the time of the whole `evaluate` call over
   (passes x time of a pass): 1 means no overhead beyond the passes.
@@ -9,7 +9,6 @@ Six tables, all measured in one process; times are process CPU time, medians of 
   AutoAttack does this itself). Parameters require gradients, as after loading.
 - loops: PGD-7 of a batch of 64 as in a training loop, `attack(..., train_mode="keep")` and torchattacks' PGD, each
   in the mode that the network is in.
-- waits: how often a usual step looks at the values of tensors, for which a program must wait on a GPU. A count.
 - bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
 - gradients: one gradient in single precision, in bfloat16 with weights converted in every pass, and converted once.
 
@@ -37,17 +36,13 @@ from typing import Any
 
 import timm
 import torch
-from _shared import cpu_times, header, interleaved, waits
+from _shared import cpu_times, header, interleaved
 from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
-from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
-from robustbench_kpca.tasks import task_named
 
 BATCH_SIZE = 32
 DUEL_BATCH_SIZE = 64  # of ours and of torchattacks: the default of `evaluate`
@@ -328,33 +323,6 @@ def duel(name: str, images: int, repeats: int, peers: str) -> list[Any]:
     ]  # fmt: skip
 
 
-# ---- waits: on a GPU
-
-WAITS = COST | {
-    "FGSM": ("fgsm-linf-8_255", {}),
-    "APGD-CE in L2": ("apgd-ce-linf-8_255", {"norm": "l2", "eps": 0.5, "steps": 20}),
-    "APGD-T, 2 targets": ("apgd-t-linf-8_255", {"targets": 2, "steps": 10}),
-    "DDN": ("ddn-l2-128_255", {"steps": 20}),
-}
-
-
-def looks(name: str, images: int = 8) -> list[Any]:
-    """Count the waits of a usual step, with full batches of images that are never broken and with half of them."""
-    protocol, overrides = WAITS[name]
-    _, scenario = load_scenario(protocol, overrides)
-    assert isinstance(scenario, AttackProtocol)
-    model, success = Unbreakable().eval(), task_named("classification").compute.success
-    found = []
-    for batch_size in (images, 2 * images):
-        x, y = torch.rand(images, 3, 64, 64), torch.zeros(images, dtype=torch.int64)
-        runner, ids = Runner(model, batch_size, torch.device("cpu")), [str(row) for row in range(images)]
-        with frozen(model):
-            engine = Engine(runner, scenario, success, ids, 0, lambda _: None)
-            counts = waits(engine, iter([(list(range(images)), x, y)]))
-        found.append(statistics.median(count.total() for count in counts))
-    return [name, *found]
-
-
 # ---- bf16
 
 PRECISIONS = {"exact": "autoattack-linf-8_255", "bf16 search": "autoattack-bf16-search-linf-8_255"}
@@ -422,7 +390,6 @@ GRADIENT_COLUMNS = {
     "model": "", "ms, fp32": ".1f", "bf16, converted every pass": ".1f", "bf16, converted once": ".1f",
     "fp32 / once": ".2f",
 }  # fmt: skip
-WAITS_COLUMNS = {"attack": "", "waits a step, full batch": ".0f", "half full": ".0f"}
 BF16_COLUMNS = {
     "eps": "", "images": "", "robust acc. (%), exact": ".2f", "bf16": ".2f", "CPU s, exact": ".2f", "bf16 ": ".2f",
     "exact / bf16": ".2f",
@@ -491,7 +458,7 @@ def main() -> None:
         "--only",
         nargs="+",
         default=[],
-        help="tables (cost, versus, loops, waits, bf16, gradients), or rows whose name contains a given word",
+        help="tables (cost, versus, loops, bf16, gradients), or rows whose name contains a given word",
     )
     parser.add_argument(
         "--images", type=int, default=16, help="number of images for the slow rows; the others use all 364"
@@ -520,8 +487,6 @@ def main() -> None:
     if wanted("loops", "loops"):
         rows = [loops(name, training=training, repeats=repeats) for name in NETWORKS for training in (False, True)]
         show("Loops: PGD-7 of 64 images; ratio: ours / theirs", rows, LOOPS_COLUMNS)
-    if chosen := [name for name in WAITS if wanted("waits", "waits")]:
-        show("Waits: looks at values in a usual step", [looks(name) for name in chosen], WAITS_COLUMNS)
     if wanted("bf16", "bf16"):
         show("bf16: AutoAttack searched in bfloat16, robust model", precisions(images, repeats), BF16_COLUMNS)
     if wanted("gradients", "gradients"):

@@ -6,22 +6,27 @@
   The radius is one at which about half of the images are broken: where none is left, an attack that stops at success
   has little to do, and a comparison of seconds says nothing.
 - syncs: how often an attack waits for the device, by `torch.cuda.set_sync_debug_mode` (CUDA only).
+- counts: what a step of each attack asks of a device, counted on a stand-in (`_stand_in.py`); needs no GPU.
 
     python benchmarks/gpu.py parity [--device cuda] [--quick]
     python benchmarks/gpu.py attacks [--model deit_tiny_patch16_224] [--checkpoint FILE] [--images 64] [--quick]
     python benchmarks/gpu.py syncs
+    python benchmarks/gpu.py counts
 """
 
 import argparse
 import logging
+import statistics
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import timm
 import torch
 from _shared import header
+from _stand_in import CASES, Load
 from tabulate import tabulate
 from torch import Tensor, nn
 
@@ -179,9 +184,26 @@ def syncs(settings: argparse.Namespace) -> None:
     print(tabulate(rows, ["attack", "budget 5", "budget 25", "synchronisations a step"], tablefmt="github"))
 
 
+def counts(settings: argparse.Namespace) -> None:
+    """Count what a usual step asks of a device: its median over the steps of a full batch that nothing breaks."""
+    rows = []
+    for name, case in CASES.items():
+        row: list[Any] = [name]
+        for side in (32,) if settings.quick else (32, 224):
+            steps = case.loads(side)
+            each = {one.name: [getattr(load, one.name) for load in steps] for one in fields(Load)}
+            row += [statistics.median(values) for values in each.values()]
+        rows.append(row)
+    head = [
+        "attack",
+        *[f"{name}, {side} px" for side in (32, 224) for name in ("up, B", "down, B", "waits", "ops", "fp64")],
+    ]
+    print(tabulate(rows, head[: len(rows[0])], tablefmt="github", floatfmt=".0f", intfmt=","))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The parts of benchmarks/gpu.sh that no other script has.")
-    parser.add_argument("part", choices=("parity", "attacks", "syncs"))
+    parser.add_argument("part", choices=("parity", "attacks", "syncs", "counts"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--model", default="deit_tiny_patch16_224", help="timm's name")
     parser.add_argument("--checkpoint", help="file with the weights of --model; by default random weights")
@@ -190,7 +212,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see whether it works")
     settings = parser.parse_args()
     print(header(("torch", "timm", "triton", "torchattacks", "pyautoattack")), settings.device, sep="; ", end="\n\n")
-    {"parity": parity, "attacks": attacks, "syncs": syncs}[settings.part](settings)
+    {"parity": parity, "attacks": attacks, "syncs": syncs, "counts": counts}[settings.part](settings)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The exact projection of images onto a hyperplane within the box [0, 1], for a whole batch at once."""
 
+from collections.abc import Sequence
 from itertools import count
 from typing import TypeAlias
 
@@ -13,6 +14,16 @@ from robustbench_kpca.types import Images, PerSample
 
 Flat: TypeAlias = Float64[Tensor, "batch pixel"]
 Target: TypeAlias = Float64[Tensor, "batch 1"]
+
+
+def to_hyperplanes(
+    points: Sequence[Images], normal: Images, values: Sequence[PerSample], norm: Norm
+) -> Sequence[Images]:
+    """Return `to_hyperplane` of several points and one normal; all at once where to look at numbers waits."""
+    if not waits(normal.device):
+        return [to_hyperplane(x, normal, value, norm) for x, value in zip(points, values, strict=True)]
+    count = len(points)
+    return to_hyperplane(torch.cat([*points]), torch.cat([normal] * count), torch.cat([*values]), norm).chunk(count)
 
 
 def to_hyperplane(x: Images, normal: Images, value: PerSample, norm: Norm) -> Images:

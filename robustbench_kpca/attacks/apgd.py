@@ -16,7 +16,7 @@ from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, 
 from robustbench_kpca.attacks.shared.ball import project, require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
-from robustbench_kpca.attacks.shared.rows import choose
+from robustbench_kpca.attacks.shared.rows import choose, constant
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
 
@@ -88,7 +88,7 @@ class APGD:
         state = aim(state, query) if self._targeted else state
         x, y, target = state["x"], state["y"], target_of_run(state)
         loss, gradient = query.gradient(x, lambda logits: objective(self.loss, logits, y, target, threat))
-        window = torch.tensor(checkpoints(self.steps), device=y.device)[state["iteration"]]
+        window = constant(tuple(checkpoints(self.steps)), y.device)[state["iteration"]]
         state, halved = halve(record(state, x, loss.to(gradient.dtype), gradient, 2 * threat.eps), window, self.rho)
         moved, left = move(
             state, x, halved, gradient, proj=lambda x: project(x, state["clean"], threat), norm=threat.norm
@@ -114,7 +114,7 @@ class APGD:
         finished = over & (run >= self.runs_of(state))
         x = choose(finished, state["best"], state["x"])
         again = over & ~finished
-        if bool(again.any()):
+        if self._targeted and bool(again.any()):
             x = x.clone()
             x[again] = on_sphere(state["clean"][again], threat, state["key"][again], run[again])
         iteration = torch.where(over, 0, state["iteration"])

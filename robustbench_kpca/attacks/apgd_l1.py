@@ -17,7 +17,7 @@ from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, 
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.draws import noise
 from robustbench_kpca.attacks.shared.losses import LossName, objective
-from robustbench_kpca.attacks.shared.rows import choose
+from robustbench_kpca.attacks.shared.rows import choose, constant
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, Query, State
 
@@ -167,7 +167,7 @@ class APGDL1:
 
 def _value_for_phase(values: list[int], state: State) -> Labels:
     """Return, for each sample, the entry of `values` for its current phase."""
-    return torch.tensor(values, device=state["phase"].device)[state["phase"]]
+    return constant(tuple(values), state["phase"].device)[state["phase"]]
 
 
 def _radius(state: State, threat: Threat) -> PerSample:

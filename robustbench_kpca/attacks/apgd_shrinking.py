@@ -4,6 +4,7 @@ Croce, Singh & Hein (2024), "Towards Reliable Evaluation and Fast Training of Ro
 arXiv:2306.12941, section 3: the search of their ensemble SEA.
 """
 
+from itertools import chain
 from typing import Annotated, ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_sta
 from robustbench_kpca.attacks.shared.ball import into_box, per_sample, require_norm, require_untargeted, uniform_in_ball
 from robustbench_kpca.attacks.shared.dense_losses import DenseLossName, dense_objective
 from robustbench_kpca.attacks.shared.losses import mean
-from robustbench_kpca.attacks.shared.rows import choose
+from robustbench_kpca.attacks.shared.rows import choose, constant
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
 
@@ -83,23 +84,26 @@ class ShrinkingAPGD:
     def _evaluate(self, state: State, query: Query) -> tuple[PerSample, Images, PerSample]:
         """Return loss, gradient and fraction of correct pixels; only last-phase points must lie in the allowed ball."""
         outside = state["phase"] < len(_RADII) - 1
+        number = int(outside.sum())
+        if number in (0, len(outside)):
+            return self._ask(state["point"], state["y"], query, outside=number > 0)
         loss, right = torch.zeros_like(state["right"]), torch.zeros_like(state["right"])
         gradient = torch.zeros_like(state["point"])
         for mask, beyond in ((outside, True), (~outside, False)):
-            if not bool(mask.any()):
-                continue
-            seen: list[PerSample] = []  # one entry per draw
-            y = state["y"][mask]
-
-            def objective(logits: Logits, y: Labels = y, seen: list[PerSample] = seen) -> PerSample:
-                seen.append(mean((logits.argmax(1) == y).to(logits.dtype), y))
-                return dense_objective(self.loss, logits, y)
-
-            asked = query if bool(mask.all()) else query.rows(mask)
-            values, slopes = asked.gradient(state["point"][mask], objective, outside=beyond)
-            loss[mask], gradient[mask] = values.to(loss), slopes
-            right[mask] = torch.stack(seen).mean(0).to(right)
+            answers = self._ask(state["point"][mask], state["y"][mask], query.rows(mask), outside=beyond)
+            loss[mask], gradient[mask], right[mask] = answers
         return loss, gradient, right
+
+    def _ask(self, point: Images, y: Labels, query: Query, *, outside: bool) -> tuple[PerSample, Images, PerSample]:
+        """Return loss, gradient and fraction of correct pixels of samples in phases of one kind."""
+        seen: list[PerSample] = []  # one entry per draw
+
+        def objective(logits: Logits) -> PerSample:
+            seen.append(mean((logits.argmax(1) == y).to(logits.dtype), y))
+            return dense_objective(self.loss, logits, y)
+
+        values, slopes = query.gradient(point, objective, outside=outside)
+        return values.to(point.dtype), slopes, torch.stack(seen).mean(0).to(point.dtype)
 
     def _lengths(self) -> tuple[int, int, int]:
         """Return the number of iterations of each phase."""
@@ -110,11 +114,12 @@ class ShrinkingAPGD:
         """Return each sample's number of iterations since its last checkpoint; 0 if it is not at a checkpoint."""
         lengths = self._lengths()
         tables = [checkpoints(length) + [0] * (max(lengths) - length) for length in lengths]
-        return torch.tensor(tables, device=state["phase"].device)[state["phase"], state["iteration"]]
+        windows = constant(tuple(chain.from_iterable(tables)), state["phase"].device)
+        return windows[state["phase"] * (max(lengths) + 1) + state["iteration"]]
 
     def _next_phase(self, state: State, threat: Threat) -> State:
         """Begin the next phase for samples that have finished their current one."""
-        over = state["iteration"] > torch.tensor(self._lengths(), device=state["phase"].device)[state["phase"]]
+        over = state["iteration"] > constant(self._lengths(), state["phase"].device)[state["phase"]]
         if not bool(over.any()):
             return state
         finished = over & (state["phase"] == len(_RADII) - 1)
@@ -138,7 +143,7 @@ def _record_fewest_correct(state: State, right: PerSample) -> State:
 
 
 def _radius(state: State, threat: Threat) -> PerSample:
-    radii = torch.tensor(_RADII, device=state["phase"].device, dtype=state["clean"].dtype)
+    radii = constant(_RADII, state["phase"].device, state["clean"].dtype)
     return radii[state["phase"]] * threat.eps
 
 

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._closest import record_closest
-from robustbench_kpca.attacks._hyperplane import to_hyperplane
+from robustbench_kpca.attacks._hyperplane import to_hyperplanes
 from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
 from robustbench_kpca.attacks.shared.ball import distance, length, per_sample, require_box, require_untargeted
@@ -147,8 +147,7 @@ class FAB:
         else:
             value, normal = _closest_boundary(x, y, int(state["classes"].max()), norm, query)
         value_at_clean = value + (normal * (clean - x)).flatten(1).sum(1)
-        own = to_hyperplane(x, normal, value, norm)
-        theirs = to_hyperplane(clean, normal, value_at_clean, norm)
+        own, theirs = to_hyperplanes([x, clean], normal, [value, value_at_clean], norm)
         lengths = [length(way, norm).clamp_min(1e-8) for way in (own, theirs)]
         alpha = (lengths[0] / (lengths[0] + lengths[1])).clamp(max=self.alpha_max)
         alpha = per_sample(alpha.to(x.dtype), x)

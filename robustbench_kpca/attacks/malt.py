@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._linearised import boundary_distance, linearise
+from robustbench_kpca.attacks._targets import aimed, unaimed
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
 from robustbench_kpca.attacks.shared.losses import runners_up
@@ -86,8 +87,8 @@ class MALT:
 
     def _choose(self, state: State, threat: Threat, query: Query) -> State:
         """Set `targets` and `classes` of the samples whose `classes` is still 0."""
-        new = state["classes"] == 0
-        if not bool(new.any()):
+        new = unaimed(state)
+        if new is None:
             return state
         rows, clean, y = query.rows(new), state["clean"][new], state["y"][new]
         logits = rows.logits(clean)
@@ -98,7 +99,7 @@ class MALT:
         order = reach.argsort(dim=1, stable=True)[:, torch.arange(self.targets).clamp(max=ranked.shape[1] - 1)]
         targets, classes = state["targets"].clone(), state["classes"].clone()
         targets[new], classes[new] = ranked.gather(1, order), known
-        return state | {"targets": targets, "classes": classes}
+        return aimed(state, targets, classes)
 
 
 ATTACK = MALT

@@ -21,7 +21,7 @@ from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks.shared.ball import project, require_box
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import margin
-from robustbench_kpca.attacks.shared.rows import choose, none
+from robustbench_kpca.attacks.shared.rows import choose, constant
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
 
@@ -83,7 +83,7 @@ class Square:
         better, finished = loss < state["loss"], count + 1 >= self.queries
         best, loss = choose(better, x, state["best"]), torch.where(better, loss, state["loss"])
         state = state | {"best": best, "loss": loss, "query": count + 1, "finished": finished}
-        if none(finished):
+        if not bool(finished.any()):  # another proposal costs more than to wait
             return state
         return state | {"x": choose(finished, self._change(state, threat), state["x"])}
 
@@ -113,7 +113,7 @@ def _sides(
     p: float, height: int, width: int, linf: bool, device: torch.device
 ) -> tuple[Int64[Tensor, " halving"], Int64[Tensor, " side"]]:
     """Return the queries after which p is halved, and the sides of the windows before, between and after these."""
-    after = torch.tensor(_HALVED_AFTER, device=device)
+    after = constant(_HALVED_AFTER, device)
     halvings = torch.arange(len(after) + 1, device=device).double()
     side = (p * 0.5**halvings * height * width).sqrt().round().long()
     if not linf:
@@ -142,9 +142,10 @@ def _tiles(x: Images, keys: Keys, order: int) -> Images:
         (first + row * side, first + column * side) for row in range(height // side) for column in range(width // side)
     ]
     draws = uniforms(keys, torch.zeros_like(keys), len(corners) * (1 + channels)).view(count, len(corners), -1)
+    turned = (draws[:, :, 0] > 0.5).T.tolist()
     pattern = torch.zeros_like(x)
     for tile, (top, left) in enumerate(corners):
-        bumps = _bumps(torch.full_like(keys, side), draws[:, tile, 0], x, order)
+        bumps = [_placed_bump(side, flip, order, x.device, x.dtype) for flip in turned[tile]]
         painted = torch.stack(bumps)[:, None] * _sign(draws[:, tile, 1:], x)[:, :, None, None]
         place = pattern[:, :, top : top + side, left : left + side]  # cut off at the border
         place.copy_(painted[:, :, : place.shape[2], : place.shape[3]])
@@ -174,9 +175,10 @@ def _move_budget(
     delta = best - clean
     corners = _corners(side, draws, best)
     target, source = _window(corners[:, :2], side, best), _window(corners[:, 2:], side, best)
-    bumps = _bumps(side, draws[:, _ROTATED], best, order)
     field = torch.zeros_like(best[:, :1])
-    for row, ((top, left), pattern) in enumerate(zip(corners[:, :2].tolist(), bumps, strict=True)):
+    windows = torch.cat([corners[:, :2], side[:, None], (draws[:, _ROTATED, None] > 0.5).long()], 1).tolist()
+    for row, (top, left, size, flip) in enumerate(windows):
+        pattern = _placed_bump(size, flip, order, best.device, best.dtype)
         field[row, 0, top : top + len(pattern), left : left + len(pattern)] = pattern
     inside = delta * target
     new = field * _sign(draws[:, _FIXED:], best)[:, :, None, None] + inside / (_norm(inside, axes, order) + _TINY)
@@ -194,7 +196,7 @@ def _norm(x: Tensor, axes: tuple[int, ...], order: int) -> Tensor:
 
 def _corners(side: Labels, draws: Float[Tensor, "batch draws"], like: Images) -> Int64[Tensor, "batch 4"]:
     """Return row and column of the first window, and of the second."""
-    extent = torch.tensor(like.shape[2:] * 2, device=side.device)
+    extent = constant(tuple(like.shape[2:]) * 2, side.device)
     return (draws[:, _POSITIONS] * (extent - side[:, None])).long()
 
 
@@ -206,11 +208,12 @@ def _window(corner: Int64[Tensor, "batch 2"], side: Labels, like: Images) -> Flo
     return (inside[:, 0, : like.shape[2], None] * inside[:, 1, None, : like.shape[3]])[:, None]
 
 
-def _bumps(side: Labels, turned: Float[Tensor, " batch"], like: Images, order: int) -> list[Tensor]:
-    """Return a bump of every sample's side, rotated by 90 degrees where `turned` > 0.5."""
-    known = {size: torch.from_numpy(bump(size, order)).to(like) for size in set(side.tolist())}
-    pairs = zip(side.tolist(), (turned > 0.5).tolist(), strict=True)
-    return [known[size].T if flip else known[size] for size, flip in pairs]
+@lru_cache(maxsize=256)
+def _placed_bump(side: int, turned: int, order: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return a bump on a device, rotated by 90 degrees if `turned`; do not write into it."""
+    with torch.inference_mode(mode=False):
+        pattern = torch.from_numpy(bump(side, order)).to(device, dtype)
+        return pattern.T if turned else pattern
 
 
 @lru_cache(maxsize=256)

@@ -1,10 +1,29 @@
 """The batch's draws: each sample's own, evenly spread, and those of the published generator."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from _stand_in import DEVICE, stand_in
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robustbench_kpca.attacks.shared.draws import _mix, signs, uniforms
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def mixed(word):
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+def words(keys, counters, count):
+    """Random words by numpy's unsigned integers: SplitMix64 (Steele, Lea & Flood 2014) from a hashed state."""
+    state = mixed(np.array(keys, np.uint64)) + np.array(counters, np.uint64) * GOLDEN
+    return mixed(mixed(state)[:, None] + np.arange(1, count + 1, dtype=np.uint64) * GOLDEN)
 
 
 def test_the_generator_is_splitmix64():
@@ -16,8 +35,34 @@ def test_the_generator_is_splitmix64():
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
         expected.append(z ^ (z >> 31))
     assert expected[0] == 0xE220A8397B1DCDAF  # the published first word of seed 0
-    words = _mix(np.arange(1, 6, dtype=np.uint64) * np.uint64(golden))
-    assert words.tolist() == expected
+    states = torch.tensor([(number * golden & mask) - (number * golden & 2**63) * 2 for number in range(1, 6)])
+    assert [word & mask for word in _mix(states).tolist()] == expected
+    assert mixed(np.arange(1, 6, dtype=np.uint64) * GOLDEN).tolist() == expected
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**40)), min_size=1, max_size=4),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9)),
+)
+def test_draws_have_the_bits_of_unsigned_integers(rows, shape):
+    keys, counters = zip(*rows, strict=True)
+    size, given_rows = math.prod(shape), (torch.tensor(keys), torch.tensor(counters))
+    expected = (words(keys, counters, size) >> np.uint64(11)) * 2.0**-53
+    assert np.array_equal(uniforms(*given_rows, size).numpy(), expected)
+    bits = np.unpackbits(words(keys, counters, -(-size // 64)).view(np.uint8), axis=1, count=size)
+    flips = signs(*given_rows, torch.zeros(len(rows), *shape))
+    assert np.array_equal(flips.flatten(1).numpy(), bits.astype(np.float32) * 2 - 1)
+
+
+def test_draws_are_made_on_the_device_of_the_keys():
+    keys, counters, like = torch.tensor([5, 2**62, 7]), torch.tensor([0, 3, 9]), torch.zeros(3, 3, 5, 7)
+    with stand_in() as counter:
+        there = keys.to(DEVICE), counters.to(DEVICE)
+        crossed = counter.load.uploaded
+        ours = [signs(*there, like.to(DEVICE)).cpu(), uniforms(*there, 9).cpu()]
+        assert counter.load.uploaded == crossed + like.nbytes
+    assert torch.equal(ours[0], signs(keys, counters, like))
+    assert torch.equal(ours[1], uniforms(keys, counters, 9))
 
 
 def test_draws_belong_to_the_sample():

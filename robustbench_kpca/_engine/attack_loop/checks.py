@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.attacks.shared.rows import waits
+from robustbench_kpca.types import Mask
 
 
 @dataclass
@@ -28,12 +29,14 @@ class Checks:
         else:
             refuse(*numbers.tolist())
 
-    def settle(self) -> None:
-        """Look at all numbers in one transfer; the first check that fails raises its error."""
+    def settle(self, flags: Mask | None = None) -> list[bool]:
+        """Look at all numbers, and at some flags, in one transfer; the first check that fails raises its error."""
+        own = [] if flags is None else flags.tolist() if not self.numbers else [flags.double()]
         if not self.numbers:
-            return
-        found = iter(torch.cat(self.numbers).tolist())
+            return own
+        found = iter(torch.cat([*self.numbers, *own]).tolist())
         for numbers, refuse in zip(self.numbers, self.refuse, strict=True):
             refuse(*(next(found) for _ in range(len(numbers))))
         self.numbers.clear()
         self.refuse.clear()
+        return [flag != 0 for flag in found]

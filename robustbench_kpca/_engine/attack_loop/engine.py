@@ -177,7 +177,9 @@ class Engine:
 
     def _start(self, pool: Pool, samples: list[Sample]) -> State:
         device = self.runner.device
-        clean = torch.stack([sample.clean for sample in samples]).to(device)
+        clean = torch.stack([sample.clean for sample in samples]).to(device, non_blocking=True)
+        begun = all(sample.worst is sample.clean for sample in samples)
+        worst = clean.clone() if begun else torch.stack([sample.worst for sample in samples]).to(device)
         labels = self.success.join([sample.target for sample in samples], device)
         keys = [sample_key(self.seed, f"{sample.stage}/{pool.name}/{sample.restart}", sample.id) for sample in samples]
         state = pool.attack.start(clean, labels, self.threat, torch.tensor(keys, device=device))
@@ -185,7 +187,7 @@ class Engine:
             "loop.clean": clean,
             "loop.label": labels,
             "loop.truth": self.success.join([sample.label for sample in samples], device),
-            "loop.worst": torch.stack([sample.worst for sample in samples]).to(device),
+            "loop.worst": worst,
             "loop.margin": torch.tensor(
                 [sample.worst_margin for sample in samples], device=device, dtype=torch.float64
             ),
@@ -203,24 +205,26 @@ class Engine:
         later = LaterRuns(pool, self.threat)
         if free > 0 and not pool.all_begun and isinstance(pool.attack, SeparateRuns):
             later.begin(free)
-        before = pool.state
+        before, leaving = pool.state, None
         if free > 0 and isinstance(pool.attack, Foreseen):
             tally = self._step_ahead(pool, pool.attack)
         else:
             try:
-                pool.state, tally = self._advance(pool, pool.state)
+                pool.state, tally, leaving = self._advance(pool, pool.state)
             except EvaluationError:
                 if not pool.later:
                     raise
                 later.drop()  # rows that hold later runs have failed, perhaps: the step is taken without them
-                pool.state, tally = self._advance(pool, pool.state)
+                pool.state, tally, leaving = self._advance(pool, pool.state)
         pool.steps, pool.rows = pool.steps + 1, len(pool.active)
         pool.spend(tally)
         stopped = tally.broken & self.cascade.stops
-        self._collect_candidates(pool, later.settle(before, stopped) if pool.later else stopped)
+        if pool.later:
+            stopped, leaving = later.settle(before, stopped), None
+        self._collect_candidates(pool, stopped, leaving)
 
-    def _advance(self, pool: Pool, state: State) -> tuple[State, Tally]:
-        """Take a step with the rows of a state, which are those of the pool or made from them."""
+    def _advance(self, pool: Pool, state: State) -> tuple[State, Tally, list[bool]]:
+        """Take a step with the rows of a state, which are those of the pool or made from them; tell which may leave."""
         own = {key: rows for key, rows in state.items() if key.startswith("loop.")}
         state = {key: rows for key, rows in state.items() if key not in own}
         worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"], own["loop.rank"])
@@ -246,41 +250,46 @@ class Engine:
             if library_of(pool.name) or not ATTACKS.is_outside(pool.name):
                 raise
             raise EvaluationError(f"attack '{pool.name}' failed ({reason_of(error)})") from error
-        query.checks.settle()
-        return state, query.tally
+        leaving = (query.broken & self.cascade.stops) | state["finished"]
+        return state, query.tally, query.checks.settle(leaving)
 
     def _step_ahead(self, pool: Pool, attack: Foreseen) -> Tally:
         """Show several proposals of every sample, as if none were kept, and go on from the first that was."""
         layout = Layout.even(len(pool.active), self.runner.batch_size, self.runner.device)
         before = attack.ahead(layout.spread(pool.state, pool.spread), self.threat, layout.ahead)
-        after, tally = self._advance(pool, before)
+        after, tally, _ = self._advance(pool, before)
         over = attack.kept(before, after) | after["finished"] | (tally.broken & self.cascade.stops)
         pool.state, tally = layout.fold(pool.state, pool.spread, after, tally, over, stops=self.cascade.stops)
         return tally
 
-    def _collect_candidates(self, pool: Pool, stopped: Mask) -> None:
-        """Remove samples that seem broken (if that ends their search) or used up their budget; queue their images."""
-        leaving = stopped | pool.state["finished"]
-        rows = [row for row, leaves in enumerate(leaving.tolist()) if leaves]
+    def _collect_candidates(self, pool: Pool, stopped: Mask, leaving: list[bool] | None) -> None:
+        """Remove samples that seem broken (if that ends their search) or used up their budget; queue their images.
+
+        All that is read of them comes in one copy for each kind. `leaving` is None where it was not looked at yet.
+        """
+        leaving = (stopped | pool.state["finished"]).tolist() if leaving is None else leaving
+        rows = [row for row, leaves in enumerate(leaving) if leaves]
         if not rows:
             return
         pool.book()
-        chosen = torch.tensor(rows, device=leaving.device)
+        chosen = torch.tensor(rows).to(stopped.device, non_blocking=True)
         margins, ranks = (pool.state[f"loop.{key}"].index_select(0, chosen).tolist() for key in ("margin", "rank"))
         answers = self.success.split(pool.state["loop.prediction"].index_select(0, chosen))
         broken = stopped.index_select(0, chosen).tolist()
-        for row, margin, rank, answer, stops in zip(rows, margins, ranks, answers, broken, strict=True):
+        worst, last = (pool.state[key].index_select(0, chosen).cpu() for key in ("loop.worst", "x"))
+        for at, (row, margin, rank, answer, stops) in enumerate(
+            zip(rows, margins, ranks, answers, broken, strict=True)
+        ):
             sample = pool.active[row]
             assert isinstance(sample, Sample)  # later runs never leave here
             if margin < sample.worst_margin or stops:
-                image = pool.state["loop.worst"][row].to("cpu", copy=True)
-                sample.take((image, margin, answer, rank, pool.name))
+                sample.take((worst[at].clone(), margin, answer, rank, pool.name))  # a view would keep all
             if stops:
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
                 self.candidates.append(Candidate(sample, sample.worst, state))
             else:
-                self.candidates.append(Candidate(sample, pool.state["x"][row].to("cpu", copy=True)))
-        pool.keep(~leaving)
+                self.candidates.append(Candidate(sample, last[at].clone()))
+        pool.keep([row for row, leaves in enumerate(leaving) if not leaves])
 
     def _confirm_candidates(self) -> None:
         """Run one batch of candidates through a forward pass without gradients."""

@@ -5,6 +5,7 @@ one after the other. A run begun early waits, once it is over, until those befor
 sample, the run is dropped, and its passes are not counted.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -41,9 +42,8 @@ class LaterRuns:
             return
         chosen = sorted(possible)[:free]
         device = pool.state["run"].device
-        rows = torch.tensor([row for _, row, _ in chosen], device=device)
-        numbers = torch.tensor([number for *_, number in chosen], device=device)
-        state = {key: values[rows] for key, values in pool.state.items()}
+        rows, numbers = (_on(device, own) for own in zip(*(own for _, *own in chosen), strict=True))
+        state = {key: values.index_select(0, rows) for key, values in pool.state.items()}
         state = attack.begin_run(state, self.threat, numbers)
         runs = [Run(cast("Sample", pool.active[row]), number) for _, row, number in chosen]
         for run in runs:
@@ -54,7 +54,7 @@ class LaterRuns:
         """Drop every run, and begin none any more."""
         self.pool.one_by_one = self.pool.all_begun = True
         self.pool.later.clear()
-        self.pool.keep(torch.tensor([isinstance(one, Sample) for one in self.pool.active]))
+        self.pool.keep([row for row, one in enumerate(self.pool.active) if isinstance(one, Sample)])
 
     def settle(self, before: State, stopped: Mask) -> Bool[Tensor, " kept"]:
         """Put aside the runs that are over, and let samples go on with theirs; return `stopped` of the rows that stay.
@@ -95,9 +95,9 @@ class LaterRuns:
         stopped = stopped.clone()
         for row, (_, broken) in changed.items():
             stopped[row] = broken
-        stay = torch.tensor([row not in gone for row in range(len(stopped))], device=stopped.device)
+        stay = [row for row in range(len(stopped)) if row not in gone]
         pool.keep(stay)
-        return stopped[stay]
+        return stopped.index_select(0, _on(stopped.device, stay))
 
     def _go_on(self, sample: Sample, state: State, broken: bool, at: dict[int, int]) -> tuple[int | None, State, bool]:
         """Follow a sample through the runs that were begun for it.
@@ -126,6 +126,10 @@ class LaterRuns:
         return joined | {key: rows for key, rows in found.items() if key.startswith("loop.")}
 
 
+def _on(device: torch.device, numbers: Sequence[int]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int64).to(device, non_blocking=True)
+
+
 def _row(state: State, row: int) -> State:
     return {key: values[row : row + 1].clone() for key, values in state.items()}
 
@@ -134,7 +138,7 @@ def _with_rows(state: State, new: dict[int, State]) -> State:
     """Return a copy of the state with other values in some rows."""
     if not new:
         return state
-    rows = torch.tensor(list(new), device=state["run"].device)
+    rows = _on(state["run"].device, list(new))
     return {
         key: values.index_copy(0, rows, torch.cat([one[key] for one in new.values()])) for key, values in state.items()
     }

@@ -154,11 +154,11 @@ class Pool:
         self.state = {key: torch.cat([self.state[key], rows]) for key, rows in state.items()} if self.active else state
         self.active = [*self.active, *samples]
 
-    def keep(self, mask: Tensor) -> None:
-        """Keep the rows where `mask` is true; drop the others."""
-        if not bool(mask.all()):
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep these rows; drop the others."""
+        if len(rows) < len(self.active):
             self.book()
             self.all_begun = self.one_by_one
-            self.active = [sample for sample, kept in zip(self.active, mask.tolist(), strict=True) if kept]
-            numbers = mask.nonzero()[:, 0].to(self.state["finished"].device)  # faster than an index of booleans
-            self.state = {key: rows.index_select(0, numbers) for key, rows in self.state.items()}
+            self.active = [self.active[row] for row in rows]
+            numbers = torch.tensor(rows, dtype=torch.int64).to(self.state["finished"].device, non_blocking=True)
+            self.state = {key: values.index_select(0, numbers) for key, values in self.state.items()}

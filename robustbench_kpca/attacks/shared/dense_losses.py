@@ -23,6 +23,7 @@ from torch import Tensor
 from robustbench_kpca.attacks.shared.losses import cross_entropy, mean, pixelwise_cross_entropy
 from robustbench_kpca.types import IGNORE, Labels, Logits, PerSample
 
+_LOG_2 = float(torch.tensor(2.0).log())
 DenseLossName: TypeAlias = Literal["ce_masked", "ce_masked_by_class", "js"]
 
 
@@ -64,7 +65,7 @@ def jensen_shannon(logits: Logits, labels: Labels) -> PerSample:
     """
     log_q = -pixelwise_cross_entropy(logits, labels)
     q = log_q.exp()
-    return mean(torch.log(torch.tensor(2.0)) + (q * log_q - (1 + q) * torch.log1p(q)) / 2, labels)
+    return mean(_LOG_2 + (q * log_q - (1 + q) * torch.log1p(q)) / 2, labels)
 
 
 def _right(logits: Logits, labels: Labels) -> Bool[Tensor, " batch *place"]:

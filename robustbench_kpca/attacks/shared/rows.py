@@ -1,5 +1,6 @@
-"""Choose between two batches row by row, without work where all rows come from one of them."""
+"""Choose between two batches row by row, without work where all rows come from one of them; constants of a device."""
 
+from functools import lru_cache
 from typing import TypeAlias
 
 import torch
@@ -21,6 +22,13 @@ def waits(device: torch.device) -> bool:
 def none(mask: Mask) -> bool:
     """Tell whether no row is chosen, if that can be told without waiting; otherwise return False."""
     return not waits(mask.device) and not bool(mask.any())
+
+
+@lru_cache(maxsize=256)
+def constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
+    """Return a tensor of these numbers, which are copied to the device once; do not write into it."""
+    with torch.inference_mode(mode=False):
+        return torch.tensor(values, device=device, dtype=dtype)
 
 
 def choose(mask: Mask, yes: Rows, no: Rows) -> Rows:
