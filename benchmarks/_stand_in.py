@@ -256,4 +256,4 @@ CASES = {
     "SegPGD, every pixel": Case("segpgd", _PGD, dense=True),
     "SEA's APGD, every pixel": Case("apgd_shrinking", {"steps": 6, "loss": "ce_masked", "rho": 0.75}, dense=True),
 }
-"""Every attack with several steps on images. Those on words need a language model."""
+"""Attacks of several steps in balls. Those on words need a language model; those on pixels and patches are missing."""
