@@ -3,12 +3,15 @@
 import copy
 import math
 from functools import partial
+from pathlib import Path
 
 import pytest
 import timm
 import torch
+from safetensors.torch import save_file
 from torch.utils.checkpoint import checkpoint
 
+from robustbench_kpca import load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.elliptical import metric
@@ -494,6 +497,20 @@ def test_a_layer_without_an_earlier_one_is_refused(fork, model, name):
 
 
 # --- in models ---
+
+
+def test_the_example_puts_any_attention_into_a_trained_network(fork, tmp_path, monkeypatch):
+    shape = {"img_size": 32, "patch_size": 4, "embed_dim": 64, "depth": 4, "num_heads": 4, "num_classes": 10}
+    trained = timm.models.VisionTransformer(**shape, norm_layer=torch.nn.LayerNorm).eval()
+    (tmp_path / "models").mkdir()
+    save_file(trained.state_dict(), tmp_path / "models" / "cifar10_vit_d64_p4_l4_h4.safetensors")
+    monkeypatch.setenv("RBK_DATA", str(tmp_path))
+    example = f"{Path(__file__).parents[2] / 'examples' / 'plugged.py'}:cifar10_vit"
+    images = torch.rand(2, 3, 32, 32)
+    assert torch.allclose(load_model(example)(images), trained(images), atol=1e-5)
+    plugged = load_model(example, attention="pro", loss="l1", gradient="released")
+    assert [block.attn.gradient for block in plugged.blocks] == ["released"] * 4
+    assert not torch.allclose(plugged(images), trained(images), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in RIVALS if name not in ("l2", "differential")])
