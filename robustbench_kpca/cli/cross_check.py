@@ -55,7 +55,7 @@ def cross_check(
     reference: Annotated[
         str | None,
         typer.Option(
-            help="Reference attack LIBRARY:NAME of torchattacks, pyautoattack or foolbox; by default its equivalent."
+            help="Reference attack LIBRARY:NAME of torchattacks, foolbox or others; by default its equivalent."
         ),
     ] = None,
     data: Annotated[

@@ -9,8 +9,13 @@ from robustbench_kpca.attacks import ATTACKS
 
 AUTOATTACK = ("standard", "plus", "rand", "apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square")
 """Ensembles and single attacks of pyautoattack, which are no names of its own."""
-_FILES = {"torchattacks": "__init__.py", "foolbox": "attacks/__init__.py", "pyautoattack": ""}
-"""Libraries of attacks, and the file of each that imports all of its attacks."""
+_FILES: dict[str, str | tuple[str, ...]] = {
+    "torchattacks": "__init__.py",
+    "foolbox": "attacks/__init__.py",
+    "pyautoattack": AUTOATTACK,
+    "cleverhans": ("carlini_wagner_l2",),
+}
+"""Libraries of attacks, and the file of each that imports all of its attacks, or their names."""
 
 
 def library_of(name: str) -> str:
@@ -41,12 +46,13 @@ def require_attack(name: str) -> None:
 
 def library_names(library: str) -> list[str]:
     """Return what may be an attack of a library, read from its files: to import it takes seconds."""
-    if not _FILES[library]:
-        return list(AUTOATTACK)
+    known = _FILES[library]
+    if not isinstance(known, str):
+        return list(known)
     spec = importlib.util.find_spec(library)
     if spec is None or spec.origin is None:
         return []
-    tree = ast.parse((Path(spec.origin).parent / _FILES[library]).read_text("utf-8"))
+    tree = ast.parse((Path(spec.origin).parent / known).read_text("utf-8"))
     imported = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     aliases = [ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign)]
     return [name for name in imported + aliases if name[0].isupper()]
