@@ -22,20 +22,19 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
 from _shared import header
 from tabulate import tabulate
 
 from robustbench_kpca import load_model
-from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.data.request import DEIT
-from robustbench_kpca.evaluation.requests import DataRequest
+from robustbench_kpca.evaluation.requests import DataRequest, NamedModel
 from robustbench_kpca.models.bundle import bundled as bundled_models
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.study.diagnostics import CLAIMS, tables
 from robustbench_kpca.study.diagnostics.chance import chance_levels
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
 from robustbench_kpca.study.diagnostics.power import power_curve
+from robustbench_kpca.study.diagnostics.procedures import corrected
 from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 
@@ -47,7 +46,7 @@ BY_LAYER_OF_LOSS = ("projection_error", "log10_phi", "log10_h", "log10_ratio", "
 def measured(name: str, data: str, images: int, claims: list[str] | None) -> Diagnosis:
     model = load_model(name)
     samples = DataRequest(data, limit=images).load(stated_view(model) or DEIT).in_order()
-    return diagnose(model, ImageSource(samples), environment(torch.device("cpu")), name=name, claims=claims)
+    return diagnose(NamedModel(model, name, name), corrected(ImageSource(samples), claims))
 
 
 def photographs(settings: argparse.Namespace) -> None:

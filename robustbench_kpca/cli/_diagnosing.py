@@ -77,17 +77,14 @@ def measured(
     request: "ModelRequest", asked: Asked, progress: "Callable[[str], Progress]", *, quiet: bool
 ) -> "Diagnosis":
     """Load a model and its data, say how pictures are shown, and measure."""
-    import torch
-
-    from robustbench_kpca._engine.inference.environment import environment
+    from robustbench_kpca.evaluation.requests import NamedModel
     from robustbench_kpca.study.diagnostics.diagnosis import BLOCK
     from robustbench_kpca.study.diagnostics.run import diagnose
 
     network, procedure = _load(request, asked, quiet=quiet)
-    where = asked.device or best_device()
     return diagnose(
-        network, procedure, environment(torch.device(where)), name=request.label, origin=request.source,
-        layers=asked.layers, heads=asked.heads, block=asked.block or BLOCK, seed=asked.seed, device=where,
+        NamedModel(network, request.label, request.source), procedure, layers=asked.layers, heads=asked.heads,
+        block=asked.block or BLOCK, seed=asked.seed, device=asked.device or best_device(),
         progress=progress(request.label),
     )  # fmt: skip
 

@@ -22,7 +22,6 @@ MANY = {
     "attention/_fused.py",  # kernels of Triton
     "attention/kep_svgp.py", "attention/primal.py", "attention/shared/heads.py",  # timm passes its own to an attention
     "models/transformer.py",  # a table of architectures
-    "study/diagnostics/run.py",
 }  # fmt: skip
 
 

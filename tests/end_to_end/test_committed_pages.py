@@ -11,8 +11,7 @@ from robustbench_kpca.report.numbers import csv_text, json_text
 from robustbench_kpca.report.render import CSV, JSON, html, markdown
 from robustbench_kpca.study.reproduction.pack import Table, load_pack
 from robustbench_kpca.study.reproduction.roles import Roles
-from robustbench_kpca.study.reproduction.steps import board_of
-from robustbench_kpca.study.reproduction.tables import metrics_of
+from robustbench_kpca.study.reproduction.tables import board_of, metrics_of
 
 ROOT, FOLDER = Path(__file__).parents[2], Path("leaderboards")
 pytestmark = pytest.mark.slow

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import timm
 import torch
+from diagnosed import diagnosed
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.cli._diagnosing import Asked
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.requests import ModelRequest
@@ -17,11 +17,9 @@ from robustbench_kpca.study.diagnostics import tables
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.encoders import load_text_model
 from robustbench_kpca.study.diagnostics.lists import configuration, load_list
-from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import TextSource
 from robustbench_kpca.study.diagnostics.taps import call, find_taps, listening
 
-HERE = environment(torch.device("cpu"))
 STUDY = load_list("saritas2025")
 ENCODERS = [one.model.removeprefix("transformers:") for one in STUDY.model if one.reads_texts]
 LINES = [" ".join(f"word{(7 * line + 3 * word) % 90}" for word in range(12)) for line in range(6)]
@@ -105,12 +103,12 @@ def test_longformer_beyond_its_window_is_refused(texts):
     model, _ = untrained("allenai/longformer-base-4096", texts, attention_window=[8, 8])
     source = TextSource("long", (tuple(range(10, 40)),) * 2, 1)
     with pytest.raises(BadInputError, match="outputs"):
-        diagnose(model, source, HERE, name="longformer", claims=["eigenvalues"])
+        diagnosed(model, source, name="longformer", claims=["eigenvalues"])
 
 
 def test_padding_of_longformer_enters_no_number(texts):
     model, source = untrained("allenai/longformer-base-4096", texts)
-    done = diagnose(model, source, HERE, name="longformer", claims=["eigenvalues"])
+    done = diagnosed(model, source, name="longformer", claims=["eigenvalues"])
     assert done.layers[0].tokens == (12, 12)
 
 

@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from diagnosed import diagnosed
 
 from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.as_html import html
 from robustbench_kpca._core.web.as_markdown import markdown
-from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import load_record
@@ -28,7 +28,6 @@ from robustbench_kpca.study.diagnostics.diagnosis import (
     load_diagnosis,
 )
 from robustbench_kpca.study.diagnostics.pages import Comparison
-from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 CLAIMS = ("decomposition", "gamma", "planted", "primal_objective")
@@ -36,11 +35,10 @@ CLAIMS = ("decomposition", "gamma", "planted", "primal_objective")
 
 @pytest.fixture(scope="module")
 def done() -> Diagnosis:
-    import torch
 
     source = ImageSource(load_data("digits", "test", 4).in_order())
-    return diagnose(
-        load_model("rpc_symvit_digits"), source, environment(torch.device("cpu")), name="rpc_symvit_digits",
+    return diagnosed(
+        load_model("rpc_symvit_digits"), source, name="rpc_symvit_digits",
         claims=CLAIMS, layers=(0,), block=4,
     )  # fmt: skip
 

@@ -2,22 +2,20 @@
 
 import pytest
 import torch
+from diagnosed import diagnosed
 from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.attention.rpc import RPCAttention
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.study.diagnostics.claims.planted import _problem
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 pytestmark = pytest.mark.usefixtures("fork")
-HERE = environment(torch.device("cpu"))
 
 
 def digits(n):
@@ -86,10 +84,10 @@ def test_every_block_of_images_is_checked():
     model = vit()
     model.blocks[1].attn = Late(48, 3, qkv_bias=True).eval()
     nn.init.normal_(model.blocks[1].attn.qkv.weight, std=0.3)
-    diagnose(model, digits(5), HERE, name="x", claims=["eigenvalues"], block=5)
+    diagnosed(model, digits(5), name="x", claims=["eigenvalues"], block=5)
     model.blocks[1].attn.blocks = 0
     with pytest.raises(BadInputError, match=r"layer 1 .*q, k and v"):
-        diagnose(model, digits(10), HERE, name="x", claims=["eigenvalues"], block=5)
+        diagnosed(model, digits(10), name="x", claims=["eigenvalues"], block=5)
 
 
 def twice(network, x):
@@ -112,14 +110,14 @@ def never(network, x):
 )  # fmt: skip
 def test_models_that_would_be_misread_are_refused(make, says):
     with pytest.raises(BadInputError, match=says):
-        diagnose(make(), digits(5), HERE, name="x", claims=["eigenvalues"])
+        diagnosed(make(), digits(5), name="x", claims=["eigenvalues"])
 
 
 @pytest.mark.parametrize(
     "name", ["identity_symvit_digits", "rpc_symvit_all_digits", "scaled_vit_digits", "symfan_digits"]
 )
 def test_attention_of_ones_own_is_not(name):
-    done = diagnose(create_model(name), digits(2), HERE, name=name, claims=["eigenvalues"])
+    done = diagnosed(create_model(name), digits(2), name=name, claims=["eigenvalues"])
     assert done.claims["eigenvalues"].outcome == "not supported"
 
 
@@ -132,7 +130,7 @@ def without_values():
 
 
 def test_a_head_without_values_keeps_the_diagnosis_whole():
-    done = diagnose(without_values(), digits(10), HERE, name="x")
+    done = diagnosed(without_values(), digits(10), name="x")
     assert done.claims["value_vectors"].outcome == done.claims["gamma"].outcome == "not supported"
     units = done.claims["gamma"].statistics["residual"].units
     assert [unit.mean for unit in units if (unit.layer, unit.head) == (1, 0)] == [1]  # nothing is no eigenvector
@@ -152,7 +150,7 @@ def test_a_claim_that_breaks_leaves_the_others(monkeypatch, broken):
         return found | {"residual": found["residual"] * broken}
 
     monkeypatch.setattr(type(gamma), "observe", observe)
-    done = diagnose(load_model("vit_digits"), digits(10), HERE, name="x", claims=["gamma", "eigenvalues"])
+    done = diagnosed(load_model("vit_digits"), digits(10), name="x", claims=["gamma", "eigenvalues"])
     assert done.claims["gamma"].outcome == "not testable"
     assert any(words in done.claims["gamma"].why for words in ("residual is not a finite number", "did not converge"))
     assert done.claims["eigenvalues"].outcome == "not supported"
@@ -170,7 +168,7 @@ class Two(nn.Module):
 
 
 def test_heads_of_different_width_have_a_list_each():
-    done = diagnose(Two().eval(), digits(10), HERE, name="x")
+    done = diagnosed(Two().eval(), digits(10), name="x")
     assert {layer.width for layer in done.layers} == {8, 16}
     assert {name: len(found.mean) for name, found in done.claims["eigenvalues"].profiles.items()} == {
         "by_rank": 16, "by_rank_8": 8, "by_rank_standardised": 16, "by_rank_standardised_8": 8,
@@ -187,21 +185,21 @@ def test_pursuits_of_different_lengths_have_a_list_each():
             other = RPCAttention(48, 3, qkv_bias=True, iterations=3)
             other.load_state_dict(block.attn.state_dict())
             block.attn = other
-    done = diagnose(model.eval(), digits(5), HERE, name="x", claims=["sparsity", "mixing"])
+    done = diagnosed(model.eval(), digits(5), name="x", claims=["sparsity", "mixing"])
     lengths = {len(found.mean) for found in done.claims["sparsity"].profiles.values()}
     assert len(lengths) == 2
     assert 3 in lengths
 
 
 def test_heads_are_taken_once():
-    done = diagnose(load_model("rpc_symvit_digits"), digits(5), HERE, name="x", heads=[2, 0, 0, 2, 0], layers=[1, 0, 0])
+    done = diagnosed(load_model("rpc_symvit_digits"), digits(5), name="x", heads=[2, 0, 0, 2, 0], layers=[1, 0, 0])
     assert done.layers[0].heads == done.protocol.heads == (0, 2)
     assert done.protocol.layers == (0, 1)
     assert len(done.claims["eigenvalues"].statistics["largest"].units) == 4
 
 
 def test_a_block_is_no_larger_than_the_data():
-    done = diagnose(load_model("vit_digits"), digits(4), HERE, name="x", claims=["eigenvalues"], block=4000)
+    done = diagnosed(load_model("vit_digits"), digits(4), name="x", claims=["eigenvalues"], block=4000)
     assert (done.protocol.block, done.protocol.images) == (4, 4)
 
 

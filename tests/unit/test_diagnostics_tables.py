@@ -4,14 +4,12 @@ import subprocess
 import sys
 
 import pytest
-import torch
+from diagnosed import diagnosed
 
 from robustbench_kpca import load_data, load_model
-from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.study.diagnostics import tables
 from robustbench_kpca.study.diagnostics.diagnosis import finding
-from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 
@@ -31,9 +29,7 @@ def test_findings(low, high, least, most, outcome):
 def kept(tmp_path_factory):
     source = ImageSource(load_data("digits", limit=10).in_order())
     claims = ["projection_loss", "value_vectors"]
-    done = diagnose(
-        load_model("vit_digits"), source, environment(torch.device("cpu")), name="vit", layers=[0, 2], claims=claims
-    )
+    done = diagnosed(load_model("vit_digits"), source, name="vit", layers=[0, 2], claims=claims)
     return done, done.save(tmp_path_factory.mktemp("kept"))
 
 

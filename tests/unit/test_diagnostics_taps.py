@@ -5,22 +5,20 @@ import math
 import pytest
 import timm
 import torch
+from diagnosed import diagnosed
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, load_diagnosis
 from robustbench_kpca.study.diagnostics.kernel import spectrum
-from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource, TextSource
 from robustbench_kpca.study.diagnostics.taps import call, find_taps, listening
 
 pytestmark = pytest.mark.usefixtures("fork")
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")
-HERE = environment(torch.device("cpu"))
 
 
 def digits(n):
@@ -131,12 +129,12 @@ def test_a_distilled_model_has_its_distillation_token():
 def test_attention_that_is_not_known_exactly_is_refused(name, small):
     model = timm.create_model(name, **small).eval()
     with pytest.raises(BadInputError, match="no attention layer"):
-        diagnose(model, digits(2), HERE, name=name)
+        diagnosed(model, digits(2), name=name)
 
 
 @pytest.mark.parametrize("name", ["primal_vit_digits", "kep_svgp_vit_digits"])
 def test_attention_without_values_is_not_testable(name):
-    done = diagnose(create_model(name), digits(6), HERE, name=name, layers=[3])
+    done = diagnosed(create_model(name), digits(6), name=name, layers=[3])
     assert not done.layers[0].has_values
     outcomes = {claim: judged.outcome for claim, judged in done.claims.items()}
     assert outcomes["value_vectors"] == outcomes["gamma"] == outcomes["projection_loss"] == "not testable"
@@ -163,7 +161,7 @@ def test_a_model_that_is_kernel_pca_is_supported_and_an_untrained_one_is_not():
     planted, plain = (create_model("symvit_digits", patch_size=4, depth=2) for _ in range(2))
     for block in planted.blocks:
         block.attn.qkv = PlantedProjection(48, 3)
-    done = diagnose(planted.eval(), digits(10), HERE, name="planted")
+    done = diagnosed(planted.eval(), digits(10), name="planted")
     outcomes = {claim: done.claims[claim].outcome for claim in FOUR}
     assert outcomes == {
         "eigenvalues": "not supported", "gamma": "supported", "projection_loss": "supported",
@@ -173,14 +171,14 @@ def test_a_model_that_is_kernel_pca_is_supported_and_an_untrained_one_is_not():
     assert statistics["linear_cka_orthonormal"].estimate.value == pytest.approx(1, abs=1e-5)
     assert statistics["relative_frobenius"].estimate.value > 0  # its axes have the length of theory, not 1
     assert done.claims["projection_loss"].statistics["scaled_signed"].estimate.low >= -1e-12
-    done = diagnose(plain, digits(10), HERE, name="untrained", claims=FOUR)
+    done = diagnosed(plain, digits(10), name="untrained", claims=FOUR)
     assert {judged.outcome for judged in done.claims.values()} == {"not supported"}
 
 
 def test_layers_and_heads_can_be_chosen_and_units_are_named(tmp_path):
     model = load_model("vit_digits")
-    whole = diagnose(model, digits(4), HERE, name="vit_digits", claims=["projection_loss"])
-    part = diagnose(model, digits(4), HERE, name="vit_digits", claims=["projection_loss"], layers=[3, 1], heads=[2])
+    whole = diagnosed(model, digits(4), name="vit_digits", claims=["projection_loss"])
+    part = diagnosed(model, digits(4), name="vit_digits", claims=["projection_loss"], layers=[3, 1], heads=[2])
     units = part.claims["projection_loss"].statistics["log10_h"].units
     assert [(unit.layer, unit.head) for unit in units] == [(1, 2), (3, 2)]
     for name in ("h", "projection_error"):
@@ -191,13 +189,13 @@ def test_layers_and_heads_can_be_chosen_and_units_are_named(tmp_path):
     assert isinstance(load_diagnosis(tmp_path), Diagnosis)
     for wrong in ({"layers": [4]}, {"heads": [3]}, {"heads": []}, {"layers": []}, {"claims": ["nothing"]}):
         with pytest.raises(BadInputError):
-            diagnose(model, digits(2), HERE, name="x", **wrong)
+            diagnosed(model, digits(2), name="x", **wrong)
 
 
 def test_the_last_block_may_be_short_and_the_seed_decides():
     model = load_model("vit_digits")
     first, again, other = (
-        diagnose(model, digits(7), HERE, name="x", claims=["gamma"], layers=[0], seed=seed) for seed in (0, 0, 1)
+        diagnosed(model, digits(7), name="x", claims=["gamma"], layers=[0], seed=seed) for seed in (0, 0, 1)
     )
     assert first.claims == again.claims
     assert first.claims != other.claims
@@ -209,12 +207,12 @@ def test_a_model_with_broken_weights_is_one_line():
     with torch.no_grad():
         model.blocks[2].attn.qkv.weight[-1] = torch.nan
     with pytest.raises(BadInputError, match="layer 2"):
-        diagnose(model, digits(2), HERE, name="x")
+        diagnosed(model, digits(2), name="x")
 
 
 def test_a_model_in_training_mode_is_refused():
     with pytest.raises(BadInputError, match="training mode"):
-        diagnose(load_model("vit_digits").train(), digits(2), HERE, name="x")
+        diagnosed(load_model("vit_digits").train(), digits(2), name="x")
 
 
 @pytest.mark.parametrize("name", [name for name in bundled() if "_lm_" not in name])
@@ -253,7 +251,7 @@ def test_berts_attention_with_padding():
 def test_padding_does_not_enter_any_number():
     model = small_bert()
     alone, padded = (
-        diagnose(model, source, HERE, name="bert", block=size)
+        diagnosed(model, source, name="bert", block=size)
         for source, size in ((texts(9, 14, 5), 1), (texts(9, 14, 5, pad=7), 3))
     )
     for claim, judged in alone.claims.items():
@@ -266,7 +264,7 @@ def test_padding_does_not_enter_any_number():
 
 
 def test_equally_long_texts_are_each_others_null():
-    done = diagnose(small_bert(), texts(*[12] * 10), HERE, name="bert", claims=["value_vectors"])
+    done = diagnosed(small_bert(), texts(*[12] * 10), name="bert", claims=["value_vectors"])
     assert done.claims["value_vectors"].outcome == "not supported"
     measured = done.claims["value_vectors"].statistics["linear_cka"]
     assert measured.null.draws >= 999

@@ -35,7 +35,8 @@ from robustbench_kpca.study.reproduction.estimate import Estimator
 from robustbench_kpca.study.reproduction.pack import load_pack
 from robustbench_kpca.study.reproduction.roles import Roles, default_folder
 from robustbench_kpca.study.reproduction.run import Settings, run
-from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Train, board_of, plan
+from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Train, plan
+from robustbench_kpca.study.reproduction.tables import board_of
 
 PACK = """
 title = "A paper"

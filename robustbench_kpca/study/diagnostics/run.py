@@ -5,34 +5,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # it is there, and documented
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode
 from robustbench_kpca.evaluation.model_info import model_info
-from robustbench_kpca.records.spec import Environment
+from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.study.diagnostics import thresholds
 from robustbench_kpca.study.diagnostics.chance import chance_levels
 from robustbench_kpca.study.diagnostics.claims import Claim, Results, Verdict
 from robustbench_kpca.study.diagnostics.diagnosis import BLOCK, Diagnosis, Judged, LayerInfo, Protocol
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.passes import show
-from robustbench_kpca.study.diagnostics.procedures import Procedure, corrected
-from robustbench_kpca.study.diagnostics.sources import Source
+from robustbench_kpca.study.diagnostics.procedures import Procedure
 from robustbench_kpca.study.diagnostics.taps import Tap, find_taps
 from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 
 def diagnose(
-    model: nn.Module,
-    source: Source | Procedure,
-    environment: Environment,
+    named: NamedModel,
+    procedure: Procedure,
     *,
-    name: str,
-    origin: str = "",
-    claims: Sequence[str] | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     block: int = BLOCK,
@@ -43,12 +40,8 @@ def diagnose(
     """Measure the kernel-PCA claims on a model.
 
     Args:
-        model: a model with attention layers that `taps` supports; in evaluation mode.
-        source: images in [0, 1], or texts; or a procedure, which says what is measured on which.
-        environment: the hardware and software of this run.
-        name: name of the model.
-        origin: source of its weights.
-        claims: names from `diagnostics.claims`; by default all. Without effect if `source` is a procedure.
+        named: a model with attention layers that `taps` supports; in evaluation mode.
+        procedure: what is measured on which images in [0, 1], or texts: `procedures.corrected`, or as the study does.
         layers: numbers of the attention layers, from 0; by default all.
         heads: numbers of the heads, from 0; by default all.
         block: images per block, at most all images; the model runs at this batch size.
@@ -61,8 +54,8 @@ def diagnose(
 
     """
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+    model = named.model
     require_evaluation_mode(model)
-    procedure = source if isinstance(source, Procedure) else corrected(source, claims)
     taps = _selected(find_taps(model), layers, type(model).__name__)
     parts = procedure.by_source()
     info, count = parts[0][0].info(), sum(part.info().n for part, _ in parts)
@@ -81,10 +74,10 @@ def diagnose(
         thresholds=limits, layers=_sorted(layers), heads=_sorted(heads),
     )  # fmt: skip
     return Diagnosis(
-        model=model_info(model, name, origin or name, probe.float()), data=info, protocol=protocol,
+        model=model_info(model, named.label, named.source, probe.float()), data=info, protocol=protocol,
         protocol_digest=protocol.digest(), layers=work.layer_infos(), claims=work.judged(),
-        chance=chance_levels(*work.largest(), seed=seed), environment=environment, created=created,
-        seconds=time.perf_counter() - started,
+        chance=chance_levels(*work.largest(), seed=seed), created=created,
+        environment=environment(torch.device(device)), seconds=time.perf_counter() - started,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What the rows of a pack cost: parameters, time of training, and passes and time of all evaluations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from robustbench_kpca._core.progress import spell
 from robustbench_kpca._core.web.document import Block, Document, Paragraph, Prose, Table
@@ -52,30 +52,31 @@ def _of_records(records: Sequence[Record], trained: Sequence[Model], roles: Role
     return [
         ", ".join(f"{size:,}" for size in sizes) or UNKNOWN,
         f"{sum(training.epochs for training in spent) / len(spent):.0f}" if spent else UNKNOWN,
-        _times([(training.seconds, training.device) for training in spent], len(trained)),
-        _times([(training.cpu_seconds, training.device) for training in spent], len(trained)),
+        _times(((training.device, training.seconds) for training in spent), len(trained)),
+        _times(((training.device, training.cpu_seconds) for training in spent), len(trained)),
         str(len(records)),
         *(f"{number:,}" for number in passes),
         _times_of(records),
     ]
 
 
+def _by_device(times: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for device, seconds in sorted(times):
+        found.setdefault(device, []).append(seconds)
+    return found
+
+
 def _times_of(records: Sequence[Record]) -> str:
     """Spell the time of evaluations for each device."""
-    by_device: dict[str, float] = {}
-    for record in records:
-        device = record.environment.device
-        by_device[device] = by_device.get(device, 0.0) + record.seconds
-    return ", ".join(f"{spell(seconds)} on {device}" for device, seconds in sorted(by_device.items())) or UNKNOWN
+    found = _by_device((record.environment.device, record.seconds) for record in records)
+    return ", ".join(f"{spell(sum(times))} on {device}" for device, times in found.items()) or UNKNOWN
 
 
-def _times(spent: Sequence[tuple[float, str]], trained: int) -> str:
+def _times(spent: Iterable[tuple[str, float]], trained: int) -> str:
     """Spell the mean time for each device, and how many of the trainings were timed there if not all were."""
-    by_device: dict[str, list[float]] = {}
-    for seconds, device in spent:
-        by_device.setdefault(device, []).append(seconds)
     texts = []
-    for device, times in sorted(by_device.items()):
+    for device, times in _by_device(spent).items():
         timed = "" if len(times) == trained else f" ({len(times)} of {trained} timed)"
         texts.append(f"{spell(sum(times) / len(times))}{f' on {device}' if device else ''}{timed}")
     return ", ".join(texts) or UNKNOWN

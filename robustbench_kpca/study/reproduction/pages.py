@@ -1,7 +1,9 @@
 """The pages of a pack: one for each table or figure, and an index that says what is shown and what was not run."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import safe_name
@@ -42,7 +44,8 @@ from robustbench_kpca.study.reproduction.efficiency import load_costs
 from robustbench_kpca.study.reproduction.efficiency_page import document as efficiency
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Roles
-from robustbench_kpca.study.reproduction.steps import Diagnose, Follow, Planned, Train, board_or_trouble
+from robustbench_kpca.study.reproduction.steps import Diagnose, Follow, Planned, Step, Train
+from robustbench_kpca.study.reproduction.tables import board_or_trouble
 
 HEADS = ("Item", "Title", "Done", "State")
 STATEMENTS = "statements"
@@ -133,46 +136,85 @@ def _write_board(board: Board, folder: Path) -> bool:
     return shown
 
 
+@dataclass(frozen=True)
+class _Page:
+    """What the page of an item is made of.
+
+    Attributes:
+        folder: of the page.
+        done: the steps of the item that there is something to show of.
+        roles: of the pack.
+        records: those that the tables of the pack show.
+        origin: how many steps are done, and the command that makes them.
+
+    """
+
+    folder: Path
+    done: Sequence[Step]
+    roles: Roles
+    records: Sequence[Record]
+    origin: Paragraph
+
+
 def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, records: Sequence[Record]) -> bool:
     """Write the page of an item that is no table into its folder; return whether there was anything to show.
 
     `records`: those that the tables of the pack show.
     """
     mine = [planned for planned in steps if name in planned.items]
-    done = [planned.step for planned in mine if planned.made]
-    done_by = f"{counted(mine)} done. Made by "
-    origin = Paragraph((done_by, Code(f"{roles.command} --item {name}"), ". ", ALL))
-    if isinstance(item, Cost):
-        if rows := cost_rows(item, roles, records):
-            write_page(cost(item, rows, origin), roles.out / name)
-        return bool(rows)
-    if isinstance(item, Efficiency):
-        if done:
-            write_page(efficiency(item, load_costs(roles.out / name), origin), roles.out / name)
-        return bool(done)
-    if isinstance(item, Claims):
-        diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
-        if diagnoses:
-            write_comparison(
-                diagnoses, roles.out / name, title=item.title, lead=[Prose(item.intro)], foot=[origin.text]
-            )
-        return bool(diagnoses)
-    figures: dict[str, str] = {}
-    if isinstance(item, Curves):
-        weights = [roles.weights(step.training) for step in done if isinstance(step, Train)]
-        runs = [read_curves(path) for path in weights if path.with_suffix(".csv").is_file()]
-        figures = {"Training": draw_curves(runs, ".svg").decode()} if runs else {}
-    elif isinstance(item, Epochs):
-        figures = {
-            step.model.name: trajectory(load_trajectory(step.folder)) for step in done if isinstance(step, Follow)
-        }
-    if figures:
-        drawn = {title: figure[figure.index("<svg") :] for title, figure in figures.items()}
-        sections = [
-            block
-            for title, svg in drawn.items()
-            for block in (Heading(title), Figure(svg, title, f"{safe_name(title)}.svg"))
-        ]
-        page = Document(item.title, [*sections, Paragraph(Prose(item.intro)), origin], style=_WHITE)
-        write_page(page, roles.out / name)
-    return bool(figures)
+    origin = Paragraph((f"{counted(mine)} done. Made by ", Code(f"{roles.command} --item {name}"), ". ", ALL))
+    page = _Page(roles.out / name, [planned.step for planned in mine if planned.made], roles, records, origin)
+    return item.kind in _WRITERS and _WRITERS[item.kind](item, page)
+
+
+def _cost(item: Cost, page: _Page) -> bool:
+    rows = cost_rows(item, page.roles, page.records)
+    if rows:
+        write_page(cost(item, rows, page.origin), page.folder)
+    return bool(rows)
+
+
+def _efficiency(item: Efficiency, page: _Page) -> bool:
+    if page.done:
+        write_page(efficiency(item, load_costs(page.folder), page.origin), page.folder)
+    return bool(page.done)
+
+
+def _claims(item: Claims, page: _Page) -> bool:
+    diagnoses = [load_diagnosis(step.folder) for step in page.done if isinstance(step, Diagnose)]
+    if diagnoses:
+        lead, foot = [Prose(item.intro)], [page.origin.text]
+        write_comparison(diagnoses, page.folder, title=item.title, lead=lead, foot=foot)
+    return bool(diagnoses)
+
+
+def _curves(item: Curves, page: _Page) -> bool:
+    weights = [page.roles.weights(step.training) for step in page.done if isinstance(step, Train)]
+    runs = [read_curves(path) for path in weights if path.with_suffix(".csv").is_file()]
+    return _figures(item, page, {"Training": draw_curves(runs, ".svg").decode()} if runs else {})
+
+
+def _epochs(item: Epochs, page: _Page) -> bool:
+    followed = [step for step in page.done if isinstance(step, Follow)]
+    return _figures(item, page, {step.model.name: trajectory(load_trajectory(step.folder)) for step in followed})
+
+
+def _figures(item: Curves | Epochs, page: _Page, figures: Mapping[str, str]) -> bool:
+    """Write a page of figures, each below its title."""
+    blocks: list[Block] = []
+    for title, figure in figures.items():
+        blocks += [Heading(title), Figure(figure[figure.index("<svg") :], title, f"{safe_name(title)}.svg")]
+    if blocks:
+        blocks += [Paragraph(Prose(item.intro)), page.origin]
+        write_page(Document(item.title, blocks, style=_WHITE), page.folder)
+    return bool(blocks)
+
+
+_WRITERS: dict[str, Callable[[Any, _Page], bool]] = {
+    "cost": _cost,
+    "efficiency": _efficiency,
+    "claims": _claims,
+    "curves": _curves,
+    "epochs": _epochs,
+}
+"""Kind of item -> writes its page; tells whether there was anything to show. A table is a board, and has its own."""

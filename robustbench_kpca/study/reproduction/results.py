@@ -9,8 +9,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.study.reproduction.pack import Item, ScaleName, Table, load_pack
 from robustbench_kpca.study.reproduction.roles import Roles
-from robustbench_kpca.study.reproduction.steps import board_or_trouble
-from robustbench_kpca.study.reproduction.tables import metrics_of
+from robustbench_kpca.study.reproduction.tables import board_or_trouble, metrics_of
 
 
 @dataclass(frozen=True)

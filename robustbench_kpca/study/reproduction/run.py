@@ -4,16 +4,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from robustbench_kpca._core.errors import BenchmarkError
 from robustbench_kpca._core.progress import spell
-from robustbench_kpca._engine.inference.environment import environment, revision
+from robustbench_kpca._engine.inference.environment import revision
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.execute import Reporter, execute
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
-from robustbench_kpca.evaluation.requests import DataRequest
+from robustbench_kpca.evaluation.requests import DataRequest, NamedModel
 from robustbench_kpca.records.audit import Level
 from robustbench_kpca.study.diagnostics.diagnosis import BLOCK
 from robustbench_kpca.study.diagnostics.pages import write_pages
@@ -42,7 +40,6 @@ class Settings:
             are left.
         train: whether to train; otherwise only what is trained already is evaluated.
         audit: how thoroughly models are audited before they are attacked; None: not at all.
-        batch_size: see `RunOptions`.
         workers: see `RunOptions`.
         processes: see `RunOptions`.
 
@@ -52,7 +49,6 @@ class Settings:
     budget: float | None = None
     train: bool = True
     audit: Level | None = "full"
-    batch_size: int | None = None
     workers: int | None = None
     processes: int | None = None
 
@@ -204,7 +200,6 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
     options = RunOptions(
         seed=SEED,
-        batch_size=settings.batch_size,
         workers=settings.workers,
         device=settings.device,
         out=roles.out / "records",
@@ -221,13 +216,13 @@ def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Report
     if step.literal:
         samples = Samples.require(DataRequest(data, step.splits[0]).load(study_view(network)))
         normalise_as_study(network)
-        source = study_of_images(samples, step.claims, most=step.images)
+        procedure = study_of_images(samples, step.claims, most=step.images)
     else:
         samples = Samples.require(DataRequest(data, step.splits[0], step.images).load_for(network))
-        source = corrected(ImageSource(samples.in_order()), step.claims)
+        procedure = corrected(ImageSource(samples.in_order()), step.claims)
+    named, block = NamedModel(network, step.name, request.source), min(BLOCK, step.images)
     done = diagnose(
-        network, source, environment(torch.device(settings.device)), name=step.name, origin=request.source,
-        block=min(BLOCK, step.images), seed=SEED, device=settings.device, progress=reporter.start(str(step)),
-    )  # fmt: skip
+        named, procedure, block=block, seed=SEED, device=settings.device, progress=reporter.start(str(step))
+    )
     done.save(step.folder)
     write_pages(done, step.folder)

@@ -1,26 +1,21 @@
 """What a pack needs: trainings, evaluations, diagnoses, costs; which are done, and why some cannot be had."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca.models.families import ARCHITECTURES, is_stochastic
-from robustbench_kpca.records.record import Record
-from robustbench_kpca.records.spot_check import FILE, load_spot_check
-from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
-from robustbench_kpca.report.matching import fill
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.epochs import load_trajectory
 from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES
 from robustbench_kpca.study.reproduction.efficiency import Measure, step_of
-from robustbench_kpca.study.reproduction.overfitted import overfitted
 from robustbench_kpca.study.reproduction.pack import Claims, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles, Training
-from robustbench_kpca.study.reproduction.tables import board_spec, models_of
+from robustbench_kpca.study.reproduction.tables import board_or_trouble, models_of
 from robustbench_kpca.training.recipe import load_recipe
 
 _CLASSES, _WHOLE = 10, 10_000  # of a data set that is not loaded to sort steps
@@ -168,61 +163,6 @@ def passes(step: Step) -> float:
     most = most_passes(step.evaluation.resolve()[1], _CLASSES)
     per_sample = math.inf if most is None else most.forwards + most.backwards
     return per_sample * (step.evaluation.limit or _WHOLE)
-
-
-def board_of(name: str, table: Table, roles: Roles) -> Board:
-    """Fill a table with the records that are there.
-
-    Raises:
-        BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table.
-
-    """
-    board = _filled(name, table, roles, roles.records())
-    check = roles.out / FILE
-    models = [model for model in models_of(table, roles) if model.training is not None]
-    files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
-    shown = {run.model for run in board.runs if run.record is not None}
-    lost = _lost([model.name for model in models if model.name in shown - set(files)])
-    return replace(
-        board,
-        spot_check=load_spot_check(check) if check.is_file() else None,
-        remarks=overfitted(models, roles),
-        others=(*board.others, *lost),
-        files=files,
-    )
-
-
-def _lost(models: Sequence[str]) -> tuple[str, ...]:
-    """Say of which trained models there are records, and no weights."""
-    if not models:
-        return ()
-    text = (
-        f"The weights of {', '.join(models)} are not here: the commands of their cells need the training first, and on "
-        "another machine that gives another network."
-    )
-    return (text,)
-
-
-def _filled(name: str, table: Table, roles: Roles, records: Sequence[Record]) -> Board:
-    command = f"{roles.command} --item {name}"
-    digests = ((model.name, roles.digest(model)) for model in models_of(table, roles))
-    return fill(
-        name,
-        board_spec(table, roles),
-        records,
-        f"{name} of {roles.name}",
-        remake=command,
-        missing=f"{command} --plan",
-        weights={model: digest for model, digest in digests if digest is not None},
-    )
-
-
-def board_or_trouble(name: str, table: Table, roles: Roles) -> tuple[Board, str]:
-    """Return the board of a table; where its records cannot be shown, an empty one, and why."""
-    try:
-        return board_of(name, table, roles), ""
-    except BadInputError as error:
-        return _filled(name, table, roles, []), f"the records of {name} in {roles.out.name}: {error}"
 
 
 def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:

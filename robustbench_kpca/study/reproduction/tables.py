@@ -1,13 +1,23 @@
-"""The board of a table in a pack: its rows and columns, once the names have been replaced."""
+"""The board of a table in a pack: rows and columns with their names replaced, its records, and what curves show."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.corruption import RelativeError
+from robustbench_kpca.models.families import task_of
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spot_check import FILE, load_spot_check
+from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
-from robustbench_kpca.report.matching import shown_metrics
+from robustbench_kpca.report.curves import read_curves
+from robustbench_kpca.report.matching import fill, shown_metrics
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, ItemColumn, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.training.overfitting import overfitting
+from robustbench_kpca.training.recipe import load_recipe
 
 SEED = 0
 
@@ -21,6 +31,91 @@ def board_spec(table: Table, roles: Roles) -> BoardSpec:
         row=tuple(_row(arm, table, roles) for arm in table.arms), rank_by=table.rank_by, column=tuple(columns),
         question=tuple(_asked(question, roles) for question in table.question),
     )  # fmt: skip
+
+
+def board_of(name: str, table: Table, roles: Roles) -> Board:
+    """Fill a table with the records that are there.
+
+    Raises:
+        BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table.
+
+    """
+    board = _filled(name, table, roles, roles.records())
+    check = roles.out / FILE
+    models = [model for model in models_of(table, roles) if model.training is not None]
+    files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
+    shown = {run.model for run in board.runs if run.record is not None}
+    lost = _lost([model.name for model in models if model.name in shown - set(files)])
+    return replace(
+        board,
+        spot_check=load_spot_check(check) if check.is_file() else None,
+        remarks=overfitted(models, roles),
+        others=(*board.others, *lost),
+        files=files,
+    )
+
+
+def _lost(models: Sequence[str]) -> tuple[str, ...]:
+    """Say of which trained models there are records, and no weights."""
+    if not models:
+        return ()
+    text = (
+        f"The weights of {', '.join(models)} are not here: the commands of their cells need the training first, and on "
+        "another machine that gives another network."
+    )
+    return (text,)
+
+
+def _filled(name: str, table: Table, roles: Roles, records: Sequence[Record]) -> Board:
+    command = f"{roles.command} --item {name}"
+    digests = ((model.name, roles.digest(model)) for model in models_of(table, roles))
+    return fill(
+        name,
+        board_spec(table, roles),
+        records,
+        f"{name} of {roles.name}",
+        remake=command,
+        missing=f"{command} --plan",
+        weights={model: digest for model, digest in digests if digest is not None},
+    )
+
+
+def board_or_trouble(name: str, table: Table, roles: Roles) -> tuple[Board, str]:
+    """Return the board of a table; where its records cannot be shown, an empty one, and why."""
+    try:
+        return board_of(name, table, roles), ""
+    except BadInputError as error:
+        return _filled(name, table, roles, []), f"the records of {name} in {roles.out.name}: {error}"
+
+
+def overfitted(models: Iterable[Model], roles: Roles) -> tuple[str, ...]:
+    """Return a sentence about each of these models whose training shows it: in which epochs, and by how much.
+
+    A training without curves, or of a recipe that does not look for it, has no sentence.
+
+    Raises:
+        BadInputError: the file of curves is damaged.
+
+    """
+    return tuple(
+        f"{model.name} shows catastrophic overfitting in {len(epochs)} of its epochs, the last being {max(epochs)}: "
+        f"{epochs[max(epochs)]}"
+        for model, epochs in ((model, _epochs(model, roles)) for model in models)
+        if epochs
+    )
+
+
+def _epochs(model: Model, roles: Roles) -> dict[int, str]:
+    """Return epochs, counted from 1, with what is seen in each."""
+    if model.training is None or not roles.weights(model.training).with_suffix(".csv").is_file():
+        return {}
+    recipe = load_recipe(model.training.recipe, model.training.settings)[1]
+    if recipe.adversarial is None:
+        return {}
+    score = next(iter(task_named(task_of(recipe.model)).scores))
+    rows = read_curves(roles.weights(model.training)).rows
+    seen = {int(row["epoch"]) + 1: overfitting(row, recipe.adversarial, score) for row in rows}
+    return {epoch: text for epoch, text in seen.items() if text}
 
 
 def metrics_of(items: Iterable[Item]) -> frozenset[str]:
