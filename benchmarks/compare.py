@@ -38,7 +38,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.files import write_atomic
-from robustbench_kpca.evaluation.agreement import in_full
+from robustbench_kpca.evaluation.caveats import in_full
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.protocols.agreement import FILE, Agreement, Measurements, Part, search_digest

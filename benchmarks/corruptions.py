@@ -44,7 +44,7 @@ from tabulate import tabulate
 from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.corruptions import Cell, Mode, Pixels, corrupt_one
 from robustbench_kpca.corruptions.shared.storage import store
-from robustbench_kpca.evaluation.forward_only import show_all
+from robustbench_kpca.evaluation.part import show_all
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.models import load_model
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES

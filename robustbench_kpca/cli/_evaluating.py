@@ -11,7 +11,7 @@ from robustbench_kpca.cli import _console
 
 if TYPE_CHECKING:
     from robustbench_kpca._core.progress import Screen
-    from robustbench_kpca.evaluation.reporter import ScreenReporter
+    from robustbench_kpca.evaluation.reporter import Reporter
 
 _NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
 
@@ -27,12 +27,12 @@ def screen(*, quiet: bool) -> Iterator["Screen"]:
 
 
 @contextmanager
-def reporting(*, quiet: bool) -> Iterator["ScreenReporter"]:
+def reporting(*, quiet: bool) -> Iterator["Reporter"]:
     """Show the progress of a plan on the terminal."""
-    from robustbench_kpca.evaluation.reporter import ScreenReporter
+    from robustbench_kpca.evaluation.reporter import Reporter
 
     with screen(quiet=quiet) as shown:
-        yield ScreenReporter(shown)
+        yield Reporter(shown)
 
 
 def best_device() -> str:

@@ -34,7 +34,7 @@ def clean(
     if json:
         shown = [
             {
-                "folder": str(leftover.folder),
+                "folder": str(leftover.paths[0]),
                 "files": [str(path) for path in leftover.paths],
                 "why": leftover.why,
                 "shards": leftover.shards,
@@ -48,7 +48,7 @@ def clean(
     for leftover in folders:
         verb = "would delete" if dry_run else "kept" if leftover in kept else "deleted"
         shards = f" ({leftover.shards} shards)" if leftover.shards else ""
-        _console.note(f"{verb} {leftover.folder.name}{shards}: {kept.get(leftover, leftover.why)}")
+        _console.note(f"{verb} {leftover.paths[0].name}{shards}: {kept.get(leftover, leftover.why)}")
     if not folders:
         _console.note(f"nothing to delete in {folder}")
 

@@ -80,14 +80,14 @@ def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
 
 
 def _agreement(record: "Record") -> list[tuple[str, str]]:
-    from robustbench_kpca.evaluation.agreement import agreement_of_record, in_full
+    from robustbench_kpca.evaluation.caveats import agreement_of_record, in_full
 
     agreement = agreement_of_record(record)
     return [] if agreement is None else [("agreement", in_full(agreement))]
 
 
 def _floor(record: "Record") -> list[tuple[str, str]]:
-    from robustbench_kpca.evaluation.caution import floor
+    from robustbench_kpca.evaluation.caveats import floor
 
     text = floor(record)
     return [("caution", text)] if text else []

@@ -64,7 +64,7 @@ def _row(record: "Unfinished") -> tuple[Any, ...]:
 
 def _content(record: "Unfinished") -> dict[str, Any]:
     return {
-        "folder": str(record.folder), "record": record.stem, "state": record.state and asdict(record.state),
+        "folder": str(record.path), "record": record.stem, "state": record.state and asdict(record.state),
         "done": record.done, "running": {shard: asdict(who) for shard, who in record.running.items()},
         "waiting": record.waiting, "failed": dict(record.failed), "active": record.active, "who": record.who,
         "seconds_left": record.left,

@@ -20,10 +20,9 @@ from robustbench_kpca._engine.inference.runner import Runner, device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.code import algorithms, code_from_outside, differing, require_readable
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.first_samples import Glances
-from robustbench_kpca.evaluation.model_info import model_info
+from robustbench_kpca.evaluation.identity import algorithms, code_from_outside, differing, model_info, require_readable
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel

@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import require_writable
@@ -20,6 +19,7 @@ from robustbench_kpca.evaluation.evaluation import Evaluation, require_gradients
 from robustbench_kpca.evaluation.make_records import Result, make_records
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AuditModel, Evaluate, Plan
+from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel, how_shown
 from robustbench_kpca.evaluation.shard_run import IncompleteError
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
@@ -27,31 +27,6 @@ from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
-
-
-@runtime_checkable
-class Reporter(Protocol):
-    """Callbacks that show the progress of a plan to the user."""
-
-    def start(self, title: str) -> Progress:
-        """Begin a progress bar; return the function to call with (done, total)."""
-        ...
-
-    def announce(self, text: str) -> None:
-        """Show a remark, such as what comes next and what it will cost."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """Show what makes numbers doubtful, such as how pictures were resized."""
-        ...
-
-    def audited(self, audit: Audit, *, kept: bool) -> None:
-        """Show a new audit, or a stored one that was kept."""
-        ...
-
-    def recorded(self, record: Record) -> None:
-        """Show a new or stored record."""
-        ...
 
 
 def execute(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from robustbench_kpca.records.record import Record
 
 
-class ScreenReporter:
-    """A `Reporter` that shows a run on a screen. A program may have a `Progress` of its own in place of the bar."""
+class Reporter:
+    """Shows a run on a screen. A program may have a `Progress` of its own in place of the bar."""
 
     def __init__(self, screen: Screen, progress: Progress | None = None) -> None:
         self.screen, self.progress = screen, progress
@@ -32,11 +32,11 @@ class ScreenReporter:
         return self.screen.start(title) if self.progress is None else self.progress
 
     def announce(self, text: str) -> None:
-        """Show a remark."""
+        """Show a remark, such as what comes next and what it will cost."""
         self.screen.say(text)
 
     def warn(self, text: str) -> None:
-        """Show what makes numbers doubtful."""
+        """Show what makes numbers doubtful, such as how pictures were resized."""
         self.screen.warn(text)
 
     def audited(self, audit: "Audit", *, kept: bool) -> None:
@@ -50,8 +50,7 @@ class ScreenReporter:
 
         Of a kept record, say if it was made by other code: nobody knows here whether that would give other numbers.
         """
-        from robustbench_kpca.evaluation.agreement import agreement_of_record, in_short
-        from robustbench_kpca.evaluation.caution import floor
+        from robustbench_kpca.evaluation.caveats import agreement_of_record, floor, in_short
         from robustbench_kpca.metrics import metric_for
         from robustbench_kpca.tasks import task_named
 
@@ -71,10 +70,10 @@ class ScreenReporter:
 
 
 @contextmanager
-def python_reporter(progress: Progress | None, *, quiet: bool) -> Iterator[ScreenReporter]:
+def python_reporter(progress: Progress | None, *, quiet: bool) -> Iterator[Reporter]:
     """Report to a Python program: `progress.python_screen`."""
     with python_screen(quiet=quiet) as screen:
-        yield ScreenReporter(screen, progress)
+        yield Reporter(screen, progress)
 
 
 def _code_of(record: "Record") -> str:

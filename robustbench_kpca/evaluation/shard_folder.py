@@ -67,7 +67,6 @@ class State:
         done: rows that are done.
         rows: all rows.
         left: seconds that the rest takes; None if that is not known yet.
-        measured: number of finished shards from which `left` follows.
         told: when this was written, by the clock of the first process.
 
     """
@@ -83,7 +82,6 @@ class State:
     done: int = 0
     rows: int = 0
     left: float | None = None
-    measured: int = 0
     told: str = ""
 
 

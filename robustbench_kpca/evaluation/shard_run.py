@@ -236,7 +236,6 @@ class ShardRun:
             running={shard.name: call.as_running(self.rows_of(shard)) for shard, call in calls.items()},
             failed={shard.name: why for shard, why in self.schedule.given_up.items()},
             done=done,
-            measured=len(self.made),
             left=self._left(done, len(calls)),
         )
         write_state(self.folder, state)

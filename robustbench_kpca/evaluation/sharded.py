@@ -15,8 +15,8 @@ from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.journal import Journal
-from robustbench_kpca.evaluation.code import added_members
 from robustbench_kpca.evaluation.evaluation import Evaluation
+from robustbench_kpca.evaluation.identity import added_members
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import make_shard
 from robustbench_kpca.evaluation.pool import Call, Pool

@@ -61,11 +61,6 @@ class Unfinished:
         return self.holder is not None and (self.holder.owner.gone() is False or self.quiet < SILENT)
 
     @property
-    def folder(self) -> Path:
-        """The folder of its shards."""
-        return self.path
-
-    @property
     def alone(self) -> bool:
         """Whether it is the work of one process, without shards."""
         return not self.path.name.endswith(FOLDER)
@@ -151,11 +146,6 @@ class Leftover:
     why: str
     shards: int = 0
     lock: Path | None = None
-
-    @property
-    def folder(self) -> Path:
-        """The first of them."""
-        return self.paths[0]
 
 
 def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:

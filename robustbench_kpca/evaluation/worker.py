@@ -23,9 +23,9 @@ from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.code import Added, algorithms, code_from_outside
 from robustbench_kpca.evaluation.evaluation import runner_for
 from robustbench_kpca.evaluation.first_samples import Glances
+from robustbench_kpca.evaluation.identity import Added, algorithms, code_from_outside
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from robustbench_kpca._core.web.marks import unquoted
-from robustbench_kpca.evaluation.agreement import in_full
-from robustbench_kpca.evaluation.caution import caution
+from robustbench_kpca.evaluation.caveats import caution, in_full
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.protocols.agreement import agreement_of
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario

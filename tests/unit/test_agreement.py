@@ -8,7 +8,7 @@ from attack_checks import scenario
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.marks import prose
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.agreement import in_full, in_short
+from robustbench_kpca.evaluation.caveats import in_full, in_short
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.agreement import FILE, Agreement, Part, agreement_of, search_digest
 from robustbench_kpca.protocols.loading import load_scenario

@@ -24,7 +24,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.evaluation.code import added_members
+from robustbench_kpca.evaluation.identity import added_members
 from robustbench_kpca.metrics import METRICS
 from robustbench_kpca.models import create_model, load_model, place
 from robustbench_kpca.models.families import FAMILIES

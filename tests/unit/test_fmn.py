@@ -12,7 +12,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.fmn import FMN
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.caution import caution
+from robustbench_kpca.evaluation.caveats import caution
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.record import find_records, load_record

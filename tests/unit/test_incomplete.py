@@ -9,9 +9,10 @@ import pytest
 from robustbench_kpca._core.lock import holder_of
 from robustbench_kpca.evaluation import part
 from robustbench_kpca.evaluation.evaluation import Evaluation
-from robustbench_kpca.evaluation.execute import Reporter, execute
+from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
+from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.shard_folder import lock_of
 from robustbench_kpca.evaluation.shard_run import IncompleteError
@@ -46,13 +47,13 @@ class Here(Executor):
     def __init__(self, fails=lambda work: False):
         self.fails, self.made = fails, []
 
-    def submit(self, make, content, task):
+    def submit(self, make, content, shard):
         work, call = pickle.loads(content), Future()
         if self.fails(work):
             call.set_exception(ValueError("why"))
         else:
             self.made.append(work.spec.stem())
-            call.set_result(make(content, task))
+            call.set_result(make(content, shard))
         return call
 
 

@@ -17,7 +17,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca._engine.inference.environment import place
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.execute import Reporter
+from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import state_sha256
 from robustbench_kpca.protocols.loading import load_scenario

@@ -19,7 +19,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.cli.reproduce import _states_of
 from robustbench_kpca.data.imagenet_classes import imagenet_classes, imagenet_wnids, robustbench_validation
-from robustbench_kpca.evaluation.execute import Reporter
+from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.models import shapes
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.corruption_names import COMMON
@@ -426,6 +426,9 @@ def test_a_training_of_a_pack_goes_on_from_its_last_epoch(two_turns, tmp_path, m
     weights = roles.weights(step.step.training)
 
     class Stops(Reporter):
+        def __init__(self):
+            pass
+
         def start(self, title):
             def told(done, total, **news):
                 if news["stage"] == "epoch 2/2":

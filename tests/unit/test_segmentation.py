@@ -16,7 +16,7 @@ from robustbench_kpca._engine.inference.sliding_window.windows import segment
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
-from robustbench_kpca.evaluation import forward_only
+from robustbench_kpca.evaluation import part
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.tasks import results
@@ -175,7 +175,7 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
         return model
 
     monkeypatch.setattr(COMPUTE, "shown", slowly)
-    for module in (forward_only, results):
+    for module in (part, results):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     asked = {"protocol": "segmentation", "batch_size": 1}
     both = evaluate({"fast": slow(1), "slow": slow(10)}, scenes, **asked)

@@ -74,7 +74,6 @@ def test_the_work_for_one_more_shard_does_not_grow_with_the_finished_ones(tmp_pa
         one()
     assert instructions(one) == counts[-1]
     assert (len(states), told[-1]) == (1 + len(told), (2504, 40)), "and every one was told of"
-    assert states[-1].measured == 2504
     assert states[-1].left == pytest.approx((40 - 2504) * 2.0)
 
 
@@ -274,7 +273,7 @@ def test_the_state_names_what_failed(tmp_path, at_once):
     carry(Scripted(1, {1: ["failed"] * 3}), 3, tmp_path)
     last = read_state(tmp_path / "state.json")
     assert list(last.failed.values()) == ["why"]
-    assert (last.done, last.measured, last.running) == (2, 2, {})
+    assert (last.done, last.running) == (2, {})
 
 
 class Process:

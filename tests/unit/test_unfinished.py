@@ -47,7 +47,7 @@ def test_status_tells_of_workers_and_of_processes_alone(tmp_path, capsys, clock,
     folder = folder_of(tmp_path, "vit.clean", "0123456789")
     folder.mkdir()
     running = {"00000000-00000010-ab.shard": Running("node7", 33, "2025-01-01T00:00:00+00:00", 4, 10, 2.0)}
-    write_state(folder, replace(STATE, running=running, done=14, rows=40, left=130.0, measured=1))
+    write_state(folder, replace(STATE, running=running, done=14, rows=40, left=130.0))
     (folder / "00000010-00000020-ab.shard").touch()
     tell = told_alone(None, tmp_path, {"cnn.clean": replace(STATE, model="cnn", shards=0)}, clock)
     tell(2, 40)
@@ -81,7 +81,7 @@ def test_a_later_attempt_counts_whatever_the_clock_says(tmp_path):
         write_state(folder, replace(STATE, attempt=attempt))
     os.utime(first, (2**32, 2**32))
     os.utime(later, (0, 0))
-    assert [one.folder for one in leftovers(tmp_path)] == [first]
+    assert [one.paths[0] for one in leftovers(tmp_path)] == [first]
     assert next_attempt(first) == 3
 
 

@@ -13,7 +13,7 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode
-from robustbench_kpca.evaluation.model_info import model_info
+from robustbench_kpca.evaluation.identity import model_info
 from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.study.diagnostics import thresholds
 from robustbench_kpca.study.diagnostics.chance import chance_levels

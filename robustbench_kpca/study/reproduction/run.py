@@ -8,9 +8,10 @@ from robustbench_kpca._core.errors import BenchmarkError
 from robustbench_kpca._core.progress import spell
 from robustbench_kpca._engine.inference.environment import revision
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.evaluation.execute import Reporter, execute
+from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
+from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import DataRequest, NamedModel
 from robustbench_kpca.records.audit import Level
 from robustbench_kpca.study.diagnostics.diagnosis import BLOCK

@@ -1,11 +1,14 @@
-"""The code that decides outcomes: of what comes from outside the package, and versions of our own algorithms.
+"""What identifies an evaluation: its model, and the code that decides outcomes.
 
-The first is part of a record's specification. The second stands beside it: a record of an older version is made again.
+Of code from outside the package, a digest is part of a record's specification. Versions of our own algorithms stand
+beside it: a record of an older version is made again.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from robustbench_kpca._core.address import is_address, is_importable, load
@@ -17,14 +20,46 @@ from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import LIBRARIES
 from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.corruptions import ALL, PREFIX, family_of
+from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.factory import code_of_factory
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+from robustbench_kpca.records.spec import ModelInfo
 from robustbench_kpca.tasks import TASKS, task_named
+from robustbench_kpca.types import Logits
 
 MODEL = "model"
 _LIBRARY = "robustbench_kpca.corruptions._library"
 _FAMILIES = {family.kind: family for family in (ATTACKS, *ALL, TASKS)}
 _SHARED = ("_core/randomness.py",)
+
+
+def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> ModelInfo:
+    """Return the description of a model for its record.
+
+    Args:
+        model: the model.
+        name: name of the model in records.
+        source: where the model came from.
+        probe: its logits on a fixed batch; their digest identifies the model's behaviour.
+
+    """
+    config, std = getattr(model, "config", None), getattr(model, "pixel_std", None)
+    return ModelInfo(
+        name=name,
+        source=source,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters_sha256=parameters_sha256(model),
+        probe_sha256=tensor_sha256(probe),
+        pixel_std=tuple(round(value, 6) for value in std.flatten().tolist()) if isinstance(std, torch.Tensor) else (),
+        config=config if isinstance(config, dict) and _is_plain(config) else {},
+    )
+
+
+def _is_plain(config: dict[Any, Any]) -> bool:
+    try:
+        return bool(json.loads(json.dumps(config)) == config)
+    except (TypeError, ValueError):
+        return False
 
 
 def code_from_outside(model: nn.Module, task: str, scenario: Scenario) -> dict[str, str]:
