@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -52,8 +51,8 @@ class Evaluation:
     scenario: Scenario
     spec: Spec
     surroundings: Environment
+    options: RunOptions
     audit: Audit | None
-    out: Path | None
     finished: Record | None = None
     command: tuple[str, ...] = ()
     request: ModelRequest | None = None
@@ -113,17 +112,17 @@ class Evaluation:
             scenario,
             spec,
             surroundings=environment(where),
+            options=options,
             audit=audit,
-            out=out,
             command=words,
             request=named.request,
             algorithms=algorithms(scenario),
         )
         if out is not None:
-            if evaluation.look(options) is not None:
+            if evaluation.look() is not None:
                 tidy(out, spec.stem())
             else:
-                kept = "images" * bool(evaluation.images(options))
+                kept = "images" * bool(evaluation.images)
                 evaluation.subject.journal = Journal(
                     out / f".{spec.stem()}{JOURNAL}", sha256((evaluation.key + kept).encode())
                 )
@@ -134,21 +133,23 @@ class Evaluation:
         """All that determines what is unfinished: the specification, the versions of our code, and the environment."""
         return f"{self.spec.digest()} {sorted(self.algorithms.items())} {self.surroundings.model_dump_json()}"
 
-    def images(self, options: RunOptions) -> int:
-        """Return the number of samples whose images are to be kept."""
-        return min(options.keep_adversarial, len(self.data)) if isinstance(self.scenario, Attack) else 0
+    @property
+    def images(self) -> int:
+        """The number of samples whose images are to be kept."""
+        return min(self.options.keep_adversarial, len(self.data)) if isinstance(self.scenario, Attack) else 0
 
-    def look(self, options: RunOptions) -> Record | None:
+    def look(self) -> Record | None:
         """Look for the finished record of exactly this specification, unless it is to be made afresh.
 
         One that other versions of our algorithms made is made again; an older one, which names no versions, is kept.
         """
-        if self.out is None or options.fresh:
+        out = self.options.out
+        if out is None or self.options.fresh:
             return self.finished
-        record = stored_record(self.out, self.spec, self.scenario, self.images(options))
+        record = stored_record(out, self.spec, self.scenario, self.images)
         self.outdated = () if record is None else differing(record.algorithms, self.algorithms)
         if record is not None:
-            self.finished = None if self.outdated else renewed(record, self.scenario, self.audit, self.out)
+            self.finished = None if self.outdated else renewed(record, self.scenario, self.audit, out)
         return self.finished
 
     @contextmanager
@@ -161,10 +162,10 @@ class Evaluation:
             BadInputError: another process makes the same record.
 
         """
-        if self.out is None:
+        if self.options.out is None:
             yield None
             return
-        with locked(lock_of(self.out, self.spec.stem()), wait=wait) as lock:
+        with locked(lock_of(self.options.out, self.spec.stem()), wait=wait) as lock:
             yield lock
 
     def state(self, shards: int = 0) -> State:
@@ -212,14 +213,14 @@ class Evaluation:
             algorithms=self.algorithms,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
-        if self.out is not None:
+        if (out := self.options.out) is not None:
             if images is not None:
                 content = images.to_file()
                 kept = images.describe(self.spec.stem(), content)
                 record = record.keeping(kept)
-                write_atomic(self.out / kept.file, content)
-            record.save(self.out)
-            discard(self.out, self.spec.stem())
+                write_atomic(out / kept.file, content)
+            record.save(out)
+            discard(out, self.spec.stem())
         if self.subject.journal is not None:
             self.subject.journal.remove()
         return record

@@ -52,9 +52,7 @@ def execute(
         run = _Run(plan, models, _load_data(plan, models, reporter), reporter, alone=alone)
         with accelerated([named.model for named in models], plan.options.compile, tf32=plan.options.tf32):
             for group in run.groups():
-                made = make_records(
-                    group.evaluations, group.options, engine, smaller=group.smaller, progress=group.progress
-                )
+                made = make_records(group.evaluations, engine, smaller=group.smaller, progress=group.progress)
                 run.take(group, made)
     return run.every()
 
@@ -67,7 +65,6 @@ class _Group:
         step: of the plan.
         numbers: positions of the models in the plan.
         evaluations: one per model.
-        options: of the run.
         smaller: the record of the model at the next smaller budget, if there is one.
         progress: what is told how far the work is.
 
@@ -76,7 +73,6 @@ class _Group:
     step: Evaluate
     numbers: Sequence[int]
     evaluations: Sequence[Evaluation]
-    options: RunOptions
     smaller: Record | None
     progress: Progress | None
 
@@ -168,9 +164,7 @@ class _Run:
             numbers, evaluations = zip(*group, strict=True)
             title = evaluations[0].subject.name if len(group) == 1 else f"{len(group)} models"
             progress = self.reporter.start(f"{title}  {step.protocol}")
-            yield _Group(
-                step, numbers, evaluations, options, smaller=self._smaller(numbers[0], step), progress=progress
-            )
+            yield _Group(step, numbers, evaluations, smaller=self._smaller(numbers[0], step), progress=progress)
 
     def _begin(self, number: int, step: Evaluate, options: RunOptions) -> Evaluation:
         scenario = step.scenario

@@ -14,7 +14,6 @@ from robustbench_kpca.audit.preflight import as_flags, preflight
 from robustbench_kpca.evaluation.adversarial_images import Keeper
 from robustbench_kpca.evaluation.engines import Engine
 from robustbench_kpca.evaluation.evaluation import Evaluation
-from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import make_part
 from robustbench_kpca.evaluation.shard_folder import told_alone
 from robustbench_kpca.evaluation.shard_run import IncompleteError, ShardRun
@@ -34,7 +33,6 @@ Result = Record | EvaluationError
 
 def make_records(
     group: Sequence[Evaluation],
-    options: RunOptions,
     engine: Engine = None,
     *,
     smaller: Record | None = None,
@@ -43,8 +41,7 @@ def make_records(
     """Make the records of models that are shown the same samples under one protocol; of an attack, of one model.
 
     Args:
-        group: the evaluations, begun.
-        options: of the run.
+        group: the evaluations, begun; their options are the same.
         engine: who makes the outcomes; of one model, unless it is this process.
         smaller: the record at the next smaller budget, whose outcomes are gone on from.
         progress: told how far the work is.
@@ -54,22 +51,22 @@ def make_records(
         EvaluationError: the evaluation could not finish.
 
     """
-    data, scenario = group[0].data, group[0].scenario
+    data, scenario, options = group[0].data, group[0].scenario, group[0].options
     try_cells(data, scenario, options.seed, frost_of(scenario, options.frost_folder))
-    notes = [_preflight(evaluation, options, alone=len(group) == 1) for evaluation in group]
+    notes = [_preflight(evaluation, alone=len(group) == 1) for evaluation in group]
     known = None if smaller is None or options.keep_adversarial else smaller.outcomes
     if options.part is not None:
         try:
-            make_share(group[0], options, known, progress)
+            make_share(group[0], known, progress)
         except IncompleteError as error:
             return [error]
     with ExitStack() as stack:
         locks = [stack.enter_context(evaluation.held(wait=options.part is not None)) for evaluation in group]
-        open_ones = [one for one in zip(group, notes, strict=True) if one[0].look(options) is None]
+        open_ones = [one for one in zip(group, notes, strict=True) if one[0].look() is None]
         left = [evaluation for evaluation, _ in open_ones]
-        keeper = _keeper(left, options)
+        keeper = _keeper(left)
         if left and (engine is not None or options.part is not None):
-            made = [_elsewhere(engine, left[0], options, locks[0], smaller=known, progress=progress)]
+            made = [_elsewhere(engine, left[0], locks[0], smaller=known, progress=progress)]
         elif left:
             made = make_part(
                 [one.subject for one in left],
@@ -93,29 +90,28 @@ def make_records(
 def _elsewhere(
     engine: Engine,
     evaluation: Evaluation,
-    options: RunOptions,
     lock: Lock | None,
     smaller: Outcomes | None,
     progress: Progress | None,
 ) -> tuple[Outcomes, Made] | EvaluationError:
     try:
         if engine is None:
-            assert options.out is not None, "of a part"
-            return ShardRun.of(evaluation, options.out, progress, lock).outcomes(evaluation)
-        return outcomes_by(engine, evaluation, options, lock=lock, smaller=smaller, progress=progress)
+            assert evaluation.options.out is not None, "of a part"
+            return ShardRun.of(evaluation, evaluation.options.out, progress, lock).outcomes(evaluation)
+        return outcomes_by(engine, evaluation, lock=lock, smaller=smaller, progress=progress)
     except IncompleteError as error:
         return error
 
 
-def _preflight(evaluation: Evaluation, options: RunOptions, *, alone: bool) -> list[str]:
+def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
     """Check that the model can be evaluated at all; return what a reader of the record must know of it."""
-    subject, data = evaluation.subject, evaluation.data
+    subject, data, allow = evaluation.subject, evaluation.data, evaluation.options.allow
     compute = task_named(data.task).compute
     try:
         if not isinstance(evaluation.scenario, Attack):
-            return as_flags(subject.first.preflight(subject.runner, options.allow, causal=compute.causal))
+            return as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
         shown = first_batch(compute, data, subject.runner)
-        notes = as_flags(preflight(subject.runner, *shown, options.allow, causal=compute.causal))
+        notes = as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
         if evaluation.scenario.space == "word" or not is_differentiable(subject.runner.model):
             return notes
         with frozen(subject.runner.model):
@@ -127,19 +123,19 @@ def _preflight(evaluation: Evaluation, options: RunOptions, *, alone: bool) -> l
         raise BadInputError(f"model '{subject.name}': {error}") from error
 
 
-def _keeper(evaluations: Sequence[Evaluation], options: RunOptions) -> Keeper | None:
+def _keeper(evaluations: Sequence[Evaluation]) -> Keeper | None:
     """Return what keeps the adversarial images of an attack, if some are to be kept."""
-    if not evaluations or not evaluations[0].images(options):
+    if not evaluations or not evaluations[0].images:
         return None
     [evaluation] = evaluations
     assert isinstance(evaluation.scenario, Attack), "Evaluation.images"
     space = InputSpace.of(evaluation.subject.runner.model, evaluation.scenario.space)
     numbers = evaluation.subject.first.images[0].numel()
-    return Keeper(evaluation.data, space, options.keep_adversarial, numbers, evaluation.subject.journal)
+    return Keeper(evaluation.data, space, evaluation.images, numbers, evaluation.subject.journal)
 
 
 def _told(progress: Progress | None, evaluations: Sequence[Evaluation]) -> Progress | None:
     """Let the states of records that this process makes alone be written, too."""
-    out = evaluations[0].out
+    out = evaluations[0].options.out
     states = {evaluation.spec.stem(): evaluation.state() for evaluation in evaluations}
     return progress if out is None else told_alone(progress, out, states)

@@ -31,7 +31,6 @@ _LOOK = 0.5  # seconds between two looks at calls that say nothing
 def outcomes_by(
     executor: Executor,
     evaluation: Evaluation,
-    options: RunOptions,
     *,
     lock: Lock | None = None,
     smaller: Outcomes | None = None,
@@ -44,7 +43,6 @@ def outcomes_by(
     Args:
         executor: calls `worker.make` wherever it does: in processes, on other machines.
         evaluation: of the record.
-        options: of the run.
         lock: of the record, which the caller holds until it has written the record; None if there is no folder.
         smaller: the outcomes of the same samples at the next smaller budget, where known.
         progress: told how far all workers are together.
@@ -54,6 +52,7 @@ def outcomes_by(
         EvaluationError: some samples failed; what is finished is kept.
 
     """
+    options = evaluation.options
     with _folder(options) as out:
         run = ShardRun.of(evaluation, out, progress, lock)
         if run.schedule.open:
@@ -165,9 +164,7 @@ def _pickled(work: Work) -> bytes:
         ) from None
 
 
-def make_share(
-    evaluation: Evaluation, options: RunOptions, smaller: Outcomes | None = None, progress: Progress | None = None
-) -> None:
+def make_share(evaluation: Evaluation, smaller: Outcomes | None = None, progress: Progress | None = None) -> None:
     """Make the shards of this process's part that are not there: every so many-th of the record.
 
     For schedulers that only start processes, such as a job array. They know nothing of each other and share a folder;
@@ -177,6 +174,7 @@ def make_share(
         WaitingError: other parts are missing.
 
     """
+    options = evaluation.options
     assert options.out is not None, "RunOptions"
     run, (number, of) = ShardRun.of(evaluation, options.out), options.share
     for shard in run.shards[number - 1 :: of]:

@@ -234,7 +234,7 @@ def _outcomes(
     named: NamedModel, part: Dataset, label: str, scenario: Scenario, options: RunOptions, progress: Progress | None
 ) -> Outcomes:
     evaluation = Evaluation.begin(named, part, label, scenario, options)
-    [made] = make_records([evaluation], options, progress=progress)
+    [made] = make_records([evaluation], progress=progress)
     if isinstance(made, EvaluationError):
         raise made
     return made.outcomes
