@@ -218,7 +218,8 @@ def test_an_executor_of_others_is_left_no_calls_when_the_run_ends_in_an_error(tm
         with pytest.raises(EvaluationError, match="not here"):
             carry_out(run, executor, b"work", most=6, patience=0)
         release.set()
-    assert [call.cancelled() for call in submitted] == [False, False, False, True, True, True]
+    first, second, _, *waiting = [call.cancelled() for call in submitted]  # the free worker may have begun the third
+    assert (first, second, waiting) == (False, False, [True] * 3)
 
 
 def refused_first(shard, release):
