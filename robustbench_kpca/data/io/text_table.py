@@ -7,6 +7,7 @@ pairs that the Long Range Arena published have no such row: `HEADERS`.
 
 import csv
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from robustbench_kpca._core.errors import AbsentPartError, BadInputError, reason_of
@@ -74,8 +75,7 @@ def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadInputError(f"{path} has {path.stat().st_size} bytes", expected=f"at most {MOST_BYTES}")
-        csv.field_size_limit(MOST_LETTERS)
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with _long_cells(), path.open(encoding="utf-8-sig", newline="") as file:
             tabs = path.suffix.lower() == ".tsv"
             rows = csv.reader(
                 file, delimiter="\t" if tabs else ",", quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
@@ -88,6 +88,16 @@ def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]
         raise BadInputError(
             f"{path} cannot be read ({reason_of(error)})", expected="a table of texts and labels, UTF-8"
         ) from None
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Let cells have up to `MOST_LETTERS` letters here; elsewhere, the limit of the process stays."""
+    limit = csv.field_size_limit(MOST_LETTERS)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _column(path: Path, header: list[str], names: tuple[str, ...]) -> int:
