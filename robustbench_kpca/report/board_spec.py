@@ -71,7 +71,7 @@ class Evaluation:
         end = "".join(f"-{size.replace('=', '')}" for size in sizes.split(",") if size)
         end += "" if self.against is None else f"-against-{self.against.partition(':')[0]}"
         names = [name, f"{name}-{source}"] if source else [name]
-        return tuple(f"{one}{kind}{end}" for one in names for kind in ("", "-jpeg", "-excerpt"))
+        return tuple(f"{stem}{kind}{end}" for stem in names for kind in ("", "-jpeg", "-excerpt"))
 
 
 class Column(BaseModel):
@@ -246,14 +246,14 @@ class BoardSpec(BaseModel):
             ("models", list(self.all_models)),
             ("row titles", [row.title for row in self.rows]),
             ("column titles", titles),
-            ("tables [[model]]", [one.name for one in self.model]),
+            ("tables [[model]]", [model.name for model in self.model]),
         ):
             if len(set(names)) != len(names):
                 raise BadInputError(f"{what} {names} repeat themselves", expected="each once")
         for name in (*self.all_models, *(row.title for row in self.rows)):
             if why := mistakable(name):
                 raise BadInputError(f"a model or row {why}", expected="a name that cannot be mistaken for another")
-        if unknown := {one.name for one in self.model} - set(self.all_models):
+        if unknown := {model.name for model in self.model} - set(self.all_models):
             raise BadInputError(
                 f"[[model]] tables of {', '.join(sorted(unknown))}", expected="a model of the board each"
             )
@@ -267,7 +267,8 @@ class BoardSpec(BaseModel):
         return self
 
     def _check_questions(self) -> None:
-        rows, columns = [row.title for row in self.rows], [one.title for one in self.column if not one.untested]
+        rows = [row.title for row in self.rows]
+        columns = [column.title for column in self.column if not column.untested]
         for asked in self.question:
             for title in (asked.subject, asked.baseline, asked.ablation):
                 if title not in rows:
@@ -284,23 +285,23 @@ class BoardSpec(BaseModel):
         These are protocols (`mine.toml`) and checkpoints that are not found from the current folder.
         """
 
-        def found(name: str) -> str:
+        def beside_board(name: str) -> str:
             beside = folder / name
             return str(beside) if not Path(name).is_file() and beside.is_file() else name
 
         columns = []
         for column in self.column:
-            names = tuple(found(name) if name.endswith(".toml") else name for name in column.protocols)
+            names = tuple(beside_board(name) if name.endswith(".toml") else name for name in column.protocols)
             columns.append(column.model_copy(update={"protocol": names if len(names) > 1 else names[0]}))
-        models = [
-            one if one.checkpoint is None else one.model_copy(update={"checkpoint": found(one.checkpoint)})
-            for one in self.model
-        ]
+        models = []
+        for model in self.model:
+            own = {} if model.checkpoint is None else {"checkpoint": beside_board(model.checkpoint)}
+            models.append(model.model_copy(update=own))
         return self.model_copy(update={"column": tuple(columns), "model": tuple(models)})
 
     def described(self, name: str) -> Described:
         """Return what the board says about a model: its table `[[model]]`, or nothing but the name."""
-        return next((one for one in self.model if one.name == name), Described(name=name))
+        return next((model for model in self.model if model.name == name), Described(name=name))
 
     @property
     def rows(self) -> tuple[Row, ...]:
