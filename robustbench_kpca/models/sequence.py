@@ -71,7 +71,7 @@ class SequenceTransformer(nn.Module):
         mask = None if kept is None else kept[:, None, None]
         encoded = self.drop(embedded + self.pos_embed)
         for block in self.blocks:
-            encoded = block(encoded, attn_mask=mask if _takes_mask(block.attn) else None)
+            encoded = block(encoded, attn_mask=mask if getattr(block.attn, "takes_key_mask", False) else None)
         encoded = self.norm(encoded)
         if kept is None:
             pooled = encoded.mean(1)
@@ -99,10 +99,6 @@ class SequenceTransformer(nn.Module):
         words = x.reshape(-1, self.shape.length).long()
         require_numbers(words, self.shape.vocabulary, "vocabulary")
         return self.embed(words), words != PAD
-
-
-def _takes_mask(attention: Any) -> bool:
-    return bool(getattr(attention, "takes_key_mask", False))
 
 
 def build_sequence(attention: str, shape: dict[str, Any]) -> SequenceTransformer:

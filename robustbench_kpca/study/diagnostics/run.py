@@ -75,8 +75,8 @@ def diagnose(
     )  # fmt: skip
     return Diagnosis(
         model=model_info(model, named.label, named.source, probe.float()), data=info, protocol=protocol,
-        protocol_digest=protocol.digest(), layers=work.layer_infos(), claims=work.judged(),
-        chance=chance_levels(*work.largest(), seed=seed), created=created,
+        protocol_digest=protocol.digest(), layers=tuple(info for _, info in sorted(work.infos.items())),
+        claims=work.judged(), chance=chance_levels(*work.largest(), seed=seed), created=created,
         environment=environment(torch.device(device)), seconds=time.perf_counter() - started,
     )  # fmt: skip
 
@@ -132,9 +132,6 @@ class _Running:
             tokens=(min(least, tokens), max(most, tokens)),
             has_values=layer.v is not None,
         )
-
-    def layer_infos(self) -> tuple[LayerInfo, ...]:
-        return tuple(self.infos[index] for index in sorted(self.infos))
 
     def largest(self) -> tuple[int, int]:
         """Return the largest number of tokens and the largest head width."""

@@ -170,7 +170,9 @@ def _timms_attention() -> tuple[type[nn.Module], ...]:
 def _softmax(module: Any) -> _HookPlan:
     """Read softmax, scaled and asymmetric RPC attention, and timm's, which normalises before `proj`."""
     watched = {"qkv": module.qkv, "<out": module.norm if type(module) in _timms_attention() else module.proj}
-    normed = {key: norm for key, norm in (("q", module.q_norm), ("k", module.k_norm)) if _is_used(norm)}
+    normed = {
+        key: norm for key, norm in (("q", module.q_norm), ("k", module.k_norm)) if not isinstance(norm, nn.Identity)
+    }
     heads: int = module.num_heads
 
     def read(seen: dict[str, Tensor]) -> Reading:
@@ -248,10 +250,6 @@ def _longformer(module: Any) -> _HookPlan:
 def _by_head(x: Tensor, heads: int) -> Tensor:
     heads_first: Tensor = x.unflatten(-1, (heads, -1)).transpose(1, 2)
     return heads_first
-
-
-def _is_used(module: nn.Module) -> bool:
-    return not isinstance(module, nn.Identity)
 
 
 def call(model: nn.Module, inputs: Any) -> Tensor:

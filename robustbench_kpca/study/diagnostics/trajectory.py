@@ -61,7 +61,7 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
         terms.append([])
         for source in sources:
             measured = _measured(model, source, seed)
-            layers = _layers(next(iter(measured.values())))
+            layers = tuple(sorted({unit.layer for unit in next(iter(measured.values())).units}))
             by_layer = {name: _by_layer(values) for name, values in measured.items()}
             terms[-1].append(EpochTerms(epoch=epoch, parameters_sha256=digest, by_layer=by_layer))
     courses = [
@@ -116,10 +116,6 @@ def _measured(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[st
     if results.broken:
         raise BadInputError(results.broken)
     return dict(results.statistics)
-
-
-def _layers(measured: Measured) -> tuple[int, ...]:
-    return tuple(sorted({unit.layer for unit in measured.units}))
 
 
 def _by_layer(measured: Measured) -> tuple[float, ...]:
