@@ -46,6 +46,8 @@ class Stage(BaseModel):
     backward_of: what gradients go back through, where that is not the model: itself with an option of its attention
         layers changed (`iterations=0`, `lam=inf`, `gradient=restored`), or the address of a function that makes a twin
         of it. Answers and losses are those of the model. Each gradient costs one more forward pass.
+    attention_loss: weight of Attention-Fool's loss, which is added to every loss whose gradient the attack asks for
+        (`_engine.attack_loop.attention_loss`).
     """
 
     model_config = STRICT
@@ -53,27 +55,29 @@ class Stage(BaseModel):
     restarts: Count
     options: dict[str, Scalar]
     backward_of: str | None = None
+    attention_loss: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     @property
     def name(self) -> str:
-        """The attack and what it goes back through, as `broken_by` states it."""
-        return self.attack if self.backward_of is None else f"{self.attack} through {self.backward_of}"
+        """The attack, what it goes back through and what is added to its loss, as `broken_by` states it."""
+        through = "" if self.backward_of is None else f" through {self.backward_of}"
+        return f"{self.attack}{through}{'' if self.attention_loss is None else ' on attention'}"
 
     def spent(self, forwards: float, backwards: float) -> tuple[float, float]:
         """Return the passes of the stage from those of its attack."""
         return forwards + (backwards if self.backward_of is not None else 0), backwards
 
     @model_serializer(mode="wrap")
-    def _omit_no_twin(self, handler: Callable[[Any], Any]) -> dict[str, Any]:
+    def _omit_optional(self, handler: Callable[[Any], Any]) -> dict[str, Any]:
         content: dict[str, Any] = handler(self)
-        return {key: value for key, value in content.items() if (key, value) != ("backward_of", None)}
+        return {key: value for key, value in content.items() if value is not None}
 
     @model_validator(mode="before")
     @classmethod
     def _gather_options(cls, data: Any) -> Any:
         """Keep the TOML table flat: every key but those of a stage is an option of the attack."""
         if isinstance(data, dict) and "options" not in data:
-            own = {key: value for key, value in data.items() if key in ("attack", "restarts", "backward_of")}
+            own = {key: value for key, value in data.items() if key in cls.model_fields}
             return own | {"options": {key: value for key, value in data.items() if key not in own}}
         return data
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
-from robustbench_kpca._engine.attack_loop.backward import require_twin
+from robustbench_kpca._engine.attack_loop.backward import require_gradients
 from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca.attacks import ATTACKS
@@ -32,7 +32,7 @@ def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[st
             require_attack(stage.attack)
             attack = build_attack(stage)
             allowed.require_attack(stage.attack, attack)
-            require_twin(stage, attack)
+            require_gradients(stage, attack)
             try:
                 attack.start(allowed.example(), zero, allowed.threat, zero)  # refuses unsupported norms and targets
             except BenchmarkError:

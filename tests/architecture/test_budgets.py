@@ -46,7 +46,7 @@ def bound():
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 631),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 66_600),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 66_800),
     "files of evaluation": (lambda: len(files(EVALUATION)), 28),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_074),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 45),

@@ -20,20 +20,22 @@ from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.types import Attack, Images
 
 
-def require_twin(stage: Stage, attack: Attack) -> None:
-    """Refuse a twin that cannot be meant, or for an attack that takes no gradients of the loop; no code is run.
+def require_gradients(stage: Stage, attack: Attack) -> None:
+    """Refuse other gradients that cannot be meant, or for an attack that takes none of the loop; no code is run.
 
     Raises:
         BadInputError: such a stage.
 
     """
-    if stage.backward_of is None:
+    if stage.name == stage.attack:
         return
     if library_of(stage.attack) or getattr(attack, "most_passes", ("", ""))[1] == "0":
         raise BadInputError(
-            f"attack '{stage.attack}' with backward_of = '{stage.backward_of}'",
+            f"attack '{stage.name}': backward_of = {stage.backward_of!r}, attention_loss = {stage.attention_loss}",
             expected="an attack of the package that takes gradients",
         )
+    if stage.backward_of is None:
+        return
     if is_address(stage.backward_of):
         require(stage.backward_of, "twin")
     else:

@@ -14,7 +14,7 @@ from torch import Tensor
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._core.randomness import sample_key
 from robustbench_kpca._core.strict import validate
-from robustbench_kpca._engine.attack_loop.backward import backward_of, require_twin
+from robustbench_kpca._engine.attack_loop.backward import backward_of, require_gradients
 from robustbench_kpca._engine.attack_loop.cascade import Cascade
 from robustbench_kpca._engine.attack_loop.checks import Checks
 from robustbench_kpca._engine.attack_loop.foresight import Layout
@@ -82,10 +82,10 @@ class Engine:
         self.allowed = set_of(self.threat)
         self.space = InputSpace.of(runner.model, scenario.space)
         self.pools = [Pool(stage.name, build_attack(stage), stage.restarts) for stage in scenario.stage]
-        self.twins = {stage.name: stage.backward_of for stage in scenario.stage}
+        self.stages = {stage.name: stage for stage in scenario.stage}
         for pool, stage in zip(self.pools, scenario.stage, strict=True):
             self.allowed.require_attack(pool.name, pool.attack)
-            require_twin(stage, pool.attack)
+            require_gradients(stage, pool.attack)
         success.check_protocol(scenario, {pool.name: pool.attack for pool in self.pools})
         self.cascade = Cascade(scenario, success, self.pools, runner.draws, sink)
         self.candidates = self.cascade.candidates
@@ -239,10 +239,10 @@ class Engine:
             truth=own["loop.truth"],
             worst=worst,
             stops=self.cascade.stops,
-            twin=self.twins[pool.name] is not None,
+            stage=self.stages[pool.name],
         )
         try:
-            with backward_of(self.twins[pool.name], self.runner):
+            with backward_of(self.stages[pool.name].backward_of, self.runner):
                 state = pool.attack.step(state, self.threat, query) | own
         except BenchmarkError:
             raise

@@ -2,14 +2,17 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.attack_loop.attention_loss import attention_loss, changed_tokens, watched
 from robustbench_kpca._engine.attack_loop.checks import Checks
 from robustbench_kpca._engine.attack_loop.counted_model import CountedModel, Counters, nonfinite_gradient
 from robustbench_kpca._engine.attack_loop.sets.base import PerturbationSet
@@ -20,6 +23,7 @@ from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.same_images import gradient_of_each
 from robustbench_kpca.attacks.shared.ball import per_sample
 from robustbench_kpca.attacks.shared.rows import choose, waits
+from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
 
 
@@ -59,7 +63,8 @@ class CountingQuery:
 
     Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach;
     `truth` are the true labels, whose ranks are noted.
-    With `twin`, each gradient goes back through another model, whose forward pass is counted, too.
+    Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too, or is one of the
+    loss plus that on attention.
     `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
     """
 
@@ -76,9 +81,10 @@ class CountingQuery:
         worst: Worst,
         *,
         stops: bool,
-        twin: bool = False,
+        stage: Stage | None = None,
     ) -> None:
-        self.twin = twin
+        self.twin = stage is not None and stage.backward_of is not None
+        self.attention = None if stage is None else stage.attention_loss
         self.runner, self.space, self.success, self.attack = runner, space, success, attack
         self.allowed, self.threat = allowed, allowed.threat
         self.clean, self.labels, self.truth, self.worst, self.stops = clean, labels, truth, worst, stops
@@ -138,7 +144,8 @@ class CountingQuery:
 
         """
         self._check(x, outside)
-        losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
+        with self._whole(x, [loss]) as (whole,):
+            losses, gradient, logits = self.runner.gradient(self.space.leave(x), whole)
         self._note(x, logits, self._far(x, outside))
         return losses, self._pulled_back(gradient, logits)
 
@@ -148,9 +155,24 @@ class CountingQuery:
         """`gradient` of every loss at the same images, in turn; fewer passes are shown than counted."""
         self._check(x, outside)
         far = self._far(x, outside)
-        for values, gradient, logits in gradient_of_each(self.runner, self.space.leave(x), losses):
-            self._note(x, logits, far)
-            yield values, self._pulled_back(gradient, logits)
+        with self._whole(x, losses) as whole:
+            for values, gradient, logits in gradient_of_each(self.runner, self.space.leave(x), whole):
+                self._note(x, logits, far)
+                yield values, self._pulled_back(gradient, logits)
+
+    @contextmanager
+    def _whole(self, x: Images, losses: Sequence[Loss]) -> Iterator[Sequence[Loss]]:
+        """Return the losses with that on attention added, if the stage wants it."""
+        if self.attention is None:
+            yield losses
+            return
+        weight, changed = self.attention, changed_tokens(x, self.clean[self.at], self.runner.model)
+        with watched(self.runner.model) as seen:
+
+            def whole(loss: Loss, logits: Logits) -> PerSample:
+                return loss(logits) + weight * attention_loss(seen.first(len(logits)), changed)
+
+            yield [partial(whole, loss) for loss in losses]
 
     def rows(self, mask: Mask) -> "CountingQuery":
         """Return a query for the samples where `mask` is true."""
@@ -164,11 +186,12 @@ class CountingQuery:
         It shows one draw per pass, in single precision.
 
         Raises:
-            BadInputError: gradients go back through a twin, which such an attack would not see.
+            BadInputError: gradients of the loop are not the model's, which such an attack would not see.
 
         """
-        if self.twin:
-            raise BadInputError(f"attack '{self.attack}' calls the model itself", expected="no backward_of")
+        if self.twin or self.attention is not None:
+            what = "no backward_of and no attention_loss"
+            raise BadInputError(f"attack '{self.attack}' calls the model itself", expected=what)
 
         def answer(x: Tensor) -> Tensor:
             shown = self.space.leave(x).clone()

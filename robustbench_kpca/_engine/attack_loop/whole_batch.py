@@ -103,7 +103,7 @@ def _require_possible(protocol: AttackProtocol, success: Success) -> None:
     """Refuse what this search does not do."""
     odd = {
         "smaller budgets below": bool(protocol.below),
-        "stages with backward_of": any(stage.backward_of is not None for stage in protocol.stage),
+        "stages with backward_of or attention_loss": any(stage.name != stage.attack for stage in protocol.stage),
         f"precision = '{protocol.precision}'": protocol.precision != "fp32",
         "samples of many labels": success.graded,
     }
