@@ -70,6 +70,8 @@ def _windows(inference: Inference) -> str:
 
 def _budget(scenario: Attack, stds: Collection[tuple[float, ...]]) -> str:
     """Write eps in the protocol's space and, if the models' normalisations are known, in the other one."""
+    if scenario.threat.counted:
+        return scenario.budget
     text = scenario.budget
     if not all(stds):
         return text
