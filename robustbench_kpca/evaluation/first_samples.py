@@ -46,11 +46,12 @@ class Glances:
     ) -> "Glances | None":
         """Choose at most so many first samples of sorted data, of so many numbers each, that are pictures attacked.
 
-        None without a folder, without an attack, and where not one picture decides a sample.
+        None without a folder, without an attack, and where a sample has not one prediction.
         """
-        graded = task_named(data.task).compute.success.graded
         count = min(most, BYTES // (2 * numbers))
-        if folder is None or not count or graded or not data.form.box or not isinstance(scenario, Attack):
+        if folder is None or not count or not data.form.box or not isinstance(scenario, Attack):
+            return None
+        if "prediction" not in task_named(data.task).table(scenario.kind).columns:
             return None
         return cls(folder, spec, tuple(data.ids[:count]))
 
@@ -105,17 +106,16 @@ class _Writer:
         """Write the file anew. It is only for eyes: if it cannot be written, the attack goes on."""
         if not self.waiting:
             return
-        clean = torch.stack([clean for _, clean, _ in self.waiting.values()])
-        worst = torch.stack([worst for _, _, worst in self.waiting.values()])
+        _, cleans, worsts = zip(*self.waiting.values(), strict=True)
+        clean, worst = torch.stack(cleans), torch.stack(worsts)
         logits = self.runner.logits(torch.cat([clean, worst]).to(self.runner.device)).float().cpu()
         pairs = torch.stack(logits.chunk(2), 1)
         most = pairs.topk(min(CLASSES, pairs.shape[2]), dim=2).indices.flatten(1)
         values = pairs.gather(2, most[:, None].expand(-1, 2, -1))
-        change = worst - clean
-        scale = change.abs().amax((1, 2, 3)) / 127
-        steps = (change / scale.clamp(min=1e-12)[:, None, None, None]).round().to(torch.int8)
+        scale = (worst - clean).abs().amax((1, 2, 3)) / 127
+        steps = ((worst - clean) / scale.clamp(min=1e-12)[:, None, None, None]).round().to(torch.int8)
         eight = (clean.clamp(0, 1) * 255).round().to(torch.uint8)
-        arrays = [part.numpy() for part in (eight, steps, scale, most.to(torch.int32), values)]
+        arrays = (part.numpy() for part in (eight, steps, scale, most.to(torch.int32), values))
         for (sample, (row, _, _)), *own in zip(self.waiting.items(), *arrays, strict=True):
             self.glances[sample] = (row, *own)
         self.waiting = {}

@@ -118,7 +118,7 @@ def test_a_classifiers_record_names_no_classes(saved):
 
 
 def test_no_other_file_is_left(saved):
-    assert sorted(path.suffix for path in saved.parent.iterdir()) == [".json", ".xz"]
+    assert sorted(path.suffix for path in saved.parent.iterdir()) == [".json", ".npz", ".xz"]
 
 
 def _edit(path, change):
