@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -169,6 +170,7 @@ def attack(
     device: str | None = None,
     allow: Collection[str] = (),
     train_mode: Literal["refuse", "keep"] = "refuse",
+    checks: Literal["always", "once"] = "always",
     **overrides: Override,
 ) -> AttackResult:
     """Attack a batch of images; other arguments as in `evaluate`. The id of sample i is "i".
@@ -187,6 +189,8 @@ def attack(
             attack and the confirming pass, which need answers that repeat, are left out. Buffers, such as the
             statistics of batch normalisation, are afterwards what they were before, and gradients are not touched. The
             result is on the model's device.
+        checks: "once": leave out the checks before an attack, and their passes, where this model has passed them with
+            the weights that it has, on images of this shape and batches of this size. For many small calls.
         **overrides: see `evaluate`.
 
     Examples:
@@ -200,6 +204,8 @@ def attack(
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is not an attack", fix="see: rbk list attacks, rbk list protocols")
     require_module(model)
+    if checks not in ("always", "once"):
+        raise BadInputError(f"checks = {checks!r}", expected="'always' or 'once'")
     data = as_dataset(images, labels)
     task_named(data.task).compute.require_data(data, scenario)
     if train_mode != "refuse":
@@ -207,10 +213,17 @@ def attack(
     decided: dict[int, Sample] = {}
     runner = runner_for(model, data, scenario, batch_size, device_for(model, device))
     compute = task_named(data.task).compute
-    logits = runner.logits(first_batch(compute, data, runner)[0])
-    data = as_dataset(images, labels, classes=logits.shape[1])  # a batch need not have labels of every class
-    data, _ = compute.match_classes(data, logits.shape[1], class_names_of(model))
-    preflight(runner, *first_batch(compute, data, runner), allow)
+    _, sample, _ = next(compute.batches(data, [0], 1))
+    shown = (min(len(data), batch_size), sample.shape, scenario.draws, batch_size, runner.device, sorted(allow))
+    passed = (_weights(model), *shown)
+    before, classes = _PASSED.get(model, (None, 0))
+    known = checks == "once" and before == passed
+    classes = classes if known else runner.logits(first_batch(compute, data, runner)[0]).shape[1]
+    data = as_dataset(images, labels, classes=classes)  # a batch need not have labels of every class
+    data, _ = compute.match_classes(data, classes, class_names_of(model))
+    if not known:
+        preflight(runner, *first_batch(compute, data, runner), allow)
+        _PASSED[model] = passed, classes
     with frozen(model):
         outcomes = attack_all(
             runner, data, scenario, seed=seed, keep=lambda sample: decided.update({sample.index: sample})
@@ -223,6 +236,16 @@ def attack(
         torch.from_numpy(outcomes["forwards"]),
         torch.from_numpy(outcomes["backwards"]),
     )
+
+
+_PASSED: WeakKeyDictionary[nn.Module, tuple[Any, int]] = WeakKeyDictionary()
+"""Model -> how it passed the checks of `attack`, and the number of its classes."""
+
+
+def _weights(model: nn.Module) -> list[tuple[int, int]]:
+    """Return where the tensors of a model lie, and how often each was written into."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return [(values.data_ptr(), 0 if values.is_inference() else values._version) for values in tensors]  # noqa: SLF001
 
 
 def _attack_whole(

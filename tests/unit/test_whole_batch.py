@@ -100,3 +100,24 @@ def test_what_it_does_not_do_is_refused(batch):
     scenes, segmenter = load_data("shapes", limit=2), load_model("symvit_shapes")
     with pytest.raises(BadInputError, match="many labels"):
         attack(segmenter, scenes, None, "segpgd20-linf-1_255", train_mode="keep")
+
+
+def test_checks_are_made_once_for_the_same_weights(batch):
+    model, how = convolutional().eval(), {"steps": 2, "batch_size": N, "checks": "once"}
+    calls = []
+    model.register_forward_hook(lambda *_: calls.append(1))
+
+    def passes(**changes):
+        calls.clear()
+        found = attack(model, *batch, "pgd20-linf-2_255", **how | changes)
+        return len(calls), found.broken.tolist(), found.images.sum().item()
+
+    first, again = passes(), passes()
+    assert (again[1:], first[0] - again[0]) == (first[1:], 4)
+    assert passes(checks="always")[0] == passes(batch_size=2 * N)[0] == first[0]
+    passes()
+    with torch.no_grad():
+        model[0].weight.mul_(1.01)
+    assert passes()[0] == first[0]
+    with pytest.raises(BadInputError, match="checks = 'never'; expected 'always' or 'once'"):
+        passes(checks="never")
