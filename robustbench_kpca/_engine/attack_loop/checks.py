@@ -31,9 +31,9 @@ class Checks:
 
     def settle(self, flags: Mask | None = None) -> list[bool]:
         """Look at all numbers, and at some flags, in one transfer; the first check that fails raises its error."""
-        own = [] if flags is None else flags.tolist() if not self.numbers else [flags.double()]
         if not self.numbers:
-            return own
+            return [] if flags is None else [bool(flag) for flag in flags.tolist()]
+        own = [] if flags is None else [flags.double()]
         found = iter(torch.cat([*self.numbers, *own]).tolist())
         for numbers, refuse in zip(self.numbers, self.refuse, strict=True):
             refuse(*(next(found) for _ in range(len(numbers))))
