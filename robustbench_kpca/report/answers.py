@@ -89,6 +89,12 @@ class Answer:
     audited: str
     audit: str
 
+    @property
+    def has_all_trainings(self) -> bool:
+        """Whether every planned training of the three rows has a number."""
+        rows = (self, self.against, self.control)
+        return all(row is not None and row.trainings == row.planned for row in rows)
+
     def content(self) -> dict[str, Any]:
         """Return the fields for other programs; the metric is of the column."""
         content = asdict(self)

@@ -185,8 +185,10 @@ def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys
     index, page = (out / "README.md").read_text(), (out / "index.html").read_text()
     assert "A &lt;b&gt;paper" in page
     assert "no &lt;i&gt;program" in page
-    assert "[table-1](table-1/README.md)" in index
-    assert "2 of 3 trainings, 9 of 16 evaluations" in index
+    finished, unfinished = index.split("## In progress")
+    assert "[figure-1](figure-1/README.md)" in finished
+    assert "[table-1](table-1/README.md)" in unfinished
+    assert "2 of 3 trainings, 9 of 16 evaluations" in unfinished
     assert (
         f"- cannot be run here: {NO_STAND_IN}: 1 training and 7 evaluations; the first: train symvit_tiny-s0" in index
     )

@@ -47,7 +47,7 @@ from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Follow, Planned, Step, Train
 from robustbench_kpca.study.reproduction.tables import board_or_trouble
 
-HEADS = ("Item", "Title", "Done", "State")
+COMPLETE = "complete"
 STATEMENTS = "statements"
 """The folder of the page of the paper's statements."""
 ALL = Link("All tables and figures", folder="..")
@@ -90,7 +90,11 @@ def write_pages(
         except BadInputError as error:
             here, trouble = False, str(error)
         pages[name] = here
-        said += [(name, in_a_line(answer, spoken(board))) for answer in answers(board)] if board and here else []
+        said += [
+            (name, in_a_line(answer, spoken(board)))
+            for answer in (answers(board) if board and here else [])
+            if answer.has_all_trainings
+        ]
         rows.append(_row(name, item, steps, trouble, page=here))
     write_page(_index(roles, rows, pages, said, reasons(steps), statements=statements), roles.out)
     return roles.out / README
@@ -105,12 +109,17 @@ def _index(
     *,
     statements: bool,
 ) -> Document:
-    """Return the page of a pack: what was found, then its items, and what was not run."""
+    """Return the page of a pack: what was found, its finished items, those in progress, and what was not run."""
     pack, command = roles.pack, Code(roles.command)
     table = [[Link(row[0], folder=row[0]) if pages[row[0]] else row[0], *row[1:]] for row in rows]
+    finished = [row[:-1] for row in table if row[-1] == COMPLETE]
+    unfinished = [row for row in table if row[-1] != COMPLETE]
     answered = [(Link(name, folder=name), ": ", *line) for name, line in said]
     blocks: list[Block] = [Bullets(answered)] if answered else []
-    blocks.append(Grid(HEADS, table))
+    if finished:
+        blocks.append(Grid(("Item", "Title", "Done"), finished))
+    if unfinished:
+        blocks += [Heading("In progress"), Grid(("Item", "Title", "Done", "State"), unfinished)]
     if statements:
         blocks.append(Paragraph((Link(BESIDE, folder=STATEMENTS), ".")))
     blocks += [Paragraph(Prose(f"{pack.source}. {pack.intro}")), Paragraph(Prose(roles.intro))]
@@ -125,7 +134,7 @@ def _row(name: str, item: Item, steps: Sequence[Planned], trouble: str, *, page:
     mine = [planned for planned in steps if name in planned.items]
     if isinstance(item, Open):
         return [name, item.title, "", f"not made: {item.reason}"]
-    state = "complete" if mine and all(planned.made for planned in mine) else "in part" if page else "not run"
+    state = COMPLETE if mine and all(planned.made for planned in mine) else "in part" if page else "not run"
     return [name, item.title, counted(mine), f"cannot be shown: {trouble}" if trouble else state]
 
 
