@@ -28,6 +28,8 @@ from robustbench_kpca.report.overview import asked_below, overview, rendered, ve
 from robustbench_kpca.report.render import JSON
 
 _HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= where tied)", "State")
+MANY = 3
+"""More rows in the first place are counted, not named."""
 OVERVIEW = "overview.svg"
 _FOUND = (
     "The method minus its baseline, and minus its control: a twin without its mechanism. Both intervals of a question "
@@ -77,7 +79,7 @@ def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: st
             (Link(board.title, board.link), board.data, str(board.rows), board.rank_by, board.first, board.state)
             for board in boards
         ]
-        blocks += [Heading("Boards"), Table(_HEADS, rows, "Boards")]
+        blocks += [Heading("Boards"), Table(_HEADS, rows)]
     blocks += [Heading("Papers, reproduced")] if packs else []
     for pack in packs:
         title = Link(pack["title"], pack["link"]) if pack["link"] else pack["title"]
@@ -100,7 +102,7 @@ def _entry(path: Path) -> Entry:
             f"{board['data']} ({board['split']})",
             len(board["rows"]),
             rank_by=board["rank_by"],
-            first=" = ".join(first) or "–",
+            first=(" = ".join(first) or "–") if len(first) <= MANY else f"{len(first)} rows tied",
             state="complete" if board["ready"] == board["runs"] else f"{board['ready']} of {board['runs']} runs",
         )
 

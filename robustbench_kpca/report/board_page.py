@@ -105,8 +105,12 @@ def _lead(board: Board, names: Mapping[str, str]) -> Iterator[Block]:
         if (estimate := board.estimate(title, column)) is not None
     )
     tied = [named(names, title) for title in measured[1:] if board.ranks[title] == board.ranks[measured[0]] == 1]
-    beside = f" (not clearly better than {', '.join(tied)})" if 0 < len(tied) < MANY else ""
-    yield Paragraph(Strong(f"{column.title}: best {first}{beside}{f'; last {others[0]}' if others else ''}."))
+    if others and len(tied) == len(measured) - 1:
+        said = f"no row is clearly better than another ({first} to {others[0]})"
+    else:
+        beside = f" (not clearly better than {', '.join(tied)})" if 0 < len(tied) < MANY else ""
+        said = f"best {first}{beside}{f'; last {others[0]}' if others else ''}"
+    yield Paragraph(Strong(f"{column.title}: {said}."))
     if all(board.planned(title) == 1 for title in measured):
         samples = resampled(board)
         yield Paragraph(f"A row is one trained network: intervals are over {samples}, not over trainings.", soft=True)

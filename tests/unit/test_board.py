@@ -668,8 +668,9 @@ def test_rows_share_a_rank_where_the_samples_do_not_tell_them_apart(board, tmp_p
     assert board.ranks == {"vit_digits_adv": 1, "vit_digits": 2, "nobody": None}
     again = TOML.replace('rank_by = "PGD"', 'rank_by = "Clean"')
     (tmp_path / "board.toml").write_text(again)
-    ranks = load_board(str(tmp_path), find_records(records)).ranks
-    assert ranks == {"vit_digits_adv": 1, "vit_digits": 1, "nobody": None}
+    tied = load_board(str(tmp_path), find_records(records))
+    assert tied.ranks == {"vit_digits_adv": 1, "vit_digits": 1, "nobody": None}
+    assert "no row is clearly better than another (" in markdown(tied)
 
 
 def test_tables_beyond_a_number_of_rows_are_not_kept_however_often_records_are_read(tmp_path, records, monkeypatch):
