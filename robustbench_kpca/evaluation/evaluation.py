@@ -213,6 +213,8 @@ class Evaluation:
             algorithms=self.algorithms,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
+        if self.subject.glances is not None:
+            self.subject.glances.join()
         if (out := self.options.out) is not None:
             if images is not None:
                 content = images.to_file()

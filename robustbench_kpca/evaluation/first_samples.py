@@ -1,16 +1,20 @@
-"""Keep the first samples of an attack to look at: a file beside the record, written while the attack goes on."""
+"""Keep the first samples of an attack to look at: a file beside the record, written while the attack goes on.
+
+Each process writes a file of its own, `STEM.N.samples.npz` with the place N of its first sample; one, without N, is
+left when the record is finished.
+"""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import replace_file
@@ -26,7 +30,7 @@ from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import Row
 
 EVERY = 10.0
-"""Seconds between two writes; each shows the model what is new, in one batch."""
+"""Seconds between two writes."""
 Keep = Callable[[Sample], None]
 _Glance = tuple[Row, NDArray[np.uint8], NDArray[np.int8], np.float32, NDArray[np.int32], NDArray[np.float32]]
 """A row, and what `FirstSamples` has of it."""
@@ -55,6 +59,33 @@ class Glances:
             return None
         return cls(folder, spec, tuple(data.ids[:count]))
 
+    def load(self, paths: Iterable[Path]) -> dict[str, _Glance]:
+        """Return what readable files of this record hold."""
+        glances: dict[str, _Glance] = {}
+        for path in paths:
+            with contextlib.suppress(BadInputError):
+                first = load_first_samples(path)
+                if first.spec == self.spec:
+                    arrays = (first.clean, first.change, first.scale, first.classes, first.logits)
+                    glances |= {row["sample"]: (row, *own) for row, *own in zip(first.rows, *arrays, strict=True)}
+        return glances
+
+    def write(self, path: Path, glances: Mapping[str, _Glance]) -> None:
+        """Write a file in the order of samples. It is only for eyes: if it cannot be written, the attack goes on."""
+        rows, *columns = zip(*(glances[name] for name in self.samples if name in glances), strict=True)
+        content = FirstSamples(self.spec, rows, *(np.stack(column) for column in columns)).to_file()
+        with contextlib.suppress(OSError):
+            replace_file(path, content, durable=False)
+
+    def join(self) -> None:
+        """Make one file of what all processes have kept, when the record is finished."""
+        parts = list(self.folder.glob(f"{escape(self.spec.stem())}.*{SUFFIX}"))
+        if glances := self.load(parts):
+            self.write(self.folder / f"{self.spec.stem()}{SUFFIX}", glances)
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink()
+
     @contextmanager
     def keeping(
         self, runner: Runner, data: Dataset, space: InputSpace, journal: Journal | None, keep: Keep | None
@@ -81,46 +112,30 @@ class Glances:
 
 
 class _Writer:
-    """Gathers the samples of one process. It shows them to the model once more, for the logits."""
+    """Gathers the samples of one process. It shows the model each pair of images once more, alone, for the logits."""
 
     def __init__(self, kept: Glances, path: Path, runner: Runner, data: Dataset, space: InputSpace) -> None:
         self.kept, self.path, self.runner, self.data, self.space = kept, path, runner, data, space
-        self.waiting: dict[str, tuple[Row, Tensor, Tensor]] = {}
-        self.written = time.monotonic()
-        self.glances: dict[str, _Glance] = {}
-        with contextlib.suppress(BadInputError):  # an interrupted run has left it
-            first = load_first_samples(path)
-            if first.spec == kept.spec:
-                arrays = (first.clean, first.change, first.scale, first.classes, first.logits)
-                self.glances = {row["sample"]: (row, *own) for row, *own in zip(first.rows, *arrays, strict=True)}
+        self.written, self.new = time.monotonic(), False
+        self.glances = kept.load([path])  # an interrupted run has left it
 
     def add(self, sample: Sample) -> None:
         """Take a finished sample."""
         [row] = task_named(self.data.task).compute.rows(sample, self.data, self.space)
         clean, worst = (self.space.leave(image).float().cpu() for image in (sample.clean, sample.worst))
-        self.waiting[sample.id] = row, clean, worst
+        logits = self.runner.logits(torch.stack([clean, worst]).to(self.runner.device)).float().cpu()
+        most = logits.topk(min(CLASSES, logits.shape[1])).indices.flatten()
+        scale = (worst - clean).abs().amax() / 127
+        eight = (clean.clamp(0, 1) * 255).round().to(torch.uint8)
+        steps = ((worst - clean) / scale.clamp(min=1e-12)).round().to(torch.int8)
+        arrays = (part.numpy() for part in (eight, steps, scale, most.to(torch.int32), logits[:, most]))
+        self.glances[sample.id] = (row, *arrays)
+        self.new = True
         if time.monotonic() - self.written >= EVERY:
             self.save()
 
     def save(self) -> None:
-        """Write the file anew. It is only for eyes: if it cannot be written, the attack goes on."""
-        if not self.waiting:
-            return
-        _, cleans, worsts = zip(*self.waiting.values(), strict=True)
-        clean, worst = torch.stack(cleans), torch.stack(worsts)
-        logits = self.runner.logits(torch.cat([clean, worst]).to(self.runner.device)).float().cpu()
-        pairs = torch.stack(logits.chunk(2), 1)
-        most = pairs.topk(min(CLASSES, pairs.shape[2]), dim=2).indices.flatten(1)
-        values = pairs.gather(2, most[:, None].expand(-1, 2, -1))
-        scale = (worst - clean).abs().amax((1, 2, 3)) / 127
-        steps = ((worst - clean) / scale.clamp(min=1e-12)[:, None, None, None]).round().to(torch.int8)
-        eight = (clean.clamp(0, 1) * 255).round().to(torch.uint8)
-        arrays = (part.numpy() for part in (eight, steps, scale, most.to(torch.int32), values))
-        for (sample, (row, _, _)), *own in zip(self.waiting.items(), *arrays, strict=True):
-            self.glances[sample] = (row, *own)
-        self.waiting = {}
-        rows, *columns = zip(*(self.glances[name] for name in self.kept.samples if name in self.glances), strict=True)
-        content = FirstSamples(self.kept.spec, rows, *(np.stack(column) for column in columns)).to_file()
-        with contextlib.suppress(OSError):
-            replace_file(self.path, content, durable=False)
-        self.written = time.monotonic()
+        """Write the file anew, if there is anything new."""
+        if self.new:
+            self.kept.write(self.path, self.glances)
+            self.written, self.new = time.monotonic(), False

@@ -87,7 +87,8 @@ def load_shown(places: Iterable[Path]) -> tuple[list[Shown], int]:
         kept: dict[str, list[FirstSamples]] = {}
         folder = place if place.is_dir() else place.parent
         for path in sorted(folder.rglob(f"*{SUFFIX}") if place.is_dir() else folder.glob(f"*{SUFFIX}")):
-            kept.setdefault(path.name.rsplit(".", 3)[0], []).append(load_first_samples(path))
+            first = load_first_samples(path)
+            kept.setdefault(first.spec.stem(), []).append(first)
         for path in [] if kept and place.is_dir() and not any(place.rglob(f"*{RECORD}")) else find_records(place):
             record = load_consistent(path)
             images = None if record.images_file is None else load_images(path.parent, record.images_file)
