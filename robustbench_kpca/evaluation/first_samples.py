@@ -32,8 +32,8 @@ from robustbench_kpca.tasks.compute import Row
 EVERY = 10.0
 """Seconds between two writes."""
 Keep = Callable[[Sample], None]
-_Glance = tuple[Row, NDArray[np.uint8], NDArray[np.int8], np.float32, NDArray[np.int32], NDArray[np.float32]]
-"""A row, and what `FirstSamples` has of it."""
+_Glance = tuple[Row, *tuple[NDArray[np.generic] | np.generic, ...]]
+"""A row, and what the arrays of `FirstSamples` have of it."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ class _Writer:
         scale = (worst - clean).abs().amax() / 127
         eight = (clean.clamp(0, 1) * 255).round().to(torch.uint8)
         steps = ((worst - clean) / scale.clamp(min=1e-12)).round().to(torch.int8)
-        arrays = (part.numpy() for part in (eight, steps, scale, most.to(torch.int32), logits[:, most]))
-        self.glances[sample.id] = (row, *arrays)
+        tensors = (eight, steps, scale, most.to(torch.int32), logits[:, most])
+        self.glances[sample.id] = (row, *(tensor.numpy() for tensor in tensors))
         self.new = True
         if time.monotonic() - self.written >= EVERY:
             self.save()

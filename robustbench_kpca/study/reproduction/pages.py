@@ -90,11 +90,9 @@ def write_pages(
         except BadInputError as error:
             here, trouble = False, str(error)
         pages[name] = here
-        said += [
-            (name, in_a_line(answer, spoken(board)))
-            for answer in (answers(board) if board and here else [])
-            if answer.has_all_trainings
-        ]
+        if board and here:
+            finished = [answer for answer in answers(board) if answer.has_all_trainings]
+            said += [(name, in_a_line(answer, spoken(board))) for answer in finished]
         rows.append(_row(name, item, steps, trouble, page=here))
     write_page(_index(roles, rows, pages, said, reasons(steps), statements=statements), roles.out)
     return roles.out / README
