@@ -6,10 +6,12 @@
   The radius is one at which about half of the images are broken: where none is left, an attack that stops at success
   has little to do, and a comparison of seconds says nothing.
 - syncs: how often an attack waits for the device, by `torch.cuda.set_sync_debug_mode` (CUDA only).
+- batches: seconds a row of a gradient at every batch size, beside the size that is chosen.
 - counts: what a step of each attack asks of a device, counted on a stand-in (`_stand_in.py`); needs no GPU.
 
     python benchmarks/gpu.py parity [--device cuda] [--quick]
     python benchmarks/gpu.py attacks [--model deit_tiny_patch16_224] [--checkpoint FILE] [--images 64] [--quick]
+    python benchmarks/gpu.py batches [--quick]
     python benchmarks/gpu.py syncs
     python benchmarks/gpu.py counts
 """
@@ -20,6 +22,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -31,6 +34,9 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.work import MOST, larger, memory_of, work_of
 
 STEPS = 20
 ALLOW = ["vanishing-loss"]
@@ -184,6 +190,30 @@ def syncs(settings: argparse.Namespace) -> None:
     print(tabulate(rows, ["attack", "budget 5", "budget 25", "synchronisations a step"], tablefmt="github"))
 
 
+def batches(settings: argparse.Namespace) -> None:
+    """Time a gradient at every batch size that can be chosen; `chosen`: for a device of this memory, or of 80 GB."""
+    rows, sizes, device = [], [64 << doubled for doubled in range(1 if settings.quick else 7)], settings.device
+    nets = {name: (load_model(name).to(device), 32) for name in ("vit_digits", "rpc_symvit_digits")}
+    nets |= {} if settings.quick else {settings.model: (network(settings), 224)}
+    for name, (model, side) in nets.items():
+        work = work_of(Runner(model, 1, torch.device(device)), torch.full((1, 3, side, side), 0.5))
+        chosen = larger(64, work, memory_of(torch.device(device)) or 80 * 10**9, MOST)
+        row: list[Any] = [name, work.operators, work.operations / 1e9, chosen]
+        for size in sizes:
+            runner, times = Runner(model, size, torch.device(device)), []
+            for _ in range(4):
+                started = synchronised(device)
+                with suppress(EvaluationError):
+                    runner.gradient(torch.full((size, 3, side, side), 0.5, device=device), lambda logits: logits[:, 0])
+                times.append(synchronised(device) - started)
+            row.append(1e6 * min(times[1:]) / size if runner.batch_size == size else None)
+            if row[-1] is None:
+                break
+        rows.append(row)
+    head = ["model", "operators", "GFLOP a row", "chosen", *(f"us a row at {size}" for size in sizes)]
+    print(tabulate(rows, head, tablefmt="github", floatfmt=".3g"))
+
+
 def counts(settings: argparse.Namespace) -> None:
     """Count what a usual step asks of a device: its median over the steps of a full batch that nothing breaks."""
     rows = []
@@ -203,7 +233,7 @@ def counts(settings: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The parts of benchmarks/gpu.sh that no other script has.")
-    parser.add_argument("part", choices=("parity", "attacks", "syncs", "counts"))
+    parser.add_argument("part", choices=("parity", "attacks", "batches", "syncs", "counts"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--model", default="deit_tiny_patch16_224", help="timm's name")
     parser.add_argument("--checkpoint", help="file with the weights of --model; by default random weights")
@@ -212,7 +242,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see whether it works")
     settings = parser.parse_args()
     print(header(("torch", "timm", "triton", "torchattacks", "pyautoattack")), settings.device, sep="; ", end="\n\n")
-    {"parity": parity, "attacks": attacks, "syncs": syncs, "counts": counts}[settings.part](settings)
+    {"parity": parity, "attacks": attacks, "batches": batches, "syncs": syncs, "counts": counts}[settings.part](
+        settings
+    )
 
 
 if __name__ == "__main__":

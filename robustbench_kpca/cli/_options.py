@@ -41,8 +41,6 @@ class BadImages(StrEnum):
 HELP = {name: option.help for name, option in OPTIONS.items()}
 Frost = Annotated[Path | None, typer.Option(help=HELP["frost_folder"])]
 Allow = Annotated[list[str], typer.Option(help=HELP["allow"])]
-GridWorkers = Annotated[int | None, typer.Option(min=0, show_default=False, help=HELP["workers"])]
-Processes = Annotated[int | None, typer.Option(min=1, show_default=False, help=HELP["processes"])]
 SEVERAL = "Repeatable, or several with commas."
 MODEL = (
     "a name of `rbk list models`, timm:NAME, torchvision:NAME, robustbench:NAME, hf:OWNER/NAME or hf:FOLDER, "

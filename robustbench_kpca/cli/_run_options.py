@@ -9,7 +9,7 @@ import typer
 
 from robustbench_kpca.evaluation.options import DEFAULTS, OPTIONS, TYPES, run_options
 
-F = TypeVar("F", bound=Callable[..., None])
+F = TypeVar("F", bound=Callable[..., int | None])
 
 
 def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
@@ -28,9 +28,9 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
         every = [*own, *(_parameter(name, defaults.get(name, DEFAULTS[name])) for name in fields)]
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
+        def run(**given: Any) -> int | None:
             chosen = {name: given.pop(name) for name in fields}
-            command(**given, options=run_options(chosen)[0])
+            return command(**given, options=run_options(chosen)[0])
 
         run.__signature__ = shown.replace(parameters=every)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}

@@ -26,6 +26,7 @@ def submit(
     It checks every rule of every record, evaluates a random choice of samples of each again, and writes the records,
     spot-check.json, SUBMISSION.md (what was checked, and the commands) and SHA256SUMS, which you can sign.
     """
+    from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.records.spot_check import Entry, SpotCheck, exit_code, lines
     from robustbench_kpca.report.consistency import load_consistent
@@ -40,7 +41,7 @@ def submit(
         _console.note(f"{entry.model}  {entry.protocol}  {entry.verdict}", quiet=quiet)
 
     begun = SpotCheck.begin(samples, seed)
-    how = Conditions(device=device, other_versions=other_versions, run_code=run_code)
+    how = Conditions(RunOptions(device=device, workers=0), other_versions=other_versions, run_code=run_code)
     done = spot_check([(record, ()) for record in records], begun, save=lambda _: None, told=told, how=how)
     files = write_submission(records, done, to)
     _console.say("\n".join(lines(done, records)))

@@ -12,7 +12,6 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import given_options, refuse_others
 from robustbench_kpca.cli._options import (
     Checkpoint,
-    Device,
     Ema,
     Json,
     OtherVersions,
@@ -20,10 +19,11 @@ from robustbench_kpca.cli._options import (
     ResizePositions,
     RunCode,
     SeedOfChoice,
-    Workers,
 )
+from robustbench_kpca.cli._run_options import with_run_options
 
 if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.records.record import Record
     from robustbench_kpca.records.spec import Spec
     from robustbench_kpca.verification.rerun import Rerun
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
 SHOWN = 20  # differing rows that are printed; --json has all
 SAMPLES = 24
 _COMMON = ("records", "run_code", "device", "json", "quiet")
+_RUN = ("workers", "processes", "executor", "stall_minutes")
 _OF_MODELS = ("model", "checkpoint", "ema", "resize_positions")
-_OF_RECORDS = (*_COMMON, *_OF_MODELS, "samples", "seed", "other_versions", "workers")
+_OF_RECORDS = (*_COMMON, *_OF_MODELS, "samples", "seed", "other_versions", *_RUN)
 _OF_IMAGES = (*_COMMON, *_OF_MODELS, "kept_images")
-_OF_BOARD = (*_COMMON, "board", "samples", "seed", "other_versions", "workers", "fresh", "seconds")
+_OF_BOARD = (*_COMMON, "board", "samples", "seed", "other_versions", *_RUN, "fresh", "seconds")
 
 
+@with_run_options(*_RUN, "device", workers=0)
 def verify(
     records: Annotated[
         list[Path] | None,
@@ -84,10 +86,10 @@ def verify(
     ema: Ema = False,
     resize_positions: ResizePositions = False,
     run_code: RunCode = False,
-    workers: Workers = 0,
-    device: Device = None,
     json: Json = False,
     quiet: Quiet = False,
+    *,
+    options: "RunOptions",
 ) -> int:
     """Make records again and compare them row by row: exit 0 if equal, 1 if rows differ, 2 if one cannot be made.
 
@@ -102,13 +104,12 @@ def verify(
     came with a board is a statement of its maker, unless --fresh is given. 24 rows find a tenth of forged ones with
     92 %.
     """
-    given = given_options(verify, locals())
+    given = given_options(verify, vars(options) | locals())
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.verification.stated import Conditions
 
     how = Conditions(
-        device,
-        workers,
+        options,
         other_versions,
         run_code,
         model=model,
@@ -196,7 +197,7 @@ def _kept_images(places: list[Path], how: "Conditions", *, json: bool, quiet: bo
         if record.images_file is None:
             continue
         images = load_images(path.parent, record.images_file)
-        done[path] = recheck(record, images, load_for(record, how), how.device)
+        done[path] = recheck(record, images, load_for(record, how), how.run.device)
         for line in () if json else done[path].differences:
             _console.say(line)
         counts = f"{done[path].samples} samples, {len(done[path].differences)} differences"

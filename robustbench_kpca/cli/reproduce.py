@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, AuditLevel, Device, GridWorkers, Json, Presets, Processes, Quiet
+from robustbench_kpca.cli._options import Audited, AuditLevel, Json, Presets, Quiet
+from robustbench_kpca.cli._run_options import with_run_options
 
 if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.study.reproduction.pack import Item, ScaleName
     from robustbench_kpca.study.reproduction.roles import Roles
     from robustbench_kpca.study.reproduction.steps import Planned
@@ -18,6 +21,18 @@ if TYPE_CHECKING:
 _SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
+@with_run_options(
+    "allow",
+    "first_samples",
+    "batch_size",
+    "workers",
+    "processes",
+    "executor",
+    "stall_minutes",
+    "device",
+    "compile",
+    "tf32",
+)
 def reproduce(
     pack: Annotated[str, typer.Argument(help="Pack: a name of `rbk list packs`, or a folder with a pack.toml.")],
     table: Annotated[list[str], typer.Option(help="Only this table, such as 2. Repeatable.")] = [],  # noqa: B006
@@ -43,7 +58,6 @@ def reproduce(
     train: Annotated[
         bool, typer.Option("--train/--trained", help="Train what is missing, or evaluate only what is trained.")
     ] = True,
-    processes: Processes = None,
     pages: Annotated[bool, typer.Option("--pages", help="Run nothing; write the pages of what is there.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
     statements: Annotated[
@@ -57,11 +71,11 @@ def reproduce(
         ),
     ] = None,
     audited: Audited = AuditLevel.full,
-    workers: GridWorkers = None,
-    device: Device = None,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
+    *,
+    options: "RunOptions",
 ) -> None:
     """Run the tables and figures of a paper, literal and corrected, and write their pages.
 
@@ -120,13 +134,13 @@ def reproduce(
     if statements:
         _console.say(str(_write_statements(pack, roles)))
         return
-    where, seconds = device or best_device(), _parse_time(budget)
+    options, seconds = replace(options, device=options.device or best_device()), _parse_time(budget)
     steps = plan_steps(items, roles)
     steps = steps if seconds is None else most_valuable_first(steps)
     if plan:
-        _show(steps, roles, where, json=json)
+        _show(steps, roles, options.device or "cpu", json=json)
         return
-    settings = Settings(where, seconds, train, audited.level, workers=workers, processes=processes)
+    settings = Settings(seconds, train, audited.level, options)
     require_writable(roles.out)
     after = steps
     if not pages:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
 
 
-@with_run_options("out", "seed", "batch_size", "workers", "device", out=Path("runs"))
+@with_run_options(out=Path("runs"))
 def sweep(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Model: a name of `rbk list models`, or module.path:factory.")
@@ -73,29 +73,33 @@ def sweep(
     """
     protocols = several(protocol)
     require_names(models=[model], protocols=protocols, data=[data])
+    from robustbench_kpca.evaluation.command import option_words
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+    from robustbench_kpca.evaluation.shard_run import WaitingError
     from robustbench_kpca.report.sweep import combinations, frame, write_sweep
 
     chosen = combinations(set_)
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
     jobs = [Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=own), protocols) for own in chosen]
-    options = replace(options, device=options.device or best_device())
+    asked, options = options, replace(options, device=options.device or best_device())
     plan = make_plan(jobs, request, options, audit=audited.level)
-    with reporting(quiet=quiet or json) as reporter:
-        records = execute(plan, reporter)
+    try:
+        with reporting(quiet=quiet or json) as reporter:
+            records = execute(plan, reporter)
+    except WaitingError:  # it was said already, and the last part will show the records
+        return
     measured = list(zip([own for own in chosen for _ in protocols], records, strict=True))
     assignments = [word for assignment in set_ for word in ("--set", assignment)]
     words = ["rbk", "sweep", "-m", model, *assignments, "-p", ",".join(protocols)]
-    words += ["--data", str(request.data), *([] if split is None else ["--split", split]), "--seed", str(options.seed)]
+    words += ["--data", str(request.data), *([] if split is None else ["--split", split]), *option_words(asked)]
     words += [] if checkpoint is None else ["--checkpoint", checkpoint, *(["--ema"] if ema else [])]
     words += ["--untrained"] if untrained else []
     words += [] if size is None else ["--size", str(size)]
     words += [] if crop is None else ["--crop", str(crop)]
     words += [] if limit is None else ["--limit", str(limit)]
     words += [] if audited is AuditLevel.full else ["--audit", audited.value]
-    words += [] if options.batch_size is None else ["--batch-size", str(options.batch_size)]
     pages = write_sweep(measured, options.out or Path(), shlex.join(words))
     if json:
         _console.show_json([{"options": own, **record.model_dump(mode="json")} for own, record in measured])

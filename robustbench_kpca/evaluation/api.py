@@ -22,7 +22,7 @@ from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.evaluation.attacked import attack_all
-from robustbench_kpca.evaluation.evaluation import runner_for
+from robustbench_kpca.evaluation.evaluation import batch_on, runner_for
 from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.options import RunOptions, run_options
 from robustbench_kpca.evaluation.plan import Job, make_plan
@@ -166,7 +166,7 @@ def attack(
     protocol: str | Path,
     *,
     seed: int = 0,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     device: str | None = None,
     allow: Collection[str] = (),
     train_mode: Literal["refuse", "keep"] = "refuse",
@@ -181,7 +181,7 @@ def attack(
         labels: see `evaluate`.
         protocol: an attack.
         seed: see `RunOptions`.
-        batch_size: see `RunOptions`; with `keep`, that of the images.
+        batch_size: see `RunOptions`; by default 64, on a GPU more for small models; with `keep`, that of the images.
         device: see `RunOptions`.
         allow: see `RunOptions`.
         train_mode: "refuse" a model in training mode; or, for training loops, "keep" its mode and attack the batch
@@ -211,7 +211,10 @@ def attack(
     if train_mode != "refuse":
         return _attack_whole(model, data, scenario, seed, device=device_for(model, device), train_mode=train_mode)
     decided: dict[int, Sample] = {}
-    runner = runner_for(model, data, scenario, batch_size, device_for(model, device))
+    where = device_for(model, device)
+    if batch_size is None:
+        batch_size = batch_on(where, BATCH_SIZE, model, data, scenario)
+    runner = runner_for(model, data, scenario, batch_size, where)
     compute = task_named(data.task).compute
     _, sample, _ = next(compute.batches(data, [0], 1))
     shown = (min(len(data), batch_size), sample.shape, scenario.draws, batch_size, runner.device, sorted(allow))

@@ -61,17 +61,8 @@ class Command:
 
     def words(self) -> tuple[str, ...]:
         """Return the command as a list of words; what has its default is left out."""
-        found = list(START)
-        for request, table, usual in (
-            (self.model, _MODEL, ModelRequest("")),
-            (self.data, _DATA, DataRequest("")),
-            (self.options, _RUN, RunOptions()),
-        ):
-            for name, option in table.items():
-                value = getattr(request, name)
-                if name == "seed" or value != getattr(usual, name):
-                    values = value if isinstance(value, tuple) else (value,)
-                    found += [option] if value is True else [word for one in values for word in (option, str(one))]
+        found = [*START, *_words(self.model, _MODEL, ModelRequest("")), *_words(self.data, _DATA, DataRequest(""))]
+        found += option_words(self.options)
         settings = {f"model.{key}": value for key, value in self.model.options.items()} | dict(self.overrides)
         found += ["--protocol", str(self.protocol)]
         found += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
@@ -81,6 +72,21 @@ class Command:
     def at_batch_size(self, size: int) -> "Command":
         """Return the command with the batch size that was used, whatever the default will be."""
         return replace(self, options=replace(self.options, batch_size=size))
+
+
+def option_words(options: RunOptions) -> list[str]:
+    """Return the options of a run that are recorded, as words; what has its default is left out, but for the seed."""
+    return _words(options, _RUN, RunOptions())
+
+
+def _words(request: object, table: Mapping[str, str], usual: object) -> list[str]:
+    words: list[str] = []
+    for name, option in table.items():
+        value = getattr(request, name)
+        if name == "seed" or value != getattr(usual, name):
+            values = value if isinstance(value, tuple) else (value,)
+            words += [option] if value is True else [word for each in values for word in (option, str(each))]
+    return words
 
 
 def parse(words: Sequence[str]) -> Command:

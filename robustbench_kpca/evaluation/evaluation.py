@@ -16,6 +16,7 @@ from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner, device_for
+from robustbench_kpca._engine.inference.work import larger, memory_of, work_of
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
@@ -82,8 +83,10 @@ class Evaluation:
         task.compute.require_data(data, scenario)
         require_gradients(model, scenario)
         require_words(model, data.vocabulary_sha256, data.name)
-        size = task.compute.batch_size(model, data, scenario) if options.batch_size is None else options.batch_size
         where = device_for(model, options.device)
+        size = options.batch_size
+        if size is None:
+            size = batch_on(where, task.compute.batch_size(model, data, scenario), model, data, scenario)
         if out is not None:
             require_writable(out)
         runner = runner_for(model, data, scenario, size, where)
@@ -247,6 +250,15 @@ def require_gradients(model: nn.Module, scenario: Scenario) -> None:
                 expected="an attack by queries alone",
                 fix="choose square-linf-8_255, spsa-linf-8_255, hopskipjump-linf-8_255 or noise-linf-8_255",
             )
+
+
+def batch_on(device: torch.device, usual: int, model: nn.Module, data: Dataset, scenario: Scenario) -> int:
+    """Return the default batch size on a device: the usual one, and on an accelerator a larger one if it pays."""
+    memory = memory_of(device)
+    if memory is None or len(data) <= usual:
+        return usual
+    row = task_named(data.task).compute.first_inputs(model, data, scenario, 1)
+    return larger(usual, work_of(runner_for(model, data, scenario, 1, device), row), memory, len(data))
 
 
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:

@@ -45,8 +45,9 @@ class RunOptions:
 
     Attributes:
         seed: seed of all randomness.
-        batch_size: batch size of the model; None: the default of the task. It is part of the record, because another
-            batch size can change the result of a sample by rounding.
+        batch_size: batch size of the model; None: the default of the task, and on an accelerator more for small models
+            (`_engine.inference.work`). It is part of the record, because another batch size can change the result of a
+            sample by rounding.
         workers: number of processes that load and corrupt samples; does not change results. None: one a core for grids
             of at least 512 corrupted samples (`inference.loader.workers_for`), else 0.
         device: such as "cuda"; None: the device of the model.
@@ -101,7 +102,7 @@ class RunOptions:
         int | None,
         Option(
             "Batch size of the model, in images; part of the record. By default 64, or fewer if per-pixel logits "
-            "exceed 256 MiB.",
+            "exceed 256 MiB; on a GPU up to 4096 for small models, as its memory allows.",
             least=1,
             most=65_536,
             recorded=True,

@@ -18,6 +18,7 @@ from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.names import is_outside
 from robustbench_kpca.evaluation.command import Command, parse
+from robustbench_kpca.evaluation.engines import Engine, engine_for
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.make_records import make_records
 from robustbench_kpca.evaluation.options import RunOptions
@@ -117,14 +118,16 @@ def rerun(
     model, data, options = _asked(record, stated, how, model, images=images, labels=labels)
     named = NamedModel(model, spec.model.name, spec.model.source)
     options = replace(
-        options,
+        how.run,
         seed=spec.seed,
         batch_size=spec.batch_size,
-        device=how.device or options.device,
-        workers=how.workers,
+        device=how.run.device or options.device,
+        frost_folder=options.frost_folder,
+        compile=options.compile,
+        tf32=options.tf32,
         allow=tuple(CHECKS),
     )
-    with accelerated([named.model], options.compile, tf32=options.tf32):
+    with engine_for(options) as engine, accelerated([named.model], options.compile, tf32=options.tf32):
         evaluation = Evaluation.begin(named, data, spec.protocol.name, scenario, options)
         why = [*versions, *_machine(known, evaluation.surroundings)]
         why += _code(spec, evaluation.spec) if how.other_versions else []
@@ -132,7 +135,7 @@ def rerun(
             why = ["the first batch is answered in other digits"]  # a processor of the same name with other kernels
         _require_same(spec, evaluation.spec, exact=not why)
         part, seed = _choice(data, samples, seed)
-        made = _outcomes(named, part, spec.protocol.name, scenario, options=options, progress=progress)
+        made = _outcomes(named, part, spec.protocol.name, scenario, options=options, engine=engine, progress=progress)
         differing = differences(only(record.outcomes, part.ids), made, exact=not why)
     return Rerun(tuple(part.ids), len(data), seed, not why, why=tuple(why), rows=len(made), differing=tuple(differing))
 
@@ -231,10 +234,16 @@ def _choice(data: Dataset, samples: int | None, seed: int | None) -> tuple[Datas
 
 
 def _outcomes(
-    named: NamedModel, part: Dataset, label: str, scenario: Scenario, options: RunOptions, progress: Progress | None
+    named: NamedModel,
+    part: Dataset,
+    label: str,
+    scenario: Scenario,
+    options: RunOptions,
+    engine: Engine,
+    progress: Progress | None,
 ) -> Outcomes:
     evaluation = Evaluation.begin(named, part, label, scenario, options)
-    [made] = make_records([evaluation], progress=progress)
+    [made] = make_records([evaluation], engine, progress=progress)
     if isinstance(made, EvaluationError):
         raise made
     return made.outcomes

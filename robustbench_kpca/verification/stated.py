@@ -1,13 +1,14 @@
 """The model that a record, a board or a pack names, loaded as if a stranger had written that file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
 from robustbench_kpca._core.address import require
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.evaluation.command import START, parse
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.loading import load_model
@@ -20,8 +21,7 @@ class Conditions:
     """Under which conditions records are made again, and what the user says of their model.
 
     Attributes:
-        device: such as "cuda"; None: the one of the record's command.
-        workers: see `RunOptions`.
+        run: how outcomes are made; its device, if there is one, in place of that of the record's command.
         other_versions: go on although packages have other versions than a record names, or the processor, though of the
             same name, gives other digits; rows are then compared with allowance for rounding.
         run_code: run code that a file names, such as that of `FILE.py:FACTORY`.
@@ -32,8 +32,7 @@ class Conditions:
 
     """
 
-    device: str | None = None
-    workers: int = 0
+    run: RunOptions = field(default_factory=lambda: RunOptions(workers=0))
     other_versions: bool = False
     run_code: bool = False
     model: str | None = None

@@ -46,9 +46,9 @@ def bound():
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 631),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 66_800),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 67_000),
     "files of evaluation": (lambda: len(files(EVALUATION)), 28),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_100),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_125),  # + the batch of an accelerator
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 45),
     "lines that are not formatted": (unformatted, 60),
     "variables `found`": (lambda: bound()["found"], 78),

@@ -128,6 +128,14 @@ def test_one_damaged_model_fails_alone(pack, tmp_path, few_resamples):
     assert "damaged.safetensors" in after["plain"].why
 
 
+def test_a_pack_takes_the_options_of_a_run(pack, tmp_path, few_resamples):
+    asked = ["--audit", "none", "-q", "--limit", "4", "--batch-size", "4", "--tf32", "--device", "cpu"]
+    assert not main(["reproduce", str(pack), "-o", str(tmp_path / "out"), *asked])
+    made = [json.loads(path.read_text()) for path in (tmp_path / "out" / "records").glob("*.record.json")]
+    assert [each["spec"]["batch_size"] for each in made] == [4, 4]
+    assert all("--tf32" in each["command"] for each in made)
+
+
 def named(steps, kind):
     return {str(one.step): (one.state, one.why) for one in steps if isinstance(one.step, kind)}
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from robustbench_kpca._core.errors import BenchmarkError
 from robustbench_kpca._core.progress import spell
@@ -35,23 +35,24 @@ class Settings:
     """How a pack is run.
 
     Attributes:
-        device: such as "cpu".
         budget: seconds; None: no limit. A training stops after the epoch in which they end, and goes on next time. Any
             other step that would exceed them by its estimate is not begun; one of unknown length is begun while any
             are left.
         train: whether to train; otherwise only what is trained already is evaluated.
         audit: how thoroughly models are audited before they are attacked; None: not at all.
-        workers: see `RunOptions`.
-        processes: see `RunOptions`.
+        options: how it is evaluated, as in `rbk eval`; seed and folder are those of the pack.
 
     """
 
-    device: str = "cpu"
     budget: float | None = None
     train: bool = True
     audit: Level | None = "full"
-    workers: int | None = None
-    processes: int | None = None
+    options: RunOptions = field(default_factory=lambda: RunOptions(device="cpu"))
+
+    @property
+    def device(self) -> str:
+        """The device of everything that is no training."""
+        return self.options.device or "cpu"
 
 
 def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
@@ -199,13 +200,7 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     ]
     against = None if wanted.against is None else roles.source(wanted.against)
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
-    options = RunOptions(
-        seed=SEED,
-        workers=settings.workers,
-        device=settings.device,
-        out=roles.out / "records",
-        processes=settings.processes,
-    )
+    options = replace(settings.options, seed=SEED, out=roles.out / "records", device=settings.device)
     samples = roles.load(wanted.data, wanted.split)
     images = not isinstance(samples, str) and samples.form.box  # audits are for images
     execute(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)
