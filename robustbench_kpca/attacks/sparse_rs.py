@@ -128,7 +128,7 @@ class SparseRS:
         for row, draw in enumerate(draws.tolist()):
             one = int(draw[0] * threat.count)
             if int(query[row]) % _MOVED_EVERY == 0:
-                corners[row, one] = self._moved(corners[row], one, draw, threat, clean, int(query[row]))
+                corners[row, one] = self._moved(corners[row], one, draw, threat, clean, query=int(query[row]))
                 continue
             size = window[row]
             top, left = (int(draw[axis] * (side - size + 1)) for axis in (1, 2))

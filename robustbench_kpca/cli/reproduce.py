@@ -18,21 +18,12 @@ if TYPE_CHECKING:
     from robustbench_kpca.study.reproduction.roles import Roles
     from robustbench_kpca.study.reproduction.steps import Planned
 
+_OF_RUN = ("workers", "processes", "executor", "stall_minutes", "device")
+_OF_A_PACK = ("allow", "first_samples", "batch_size", *_OF_RUN, "compile", "tf32")
 _SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
-@with_run_options(
-    "allow",
-    "first_samples",
-    "batch_size",
-    "workers",
-    "processes",
-    "executor",
-    "stall_minutes",
-    "device",
-    "compile",
-    "tf32",
-)
+@with_run_options(*_OF_A_PACK)
 def reproduce(
     pack: Annotated[str, typer.Argument(help="Pack: a name of `rbk list packs`, or a folder with a pack.toml.")],
     table: Annotated[list[str], typer.Option(help="Only this table, such as 2. Repeatable.")] = [],  # noqa: B006

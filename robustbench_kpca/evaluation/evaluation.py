@@ -108,7 +108,7 @@ class Evaluation:
         if audit is not None:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
-        glances = Glances.of(out, spec, data, scenario, options.first_samples, again.images[0].numel())
+        glances = Glances.of(out, spec, data, scenario, options.first_samples, numbers=again.images[0].numel())
         evaluation = cls(
             Subject(named.label, runner, again, glances=glances),
             data,

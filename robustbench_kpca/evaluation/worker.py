@@ -123,7 +123,7 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
         )
     seen = work.options.out and Path(work.folder).is_dir()  # not by every worker on another machine
     out = Path(work.folder).parent if seen else None
-    glances = Glances.of(out, spec, data, work.scenario, work.options.first_samples, first[0].numel())
+    glances = Glances.of(out, spec, data, work.scenario, work.options.first_samples, numbers=first[0].numel())
     return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits), glances=glances)
 
 

@@ -19,6 +19,7 @@ def long_calls(text: str) -> list[str]:
 
 PARAMETERS = 10  # most of a function outside `cli/`, whose commands have one for each option
 MANY = {
+    "_engine/attack_loop/query.py",  # all that a step of an attack may ask for
     "attention/_fused.py",  # kernels of Triton
     "attention/kep_svgp.py", "attention/primal.py", "attention/shared/heads.py",  # timm passes its own to an attention
     "models/transformer.py",  # a table of architectures

@@ -225,7 +225,7 @@ def costs(stage: Stage, threat: Threat) -> None:
     model, stated = Wavy(SHAPE, lead=100.0, dtype=torch.float32), passes_of(build_attack(stage), 3)
     given = {"attack": stage.attack, "restarts": 1, **stage.options}
     where: dict[str, Any] = {"patch": threat.patch, "corners": threat.corners}
-    for made in passes(given, threat.norm, threat.eps, model, x, y, **where)[0]:
+    for made in passes(given, threat.norm, threat.eps, model, x, y=y, **where)[0]:
         kept = stated is None or (made[0] <= stated[0] and made[1] <= stated[1])
         require(kept, f"a sample cost {made} forward and backward passes; `most_passes` says {stated}")
 
