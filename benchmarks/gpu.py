@@ -1,6 +1,9 @@
 """The parts of `benchmarks/gpu.sh` that no other script has; each runs on any device.
 
 - parity: the verdicts of the CPU and of the device, sample by sample, on the digits models.
+- path: one risky way through the package (`PATHS`), on the CPU and on the device: seconds, and rows that differ by more
+  than rounding.
+- memory: what happens where memory runs out: the batch is halved until it fits, and the record says so (CUDA only).
 - attacks: PGD and AutoAttack on a DeiT-Tiny and a ViT-B/16, ours against torchattacks and pyautoattack in one process:
   elapsed seconds, verdicts, peak memory. Weights are random without `--checkpoint`; labels are the model's own answers.
   The radius is one at which about half of the images are broken: where none is left, an attack that stops at success
@@ -10,6 +13,7 @@
 - counts: what a step of each attack asks of a device, counted on a stand-in (`_stand_in.py`); needs no GPU.
 
     python benchmarks/gpu.py parity [--device cuda] [--quick]
+    python benchmarks/gpu.py path --case spsa [--quick]
     python benchmarks/gpu.py attacks [--model deit_tiny_patch16_224] [--checkpoint FILE] [--images 64] [--quick]
     python benchmarks/gpu.py batches [--quick]
     python benchmarks/gpu.py syncs
@@ -37,11 +41,26 @@ from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.work import MOST, larger, memory_of, work_of
+from robustbench_kpca.records.differences import differences
 
 STEPS = 20
 ALLOW = ["vanishing-loss"]
 MODELS = ("vit_digits_adv", "rpc_symvit_digits", "vit_digits")
 PROTOCOLS = ("clean", "pgd20-linf-8_255", "apgd-ce-linf-8_255", "square-linf-8_255")
+DIGITS: dict[str, Any] = {"model": "vit_digits_adv", "data": "digits", "eps": "18/255", "images": 64}
+PATHS: dict[str, dict[str, Any]] = {
+    "spsa": DIGITS | {"protocol": "spsa-linf-8_255", "images": 16},
+    "l2": DIGITS | {"protocol": ["pgd20-l2-128_255", "cw-l2-128_255"], "eps": "1", "images": 32},
+    "fab": DIGITS | {"protocol": "fab-t-linf-8_255", "images": 32},
+    "draws": DIGITS | {"protocol": "pgd20-linf-8_255", "draws": 4},
+    "segmentation": {"model": "rpc_symvit_shapes", "data": "shapes", "protocol": "segpgd20-linf-8_255", "images": 16},
+    "language": {"model": "rpc_lm_tiny", "data": "grammar", "protocol": "clean", "images": 64},
+    "processes": DIGITS | {"protocol": "pgd20-linf-8_255", "executor": "processes", "processes": 2, "images": 256},
+    "compiled": DIGITS | {"protocol": "pgd20-linf-8_255", "compile": "default"},
+    "tf32": DIGITS | {"protocol": "pgd20-linf-8_255", "tf32": True},
+}
+"""Risky ways: what `evaluate` is asked, of so many samples. What is of the run is asked of the device only."""
+OF_RUN = ("executor", "processes", "compile", "tf32")
 QUICK: dict[str, Any] = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 1, "num_heads": 3}
 
 
@@ -73,6 +92,37 @@ def parity(settings: argparse.Namespace) -> None:
             rows.append([name, protocol, len(data), *values, differ, theirs.environment.float32 or ""])
     head = ["model", "protocol", "images", "CPU (%)", f"{settings.device} (%)", "verdicts that differ", "float32"]
     print(tabulate(rows, head, tablefmt="github", floatfmt=".2f"))
+
+
+def path(settings: argparse.Namespace) -> None:
+    asked = dict(PATHS[settings.case])
+    images, steps = asked.pop("images"), {"steps": 5} if settings.quick and settings.case != "language" else {}
+    name, data = asked.pop("model"), load_data(asked.pop("data"), limit=4 if settings.quick else images)
+    protocols, rows = asked.pop("protocol"), []
+    for protocol in [protocols] if isinstance(protocols, str) else protocols:
+        records, seconds = [], []
+        for device, left_out in (("cpu", OF_RUN), (settings.device, ())):
+            how = steps | {key: value for key, value in asked.items() if key not in left_out}
+            started = synchronised(settings.device)
+            records.append(evaluate(name, data, protocol=protocol, device=device, batch_size=64, audit=False, **how))
+            seconds.append(synchronised(settings.device) - started)
+        metric, differ = next(iter(records[0].metrics)), differences(*(one.outcomes for one in records), exact=False)
+        values = [record.metrics[metric].value for record in records]
+        rows.append([name, protocol, len(data), metric, *values, len(differ), *seconds])
+    head = ["model", "protocol", "samples", "metric", "CPU", settings.device, "rows that differ", "CPU, s", "s"]
+    print(tabulate(rows, head, tablefmt="github", floatfmt=".4g"))
+
+
+def memory(settings: argparse.Namespace) -> None:
+    """Leave a model a fiftieth of the memory, and ask for batches of 4,096."""
+    if settings.device != "cuda":
+        print("left out: only a CUDA device can be given less memory")
+        return
+    torch.cuda.set_per_process_memory_fraction(0.02)
+    images, labels = torch.full((4096, 3, 224, 224), 0.5), torch.zeros(4096, dtype=torch.int64)
+    how: dict[str, Any] = {"protocol": "clean", "batch_size": 4096, "device": "cuda", "allow": ALLOW}
+    record = evaluate(network(settings), images, labels, classes=1000, **how)
+    print("\n".join(["flags of the record:", *record.flags]))
 
 
 def network(settings: argparse.Namespace) -> nn.Module:
@@ -233,7 +283,8 @@ def counts(settings: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The parts of benchmarks/gpu.sh that no other script has.")
-    parser.add_argument("part", choices=("parity", "attacks", "batches", "syncs", "counts"))
+    parser.add_argument("part", choices=("parity", "path", "memory", "attacks", "batches", "syncs", "counts"))
+    parser.add_argument("--case", choices=PATHS, default="spsa", help="of path")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--model", default="deit_tiny_patch16_224", help="timm's name")
     parser.add_argument("--checkpoint", help="file with the weights of --model; by default random weights")
@@ -242,9 +293,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see whether it works")
     settings = parser.parse_args()
     print(header(("torch", "timm", "triton", "torchattacks", "pyautoattack")), settings.device, sep="; ", end="\n\n")
-    {"parity": parity, "attacks": attacks, "batches": batches, "syncs": syncs, "counts": counts}[settings.part](
-        settings
-    )
+    parts = {"parity": parity, "path": path, "memory": memory, "attacks": attacks, "batches": batches, "syncs": syncs}
+    (parts | {"counts": counts})[settings.part](settings)
 
 
 if __name__ == "__main__":
