@@ -10,6 +10,7 @@
   has little to do, and a comparison of seconds says nothing.
 - syncs: how often an attack waits for the device, by `torch.cuda.set_sync_debug_mode` (CUDA only).
 - batches: seconds a row of a gradient at every batch size, beside the size that is chosen.
+- prices: what 1,000 images cost at most on a core and an H100, computed; `--write` puts it into docs/run_at_scale.md.
 - counts: what a step of each attack asks of a device, counted on a stand-in (`_stand_in.py`); needs no GPU.
 
     python benchmarks/gpu.py parity [--device cuda] [--quick]
@@ -17,17 +18,20 @@
     python benchmarks/gpu.py attacks [--model deit_tiny_patch16_224] [--checkpoint FILE] [--images 64] [--quick]
     python benchmarks/gpu.py batches [--quick]
     python benchmarks/gpu.py syncs
+    python benchmarks/gpu.py prices [--write]
     python benchmarks/gpu.py counts
 """
 
 import argparse
 import logging
+import re
 import statistics
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -39,8 +43,12 @@ from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._core.progress import spell
+from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.work import MOST, larger, memory_of, work_of
+from robustbench_kpca.evaluation.foretell import MEMORY, USUAL, estimates
+from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.differences import differences
 
 STEPS = 20
@@ -60,6 +68,14 @@ PATHS: dict[str, dict[str, Any]] = {
     "tf32": DIGITS | {"protocol": "pgd20-linf-8_255", "tf32": True},
 }
 """Risky ways: what `evaluate` is asked, of so many samples. What is of the run is asked of the device only."""
+WANTED = ("autoattack-linf-8_255", "autoattack-fast-linf-8_255", "pgd20-linf-8_255", "common-corruptions-19")
+PRICED = {
+    "vit_digits": ("vit_digits, 32", 32),
+    "vit_cifar": ("vit_cifar, 32", 32),
+    "vit_tiny_patch16_224": ("ViT-T, 224", 224),
+    "vit_small_patch16_224": ("ViT-S, 224", 224),
+    "vit_base_patch16_224": ("ViT-B, 224", 224),
+}
 OF_RUN = ("executor", "processes", "compile", "tf32")
 QUICK: dict[str, Any] = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 1, "num_heads": 3}
 
@@ -264,6 +280,34 @@ def batches(settings: argparse.Namespace) -> None:
     print(tabulate(rows, head, tablefmt="github", floatfmt=".3g"))
 
 
+def priced() -> str:
+    """Return the table of `prices`."""
+    rows = []
+    for name, (title, side) in PRICED.items():
+        runner = Runner(load_model(name, untrained=True), 1, torch.device("cpu"))
+        work, row = work_of(runner, torch.full((1, 3, side, side), 0.5)), [title]
+        row += [f"{work.operations / 1e9:.2g}", f"{larger(USUAL, work, MEMORY, 1000)}"]
+        for protocol in WANTED:
+            passes = most_passes(load_scenario(protocol)[1], 10 if side == 32 else 1000)
+            assert passes is not None
+            seconds = estimates(work, passes, 1000)
+            row.append(f"{spell(seconds['CPU core'])} / {spell(seconds['H100'])}")
+        rows.append(row)
+    head = ["network, pixels", "GFLOP", "batch", "AutoAttack", "fast", "PGD-20", "19 x 5 corruptions"]
+    return tabulate(rows, head, tablefmt="github", disable_numparse=True)
+
+
+def prices(settings: argparse.Namespace) -> None:
+    table, page = priced(), Path(__file__).parents[1] / "docs" / "run_at_scale.md"
+    print(table)
+    if settings.write:
+        before, old, after = re.split(
+            r"^(\| network, pixels.*?\n)(?!\|)", page.read_text(), flags=re.DOTALL | re.MULTILINE
+        )
+        assert old
+        page.write_text(before + table + "\n" + after)
+
+
 def counts(settings: argparse.Namespace) -> None:
     """Count what a usual step asks of a device: its median over the steps of a full batch that nothing breaks."""
     rows = []
@@ -283,7 +327,7 @@ def counts(settings: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The parts of benchmarks/gpu.sh that no other script has.")
-    parser.add_argument("part", choices=("parity", "path", "memory", "attacks", "batches", "syncs", "counts"))
+    parser.add_argument("part", choices=("parity", "path", "memory", "attacks", "batches", "syncs", "prices", "counts"))
     parser.add_argument("--case", choices=PATHS, default="spsa", help="of path")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--model", default="deit_tiny_patch16_224", help="timm's name")
@@ -291,10 +335,11 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see whether it works")
+    parser.add_argument("--write", action="store_true", help="of prices")
     settings = parser.parse_args()
     print(header(("torch", "timm", "triton", "torchattacks", "pyautoattack")), settings.device, sep="; ", end="\n\n")
     parts = {"parity": parity, "path": path, "memory": memory, "attacks": attacks, "batches": batches, "syncs": syncs}
-    (parts | {"counts": counts})[settings.part](settings)
+    (parts | {"prices": prices, "counts": counts})[settings.part](settings)
 
 
 if __name__ == "__main__":

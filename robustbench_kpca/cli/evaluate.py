@@ -33,6 +33,7 @@ from robustbench_kpca.cli._run_options import with_run_options
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.evaluation.plan import Plan
     from robustbench_kpca.records.record import Record
 
 
@@ -90,6 +91,10 @@ def evaluate(
     ] = None,
     audited: Audited = AuditLevel.full,
     log: Log = [],  # noqa: B006 (typer reads the default)
+    planned: Annotated[
+        bool,
+        typer.Option("--plan", help="Evaluate nothing; say how many passes it takes at most, and estimate the time."),
+    ] = False,
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
@@ -139,6 +144,9 @@ def evaluate(
     )
     loggers = open_loggers(log)
     plan = make_plan(jobs, request, options, audit=audited.level)
+    if planned:
+        _foretell(plan, quiet=quiet, json=json)
+        return
     try:
         with reporting(quiet=quiet or json) as reporter:
             records = execute(plan, reporter)
@@ -152,6 +160,40 @@ def evaluate(
         return
     _show(records)
     _console.note(f"{len(records)} records in {options.out}", quiet=quiet)
+
+
+def _foretell(plan: "Plan", *, quiet: bool, json: bool) -> None:
+    """Print one row per model and protocol: what it takes at most."""
+    from dataclasses import asdict
+
+    from robustbench_kpca._core.progress import spell
+    from robustbench_kpca._engine.inference.work import DEVICES
+    from robustbench_kpca.evaluation.foretell import foretell
+
+    with reporting(quiet=quiet or json) as reporter:
+        rows = foretell(plan, reporter)
+    if json:
+        _console.show_json([asdict(row) for row in rows])
+        return
+    shown = [
+        (
+            row.model,
+            row.protocol,
+            row.samples,
+            "?" if row.forwards is None else f"{row.forwards:,} + {row.backwards:,}",
+            f"{row.operations / 1e9:.2g}",
+            row.batch_size,
+            *(spell(row.seconds.get(device)) for device in DEVICES),
+        )
+        for row in rows
+    ]
+    heads = ("Model", "Protocol", "Samples", "Forwards + backwards", "GFLOP", "Batch", *DEVICES)
+    _console.show_table("", heads, shown)
+    _console.note(
+        "Estimates: passes of samples that withstand, times operations, by assumed rates in single precision; audits "
+        "aside. To measure: the same command with --limit 64 and without --plan.",
+        quiet=quiet,
+    )
 
 
 def _show(records: "list[Record]") -> None:

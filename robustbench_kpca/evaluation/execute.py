@@ -49,7 +49,7 @@ def execute(
         models = [model.named() for model in plan.models]
         _require_possible(plan, models)
         alone = engine is None and plan.options.part is None
-        run = _Run(plan, models, _load_data(plan, models, reporter), reporter, alone=alone)
+        run = _Run(plan, models, load_data(plan, models, reporter), reporter, alone=alone)
         with accelerated([named.model for named in models], plan.options.compile, tf32=plan.options.tf32):
             for group in run.groups():
                 made = make_records(group.evaluations, engine, smaller=group.smaller, progress=group.progress)
@@ -230,7 +230,7 @@ def _require_possible(plan: Plan, models: Sequence[NamedModel]) -> None:
                 require_gradients(models[number].model, step.scenario)
 
 
-def _load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> list[Dataset]:
+def load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> list[Dataset]:
     """Load the samples as each model takes them; models that take them alike share them."""
     views: dict[View | None, Dataset] = {}
     known: dict[str, Dataset] = {}

@@ -47,15 +47,15 @@ EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 631),
     "lines of the package": (lambda: lines(files(PACKAGE)), 67_000),
-    "files of evaluation": (lambda: len(files(EVALUATION)), 28),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_125),  # + the batch of an accelerator
+    "files of evaluation": (lambda: len(files(EVALUATION)), 29),  # + foretell.py
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_200),  # + the batch of an accelerator, foretell.py
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 45),
     "lines that are not formatted": (unformatted, 60),
     "variables `found`": (lambda: bound()["found"], 78),
     "variables `one`": (lambda: bound()["one"], 68),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 14),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),
-    "words of docs": (lambda: words(ROOT / "docs"), 19_400),
+    "words of docs": (lambda: words(ROOT / "docs"), 19_650),
 }
 """What is counted, and the most of it. `pytest -s tests/architecture/test_budgets.py` prints what there is."""
 

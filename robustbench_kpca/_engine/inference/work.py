@@ -1,8 +1,8 @@
 """What a row asks of a device, counted by one forward pass: the default batch size of accelerators follows from it.
 
 A pass of n rows takes about L + n c seconds: L to launch its operators, whatever n is, and c for the work of a row. The
-rates are round assumptions about large GPUs, not measurements; `benchmarks/gpu.py batches` measures them. Nothing here
-looks at a clock, so the same model gets the same batch size in every run and process.
+rates are round assumptions, not measurements; `benchmarks/gpu.py batches` measures them. Nothing here looks at a clock,
+so the same model gets the same batch size in every run and process.
 """
 
 from dataclasses import dataclass
@@ -35,8 +35,14 @@ class Rates:
     bandwidth: float
 
 
-ACCELERATOR = Rates(launch=1e-5, operations=2e13, bandwidth=1.5e12)
-"""Single precision without TF32, at about half of what large GPUs promise."""
+DEVICES = {
+    "CPU core": Rates(launch=0, operations=7e10, bandwidth=2.5e9),
+    "A100": Rates(launch=1e-5, operations=1e13, bandwidth=1.5e12),
+    "H100": Rates(launch=1e-5, operations=3e13, bandwidth=2.5e12),
+}
+"""Single precision without TF32: of GPUs half of what their makers state; of a core, what seven networks got here."""
+ACCELERATOR = DEVICES["H100"]
+"""Whose rates decide on a batch, whatever the device: what fills the largest one fills all."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,10 @@ class Work:
     operators: int
     operations: int
     bytes: int
+
+    def once(self, draws: int) -> "Work":
+        """Return what one of several draws asks, of which all were counted."""
+        return Work(self.operators // draws, self.operations // draws, self.bytes // draws)
 
     def seconds(self, rows: int, rates: Rates) -> float:
         """Return about how many seconds a forward pass takes for each of `rows` rows."""
