@@ -27,12 +27,13 @@ from robustbench_kpca.cli._options import (
     Untrained,
 )
 from robustbench_kpca.cli._run_options import with_run_options
+from robustbench_kpca.evaluation.options import OPTIONS
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
 
 
-@with_run_options(out=Path("runs"))
+@with_run_options(*(name for name in OPTIONS if name != "escalate"), out=Path("runs"))
 def sweep(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Model: a name of `rbk list models`, or module.path:factory.")

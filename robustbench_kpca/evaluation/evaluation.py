@@ -20,6 +20,7 @@ from robustbench_kpca._engine.inference.work import larger, memory_of, work_of
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.evaluation.caveats import goes_on
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.first_samples import Glances
 from robustbench_kpca.evaluation.identity import algorithms, code_from_outside, differing, model_info, require_readable
@@ -216,6 +217,10 @@ class Evaluation:
             algorithms=self.algorithms,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
+        longer, why = goes_on(record) if self.options.escalate and attacked else ("", "")
+        if longer:
+            note = f"masked gradients are suspected ({why}): attacked under {longer}, too"
+            record = record.model_copy(update={"flags": (*record.flags, note)})
         if self.subject.glances is not None:
             self.subject.glances.join()
         if (out := self.options.out) is not None:

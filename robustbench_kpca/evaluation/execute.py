@@ -13,6 +13,7 @@ from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
+from robustbench_kpca.evaluation.caveats import goes_on
 from robustbench_kpca.evaluation.command import Command, call
 from robustbench_kpca.evaluation.engines import Engine, engine_for
 from robustbench_kpca.evaluation.evaluation import Evaluation, require_gradients
@@ -27,6 +28,7 @@ from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.prepare import prepare
 
 
 def execute(
@@ -91,6 +93,7 @@ class _Run:
         records: by model and protocol; of a curve, in the order of its budgets.
         incomplete: why records are missing.
         failed: (model, protocol) of these.
+        longer: records of protocols that short ones stand for, made since these did not suffice.
 
     """
 
@@ -103,6 +106,7 @@ class _Run:
     records: dict[tuple[int, str], list[Record]] = field(default_factory=dict)
     incomplete: list[IncompleteError] = field(default_factory=list)
     failed: set[tuple[int, str]] = field(default_factory=set)
+    longer: list[Record] = field(default_factory=list)
 
     def groups(self) -> Iterator[_Group]:
         """Audit models and begin evaluations, step by step; yield those that are to be made together."""
@@ -111,6 +115,8 @@ class _Run:
                 self._audit(step)
             elif not (self.failed & {(number, step.protocol) for number in step.models} and step.goes_on):
                 yield from self._evaluate(step)
+                if self.plan.options.escalate and isinstance(step.scenario, Attack):
+                    yield from self._escalated(step)
 
     def take(self, group: _Group, made: Sequence[Result]) -> None:
         """Take note of what became of a group.
@@ -143,7 +149,8 @@ class _Run:
         """
         if self.incomplete:
             raise IncompleteError.of(self.incomplete)
-        return [record for place in self.plan.order for record in self.records[place]]
+        asked = [record for place in self.plan.order for record in self.records[place]]
+        return asked + self.longer
 
     def _recorded(self, number: int, step: Evaluate, record: Record) -> None:
         self.records.setdefault((number, step.protocol), []).append(record)
@@ -165,6 +172,19 @@ class _Run:
             title = evaluations[0].subject.name if len(group) == 1 else f"{len(group)} models"
             progress = self.reporter.start(f"{title}  {step.protocol}")
             yield _Group(step, numbers, evaluations, smaller=self._smaller(numbers[0], step), progress=progress)
+
+    def _escalated(self, step: Evaluate) -> Iterator[_Group]:
+        """Begin the evaluation under the protocol that a short one stands for, where its record asks for it."""
+        [number] = step.models
+        made = self.records.get((number, step.protocol), [])
+        longer, why = goes_on(made[-1]) if made else ("", "")
+        if longer and (number, longer) not in self.plan.order:
+            self.reporter.announce(f"{self.models[number].label}  {step.label}  goes on to {longer}: {why}")
+            overrides = {name: value for name, value in step.overrides.items() if name == "eps"}
+            label, scenario = prepare(longer, overrides)
+            again = replace(step, protocol=longer, label=label, scenario=scenario, overrides=overrides)
+            yield from self._evaluate(again)
+            self.longer += self.records.get((number, longer), [])[-1:]
 
     def _begin(self, number: int, step: Evaluate, options: RunOptions) -> Evaluation:
         scenario = step.scenario

@@ -69,6 +69,8 @@ class RunOptions:
             must have this package. None: `processes` where several are asked for, else `serial`.
         part: such as "3/16": this process makes each sixteenth shard of every record, from the third on. Start one for
             each part, with the same folder; the one that finds all shards makes the record.
+        escalate: after a short protocol whose agreement with a long one was measured (`attacks/agreement.json`), make
+            the record of the long one, too, where masked gradients are suspected. The short record has a flag then.
         stall_minutes: with several processes, one that finishes no batch for so many minutes is killed, and its shard
             has failed; 0: never. It does not change results.
 
@@ -157,6 +159,14 @@ class RunOptions:
             least=0,
         ),
     ] = 30.0
+    escalate: Annotated[
+        bool,
+        Option(
+            "After autoattack-fast, attack by the protocol that it stands for, too, where masked gradients are "
+            "suspected: a gradient was zero everywhere, or the audit has a flag.",
+            ("--escalate",),
+        ),
+    ] = False
     device: Annotated[
         str | None, Option("Device, such as cpu or cuda; by default cuda if available.", recorded=True)
     ] = None

@@ -46,10 +46,10 @@ def bound():
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 631),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 67_000),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 67_250),
     "files of evaluation": (lambda: len(files(EVALUATION)), 29),  # + foretell.py
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_200),  # + the batch of an accelerator, foretell.py
-    "classes of evaluation": (lambda: classes(files(EVALUATION)), 45),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_300),  # + batches of GPUs, --plan, --escalate
+    "classes of evaluation": (lambda: classes(files(EVALUATION)), 46),  # + Foretold
     "lines that are not formatted": (unformatted, 60),
     "variables `found`": (lambda: bound()["found"], 78),
     "variables `one`": (lambda: bound()["one"], 68),
