@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.types import Images
@@ -94,6 +93,8 @@ def work_of(runner: Runner, row: Images) -> Work:
         row: one input, of shape (1, ...).
 
     """
+    from torch.utils.flop_counter import FlopCounterMode  # a second of imports, of Triton
+
     eager = torch.compiler.set_stance("force_eager")  # a compiled model would be compiled for this row, too
     with eager, sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as flops, _Results() as results:
         runner.logits(row.to(runner.device))
