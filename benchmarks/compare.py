@@ -2,7 +2,7 @@
 
     RBK_DATA=FOLDER python benchmarks/compare.py protocols [--only digits] [--write]
     python benchmarks/compare.py recipes leaderboards/cifar10/records /tmp/before/leaderboards/cifar10/records
-    python benchmarks/compare.py error-rates [--trainings 3] [--samples 1000] [--repeats 5000] [--level 0.05]
+    python benchmarks/compare.py error-rates [--trainings 3 5 10] [--recipes 4] [--repeats 5000] [--level 0.05]
 
 `protocols`: how often `autoattack-fast` and `autoattack` give the same verdict, and what each costs. Both attack the
 same images of the same networks, at several eps. Where they differ, the images are listed. With `--write` the result
@@ -15,16 +15,20 @@ folder alone, and for all together, it prints the difference of the first recipe
 with the interval and the p-value of a board's answer: of 97.5 %, and doubled for two comparisons. Networks of the same
 weights count once. `git archive 50391e72 leaderboards/cifar10/records | tar -x -C /tmp/before` makes the second folder.
 
-`error-rates`: how often the test between two recipes tells equal ones apart, simulated; it aims at `--level`. Scores
-are x_{s,i} = a_s + e_{s,i}: what all trainings share about a sample cancels. The spread of a_s between the trainings of
-each recipe is in units of the standard error that e gives the mean of one training.
+`error-rates`: the test between two recipes, simulated. It prints three shares of repeats. Equal recipes told apart:
+aimed at `--level`; in the others the interval covers the true difference. Recipes told apart that differ by
+`detectable_difference`: aimed at 80 %. Recipes called equivalent whose difference is the margin itself: aimed at half
+of `--level` at most. Scores are x_{s,i} = a_s + b_i + e_{s,i}, with b_i of recipe and sample, and of the variance of e.
+What recipes share about a sample or a seed cancels. The spread of a_s is in units of the standard error that e gives
+the mean of one training; it is that of the first recipe, of the second, and of all others.
 """
 
 import argparse
+import itertools
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -37,15 +41,16 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.files import without_seed, write_atomic
 from robustbench_kpca.evaluation.caveats import in_full
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.metrics.shared.power import ALPHA
+from robustbench_kpca.metrics.shared.power import ALPHA, detectable_difference
 from robustbench_kpca.protocols.agreement import FILE, Agreement, Measurements, Part, search_digest
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.record import Record, find_records, load_record
-from robustbench_kpca.records.trainings import recipes_differ
+from robustbench_kpca.records.trainings import OverSamples
+from robustbench_kpca.records.trainings import compare as compare_recipes
 from robustbench_kpca.report import rows as board_rows
 from robustbench_kpca.report.answers import COMPARISONS
 from robustbench_kpca.report.board_spec import Column
@@ -55,7 +60,8 @@ FAST, REFERENCE = "autoattack-fast-linf-8_255", "autoattack-linf-8_255"
 CHUNK = 128  # images of a record
 COMMAND = "RBK_DATA=FOLDER python benchmarks/compare.py protocols --write"
 RECIPES = ("rpc_symvit_cifar_fast", "symvit_cifar_fast", "identity_symvit_cifar_fast")
-SPREADS = ((0, 0), (0.5, 0.5), (1, 1), (2, 2), (0, 1), (0, 2), (0, 4), (1, 4))
+SPREADS = ((0, 0, 0), (1, 1, 1), (2, 2, 2), (4, 4, 4), (0, 2, 0), (0, 4, 0), (4, 4, 0), (1, 1, 4))
+SEEDS = 1000  # seeds of a folder are below it
 Loaded = tuple[nn.Module, Tensor, Tensor]
 
 
@@ -201,16 +207,18 @@ def protocols(arguments: argparse.Namespace) -> None:
         write_atomic(file, (Measurements(measured=(found,)).model_dump_json(indent=1) + "\n").encode())
 
 
-def trainings(folders: list[Path], recipe: str, protocol: str, samples: int) -> list[list[Record]]:
-    """Return one cell for each network of a recipe, by its weights."""
-    found = {}
-    for folder in folders:
+def trainings(folders: list[Path], recipe: str, protocol: str, samples: int) -> dict[int, list[Record]]:
+    """Return one cell for each network of a recipe; a seed of another folder is another seed."""
+    seeds: dict[str, int] = {}
+    cells: dict[int, list[Record]] = {}
+    for place, folder in enumerate(folders):
         for path in find_records(folder):
             if path.name.startswith(f"{recipe}-s") and f"__{protocol}__" in path.name:
                 record = load_record(path)
                 if record.spec.data.n == samples:
-                    found[record.spec.model.parameters_sha256] = [record]
-    return list(found.values())
+                    seed = SEEDS * place + (without_seed(record.spec.model.name)[1] or 0)
+                    cells[seeds.setdefault(record.spec.model.parameters_sha256, seed)] = [record]
+    return cells
 
 
 def recipes(asked: argparse.Namespace) -> None:
@@ -222,8 +230,9 @@ def recipes(asked: argparse.Namespace) -> None:
         print(" and ".join(map(str, folders)))
         first, *others = (trainings(folders, one, asked.protocol, asked.samples) for one in asked.recipes)
         for name, other in zip(asked.recipes[1:], others, strict=True):
-            gap = difference(metric, column, first, other, 1 - ALPHA / COMPARISONS)
-            test = board_rows.paired(metric, column, first, other)
+            beside = [row for row in others if row is not other]
+            gap = difference(metric, column, first, other, beside, 1 - ALPHA / COMPARISONS)
+            test = board_rows.paired(metric, column, first, other, beside)
             if gap is None or test is None:
                 print(f"  {asked.recipes[0]} - {name}: too few trainings ({len(first)} and {len(other)})")
                 continue
@@ -234,23 +243,34 @@ def recipes(asked: argparse.Namespace) -> None:
             )
 
 
-def rejected(spreads: tuple[float, float], trainings: int, samples: int, repeats: int, level: float) -> float:
-    """Return the share of repeats in which p is below the level."""
-    rng, found, unit = np.random.default_rng(0), 0, 1 / np.sqrt(samples)
+def simulated(
+    spreads: Sequence[float], trainings: int, recipes: int, samples: int, repeats: int, level: float
+) -> list[float]:
+    """Return three shares of repeats: equal recipes told apart, different ones told apart, and called equivalent."""
+    rng, unit = np.random.default_rng(0), 1 / np.sqrt(samples)
+    scale = unit * np.array([*spreads[:2], *[spreads[2]] * (recipes - 2)])[:, None]
+    over = OverSamples(2 * unit**2 * (1 + 1 / trainings), 2 * unit**2 / trainings, samples)
+    spread = float(unit * np.sqrt(1 + np.square(spreads[:2]).mean()))
+    gap = detectable_difference((recipes, trainings), spread, over, alpha=level)
+    counts = np.zeros(3)
     for _ in range(repeats):
-        chance = [rng.normal(0, 1, (trainings, samples)) for _ in spreads]
-        pairs = zip(chance, spreads, strict=True)
-        numbers = [(one.mean(1) + rng.normal(0, spread * unit, trainings)).tolist() for one, spread in pairs]
-        error = np.std(chance[0].mean(0) - chance[1].mean(0), ddof=1) * unit
-        found += recipes_differ(*numbers, float(error)) < level
-    return found / repeats
+        scores = rng.normal(0, 1, (2, trainings, samples)) + rng.normal(0, 1, (2, 1, samples))
+        numbers = np.vstack([scores.mean(2), rng.normal(0, unit, (recipes - 2, trainings))])
+        numbers += rng.normal(0, 1, (recipes, trainings)) * scale
+        equal = compare_recipes(numbers, OverSamples.of(scores[0] - scores[1]))
+        apart = replace(equal, first=equal.first + gap)
+        low, high = apart.interval(1 - level)
+        counts += equal.p_value < level, apart.p_value < level, -gap < low and high < gap
+    return list(map(float, counts / repeats))
 
 
 def error_rates(asked: argparse.Namespace) -> None:
-    """Print one line for each pair of spreads."""
-    for spreads in SPREADS:
-        share = rejected(spreads, asked.trainings, asked.samples, asked.repeats, asked.level)
-        print(f"spread {spreads[0]:g} and {spreads[1]:g}: {100 * share:.1f} % told apart")
+    """Print one line for each number of trainings and for each set of spreads."""
+    for trainings, spreads in itertools.product(asked.trainings, SPREADS):
+        shares = simulated(spreads, trainings, asked.recipes, asked.samples, asked.repeats, asked.level)
+        told, power, equivalent = (f"{100 * share:.1f} %" for share in shares)
+        print(f"{trainings} trainings, spreads {', '.join(map(str, spreads))}: equal told apart {told}, ", end="")
+        print(f"different told apart {power}, called equivalent {equivalent}", flush=True)
 
 
 def main() -> None:
@@ -269,7 +289,8 @@ def main() -> None:
     part.add_argument("--samples", type=int, default=1000)
     part.set_defaults(run=recipes)
     part = parts.add_parser("error-rates", help="simulate how often the test tells equal recipes apart")
-    for name, usual in (("trainings", 3), ("samples", 1000), ("repeats", 5000)):
+    part.add_argument("--trainings", nargs="+", type=int, default=[3, 5, 10])
+    for name, usual in (("recipes", 4), ("samples", 1000), ("repeats", 5000)):
         part.add_argument(f"--{name}", type=int, default=usual)
     part.add_argument("--level", type=float, default=0.05)
     part.set_defaults(run=error_rates)

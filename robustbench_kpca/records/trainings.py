@@ -1,20 +1,35 @@
 """Several trainings of one recipe: the mean of a number over them, its interval, and a test between two recipes.
 
-The number x_{s,i} of training s on sample i varies with both: x_{s,i} = m + a_s + b_i + e_{s,i}. With k trainings, s
-the standard deviation of the k numbers, and h the mean standard error over samples of a single training,
+**One recipe.** The number x_{s,i} of training s on sample i varies with both: x_{s,i} = m + a_s + b_i + e_{s,i}. With
+k trainings, s the standard deviation of the k numbers, and h the mean standard error over samples of a single training,
 
     V = s^2 / k + h^2,    half width = t_{0.975, df} sqrt(V),    df = V^2 / ( (s^2 / k)^2 / (k - 1) )
 
 The first part of V shrinks with more trainings; the second is what the choice of samples adds, which more trainings do
 not remove. The degrees of freedom are Satterthwaite's (1946): k - 1 where trainings differ most, many where samples
-do. Both parts contain e_{s,i}, so the interval is somewhat too wide. The test is built in the same way.
+do. Both parts contain e_{s,i}, so the interval is somewhat too wide.
+
+**Two recipes** are compared over the B seeds that they share: seeds are blocks (Fisher, 1935). The number of recipe a
+with seed b is y_ab = m + recipe_a + seed_b + e_ab. Of A recipes with the same seeds, and of the two alone,
+
+    S^2 = sum_ab (y_ab - y_a. - y_.b + y_..)^2 / ((A - 1)(B - 1)),    s_D^2 = the variance of D_b = y_1b - y_2b
+
+A difference in one seed has the variance 2 S^2, with (A - 1)(B - 1) degrees of freedom; where s_D^2 is larger, that
+counts, with B - 1. Samples are the second source: with MS_seed = n times this variance, and MS_img and MS_res of the
+differences D_bi of samples i,
+
+    V = max(MS_seed + MS_img - MS_res, MS_seed, MS_img) / (B n)
+    df = (B n V)^2 / ( MS_seed^2 / df_seed + MS_img^2 / (n - 1) + MS_res^2 / ((B - 1)(n - 1)) )    (Satterthwaite)
+
+so new seeds and new samples are meant. No source has a variance below zero, hence the maximum.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from robustbench_kpca.records.estimate import CONFIDENCE, Estimate, Z
+from robustbench_kpca.records.estimate import CONFIDENCE, Estimate, Values, Z
 
 
 def over_trainings(estimates: Sequence[Estimate]) -> Estimate:
@@ -44,49 +59,112 @@ def _half_width(trainings: float, samples_error: float, k: int) -> float:
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(variance))
 
 
-def recipes_differ(first: Sequence[float], second: Sequence[float], samples_error: float) -> float:
-    """Return the two-sided p-value that two recipes have the same mean.
+@dataclass(frozen=True)
+class OverSamples:
+    """What the choice of n samples adds to the variance of the difference between two means of B trainings each.
 
-    Welch's t-test (Welch, 1947) with one more source of variance: the samples, which both recipes share.
+    Attributes:
+        variance: of the difference, as samples alone show it: MS_img / (B n); infinite of one sample.
+        shared: its part that trainings show, too: MS_res / (B n). 0 where it is not known, and so counts twice.
+        n: number of samples; infinite where `variance` is known.
 
-        t  = (mean_1 - mean_2) / sqrt(V),    V = s_1^2 / k_1 + s_2^2 / k_2 + samples_error^2
-        df = V^2 / ( (s_1^2 / k_1)^2 / (k_1 - 1) + (s_2^2 / k_2)^2 / (k_2 - 1) )     (Satterthwaite, 1946)
+    """
+
+    variance: float
+    shared: float = 0.0
+    n: float = np.inf
+
+    @classmethod
+    def of(cls, differences: Values) -> "OverSamples":
+        """Return it from the differences of two recipes' scores, shape (B, n), a row for each seed."""
+        trainings, n = differences.shape
+        if n == 1:
+            return cls(np.inf)
+        samples = differences.mean(0)
+        rest = differences - differences.mean(1, keepdims=True) - samples + differences.mean()
+        shared = float((rest**2).sum()) / ((trainings - 1) * (n - 1)) if trainings > 1 else 0.0
+        return cls(float(samples.var(ddof=1)) / n, shared / (trainings * n), n)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two recipes over the seeds that they share: means, standard error of their difference, degrees of freedom.
+
+    `recipes`: how many have the spread that counts; 2 where that of the pair is above that of all.
+    """
+
+    first: float
+    second: float
+    error: float
+    freedom: float
+    trainings: int
+    recipes: int
+
+    @property
+    def difference(self) -> float:
+        """Return the first mean minus the second."""
+        return self.first - self.second
+
+    @property
+    def p_value(self) -> float:
+        """Return the two-sided p-value that both recipes have the same mean."""
+        if self.difference == 0 or self.error == 0:
+            return float(self.difference == 0)
+        from scipy import stats  # importing it takes a second
+
+        return float(2 * stats.t.sf(abs(self.difference) / self.error, self.freedom))
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Return the ends of the interval of the difference; it excludes 0 where `p_value` is below 1 - confidence."""
+        from scipy import stats  # importing it takes a second
+
+        half = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
+        return self.difference - half, self.difference + half
+
+
+def compare(numbers: Sequence[Sequence[float]] | Values, samples: OverSamples) -> Comparison:
+    """Compare the first two of several recipes that were trained with the same seeds.
 
     Args:
-        first: one number per training of the first recipe, at least two.
-        second: the same of the second recipe.
-        samples_error: standard error over samples of the difference of the means.
+        numbers: shape (A, B), a row for each recipe and a column for each seed; at least two of both.
+        samples: what they add to the variance of the first mean minus the second.
 
     """
-    difference, error, freedom = _welch(first, second, samples_error)
-    if error == 0:
-        return 1.0 if difference == 0 else 0.0
-    from scipy import stats  # importing it takes a second
-
-    return float(2 * stats.t.sf(abs(difference) / error, freedom))
-
-
-def difference_of_recipes(
-    first: Sequence[float], second: Sequence[float], samples_error: float, confidence: float = CONFIDENCE
-) -> tuple[float, float, float]:
-    """Return the mean of the first recipe minus that of the second, and the ends of its interval.
-
-    The interval is the one that belongs to `recipes_differ`: (mean_1 - mean_2) -+ t_{(1 + confidence) / 2, df} sqrt(V).
-    It excludes 0 where that p-value is below 1 - confidence. Other arguments as there.
-    """
-    from scipy import stats  # importing it takes a second
-
-    difference, error, freedom = _welch(first, second, samples_error)
-    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
-    return difference, difference - half, difference + half
-
-
-def _welch(first: Sequence[float], second: Sequence[float], samples_error: float) -> tuple[float, float, float]:
-    """Return the difference of the means, its standard error sqrt(V), and the degrees of freedom."""
-    if min(len(first), len(second)) < 2:
+    table = np.array(numbers, np.float64)
+    if table.ndim != 2 or min(table.shape) < 2:
         raise ValueError("one training has no spread")
-    parts = [float(np.var(values, ddof=1)) / len(values) for values in (first, second)]
-    variance = sum(parts) + samples_error**2
-    loss = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True))
-    freedom = variance**2 / loss if loss > 0 else np.inf
-    return float(np.mean(first) - np.mean(second)), float(np.sqrt(variance)), float(freedom)
+    alone, pooled = 2 * residual_variance(table[:2]), 2 * residual_variance(table)
+    if np.isfinite(samples.variance):
+        error, freedom = map(float, error_of_difference(alone, pooled, table.shape, samples))
+    else:
+        error, freedom = np.inf, 1.0
+    recipes = 2 if alone > pooled else len(table)
+    first, second = map(float, table[:2].mean(1))
+    return Comparison(first, second, error, freedom, table.shape[1], recipes)
+
+
+def residual_variance(numbers: Values) -> float:
+    """Return S^2 of numbers of A recipes and B seeds, shape (A, B)."""
+    rest = numbers - numbers.mean(1, keepdims=True) - numbers.mean(0) + numbers.mean()
+    return float((rest**2).sum() / ((len(numbers) - 1) * (numbers.shape[1] - 1)))
+
+
+def error_of_difference(
+    alone: float | Values, pooled: float | Values, shape: tuple[int, ...], samples: OverSamples
+) -> tuple[Values, Values]:
+    """Return the standard error of a difference of two means, and its degrees of freedom.
+
+    Args:
+        alone: variance of the difference in one seed, from the pair alone: s_D^2.
+        pooled: the same from all recipes: 2 S^2.
+        shape: A recipes and B seeds.
+        samples: what they add.
+
+    """
+    recipes, trainings = shape
+    seeds = np.maximum(alone, pooled) / trainings
+    freedom = np.where(np.greater(alone, pooled), 1, recipes - 1) * (trainings - 1)
+    variance = np.maximum(seeds + samples.variance - samples.shared, np.maximum(seeds, samples.variance))
+    loss = seeds**2 / freedom + (samples.variance**2 + samples.shared**2 / (trainings - 1)) / (samples.n - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.sqrt(variance), np.where(loss > 0, variance**2 / loss, np.inf)

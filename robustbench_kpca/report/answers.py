@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 from robustbench_kpca._core.web.marks import quoted
 from robustbench_kpca.metrics import Metric, metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
-from robustbench_kpca.report.difference import difference_between
 from robustbench_kpca.report.power import detectable
-from robustbench_kpca.report.rows import measured
 
 if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
     from robustbench_kpca.report.board_spec import Column, Question
 
-HELPS, HURTS, SAME, OPEN = "helps", "hurts", "no difference found", "not yet"
-"""Verdicts. It helps only if it beats baseline and control."""
+HELPS, HURTS, EQUIVALENT, SAME, OPEN = "helps", "hurts", "equivalent", "no difference found", "not yet"
+"""Verdicts. It helps only if it beats baseline and control, and is equivalent only if it is to both."""
 NONE, RAISED, UNKNOWN = "no audit flag", "audit flags raised", "not audited throughout"
 """What audits found of masked gradients."""
 COMPARISONS = 2
@@ -34,8 +32,12 @@ class Duel:
         value: its number.
         trainings: of it that have a number; planned: all of it.
         difference: of the two numbers.
-        low, high: its interval, with 97.5 %; None where nothing was tested, since one training has no spread.
+        low, high: its interval, with 97.5 %; None where nothing was tested: one training has no spread, and rows are
+            compared on at least two seeds that they share.
         p_value: doubled, since there are two comparisons; None as `low`.
+        inner_low, inner_high: its interval with 95 %, which decides on equivalence; None as `low`.
+        seeds: that both rows share, over which they are compared; None as `low`.
+        rows: whose spread counts; 2 for these alone; None as `low`.
         least: the smallest true difference that would have been found with a probability of 80 %, if trainings of a
             recipe spread as those of all rows do; None where that is not known.
 
@@ -49,7 +51,16 @@ class Duel:
     low: float | None = None
     high: float | None = None
     p_value: float | None = None
+    inner_low: float | None = None
+    inner_high: float | None = None
+    seeds: int | None = None
+    rows: int | None = None
     least: float | None = None
+
+    def within(self, margin: float) -> bool:
+        """Whether the difference is shown to lie between -margin and margin: two one-sided tests (Schuirmann, 1987)."""
+        low, high = self.inner_low, self.inner_high
+        return low is not None and high is not None and -margin < low and high < margin
 
     def sign(self, metric: Metric) -> int:
         """Return 1 if the subject is clearly better, -1 if it is clearly worse, else 0."""
@@ -65,7 +76,7 @@ class Answer:
     Attributes:
         question: as the board asks it.
         metric: of its column.
-        verdict: `HELPS`, `HURTS`, `SAME` or `OPEN`.
+        verdict: `HELPS`, `HURTS`, `EQUIVALENT`, `SAME` or `OPEN`.
         value: the number of the subject; None without one.
         trainings, planned: of the subject.
         samples: their number.
@@ -95,6 +106,13 @@ class Answer:
         rows = (self, self.against, self.control)
         return all(row is not None and row.trainings == row.planned for row in rows)
 
+    @property
+    def said(self) -> str:
+        """The verdict, with the margin within which rows are equivalent."""
+        if self.verdict != EQUIVALENT:
+            return self.verdict
+        return f"{self.verdict} within ± {self.question.margin:g}{' points' if self.metric.unit.points else ''}"
+
     def content(self) -> dict[str, Any]:
         """Return the fields for other programs; the metric is of the column."""
         content = asdict(self)
@@ -110,9 +128,10 @@ def answers(board: "Board") -> list[Answer]:
 def answer(board: "Board", question: "Question") -> Answer:
     """Answer a question.
 
-    Recipes are compared over trainings: by Welch's t-test with the error over samples (`records/trainings.py`). Both
+    Recipes are compared over trainings: seeds are blocks, samples a second source (`records/trainings.py`). Both
     comparisons together hold with 95 % (Bonferroni): a p-value is doubled, and the interval and the power belong to the
-    same level, so an interval without 0 and a verdict are the same.
+    same level, so an interval without 0 and a verdict are the same. Where no difference is found, the row is equivalent
+    to both if two one-sided tests at 0.025 each say so for both: if both intervals of 95 % lie inside the margin.
     """
     column = next(one for one in board.spec.column if one.title == question.column)
     metric = metric_for(column.metric)
@@ -124,7 +143,7 @@ def answer(board: "Board", question: "Question") -> Answer:
     return Answer(
         question=question,
         metric=metric,
-        verdict=_verdict(metric, against, control),
+        verdict=_verdict(metric, against, control, question.margin),
         value=None if number is None else number.value,
         trainings=len(board.trainings(question.subject, column)),
         planned=board.planned(question.subject),
@@ -137,37 +156,44 @@ def answer(board: "Board", question: "Question") -> Answer:
     )
 
 
-def _verdict(metric: Metric, against: Duel | None, control: Duel | None) -> str:
-    """Return the one verdict: it helps only if it beats both."""
+def _verdict(metric: Metric, against: Duel | None, control: Duel | None, margin: float | None) -> str:
+    """Return the one verdict: it helps only if it beats both; `margin` is in the unit of the metric."""
     if against is None or against.p_value is None:
         return OPEN
     sign = against.sign(metric)
     if sign < 0:
         return HURTS
-    if sign > 0 and (control is None or control.p_value is None):
-        return OPEN
-    return HELPS if sign > 0 and control is not None and control.sign(metric) > 0 else SAME
+    if control is None or control.p_value is None:
+        return OPEN if sign > 0 else SAME
+    signs = sign, control.sign(metric)
+    if signs == (0, 0) and margin is not None:
+        both = all(duel.within(margin / metric.unit.scale) for duel in (against, control))
+        return EQUIVALENT if both else SAME
+    return HELPS if min(signs) > 0 else SAME
 
 
 def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | None:
     first, second = board.estimate(title, column), board.estimate(other, column)
     if first is None or second is None:
         return None
-    metric, level = board.metrics[column.title], ALPHA / COMPARISONS
-    assert metric is not None, "else there were no numbers"
     here, planned = len(board.trainings(other, column)), board.planned(other)
     duel = Duel(other, second.value, here, planned, first.value - second.value)
-    fewest = min(len(measured(metric, column, board.trainings(one, column))) for one in (title, other))
-    paired = board.paired(title, other, column) if fewest > 1 else None
-    gap = difference_between(board, title, other, column, 1 - level) if paired is not None else None
-    if paired is None or gap is None:
+    found = board.comparison(title, other, column)
+    if found is None:
         return duel
-    least = detectable(board, column, (title, other), level)
+    low, high = found.interval(1 - ALPHA / COMPARISONS)
+    inner_low, inner_high = found.interval(1 - ALPHA)
+    least = detectable(board, column, (title, other), ALPHA / COMPARISONS)
     return replace(
         duel,
-        low=gap.low,
-        high=gap.high,
-        p_value=min(1.0, COMPARISONS * paired.p_value),
+        difference=found.difference,
+        low=low,
+        high=high,
+        p_value=min(1.0, COMPARISONS * found.p_value),
+        inner_low=inner_low,
+        inner_high=inner_high,
+        seeds=found.trainings,
+        rows=found.recipes,
         least=None if least is None else least.difference,
     )
 

@@ -11,6 +11,7 @@ from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import SpotCheck
+from robustbench_kpca.records.trainings import Comparison
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
 from robustbench_kpca.report.ranking import Group, Ranking, p_values_of_all, ranking
@@ -74,8 +75,16 @@ class Board:
 
     def trainings(self, title: str, column: Column) -> list[list[Record]]:
         """Return the records of a row in a column: one list for each of its models that has all of them."""
-        found = [self.records(model, column) for model in self._rows[title].models]
-        return [records for records in found if records]
+        return list(self.seeds(title, column).values())
+
+    def seeds(self, title: str, column: Column) -> dict[int, list[Record]]:
+        """Return them by seed, as the board states it, else by the place of the model in its row."""
+        of_models = {seed: self.records(model, column) for seed, model in self._rows[title].by_seed.items()}
+        return {seed: records for seed, records in of_models.items() if records}
+
+    def beside(self, title: str, other: str, column: Column) -> list[dict[int, list[Record]]]:
+        """Return the other rows of several trainings in a column: their spread counts where two are compared."""
+        return [row for name, row in self._several[column.title].items() if name not in (title, other)]
 
     def planned(self, title: str) -> int:
         """Return the number of trainings that a row is to have."""
@@ -97,7 +106,7 @@ class Board:
     def winners(self) -> dict[str, list[str]]:
         """By column title, the clear winners there: at most one row of several trainings, and one of one training.
 
-        A clear winner is better than every row that it is compared with, and `told_apart` from each of them.
+        A clear winner `beats` every row that it is compared with.
         """
         return {column.title: self._clear_winners(column) for column in self.spec.column}
 
@@ -133,7 +142,7 @@ class Board:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """The ranks of the rows; rows share one where they are not `told_apart`. See `report/ranking.py`."""
+        """The ranks of the rows; rows share one where neither `beats` the other. See `report/ranking.py`."""
         column = self._rank_column
         return ranking(self._ranked, [self._group(values, column) for values in self.compared[column.title]])
 
@@ -167,10 +176,20 @@ class Board:
         key = (title, other, column.title)
         if key not in self._duels:
             metric = self.metrics[column.title]
-            both = self.trainings(title, column), self.trainings(other, column)
+            both = self.seeds(title, column), self.seeds(other, column)
             never = self.is_alone(title, column) or self.is_alone(other, column) or bool(column.untested)
-            self._duels[key] = None if metric is None or never else rows.paired(metric, column, *both)
+            self._duels[key] = (
+                None if metric is None or never else rows.paired(metric, column, *both, self.beside(*key[:2], column))
+            )
         return self._duels[key]
+
+    def comparison(self, title: str, other: str, column: Column) -> Comparison | None:
+        """Compare two rows of several trainings on the seeds that they share; None as in `paired`."""
+        metric = self.metrics[column.title]
+        if metric is None or column.untested:
+            return None
+        both = self.seeds(title, column), self.seeds(other, column)
+        return rows.compared(metric, column, *both, self.beside(title, other, column))
 
     @cached_property
     def compared(self) -> dict[str, list[dict[str, float]]]:
@@ -199,15 +218,15 @@ class Board:
         size = next((len(group) for group in self.compared[column.title] if title in group), 1)
         return ALPHA / max(size - 1, 1)
 
-    def told_apart(self, title: str, other: str, column: Column) -> bool:
-        """Whether the numbers of two rows in a column differ beyond chance, by a test on the same samples.
+    def beats(self, title: str, other: str, column: Column) -> bool:
+        """Whether a row is better than another one in a column beyond chance, by a test on the same samples.
 
         Between two models the test is McNemar's, sign flips for graded scores, or the bootstrap for what is not a mean;
-        between rows of several trainings, a t-test over trainings (`records/trainings.py`). Its p-value is held against
-        `level`. False where there is no test.
+        between rows of several trainings, a t-test with their seeds as blocks (`records/trainings.py`). Its p-value is
+        held against `level`. False where there is no test.
         """
-        duel = self.paired(title, other, column)
-        return duel is not None and duel.first != duel.second and duel.p_value < self.level(title, column)
+        duel, metric = self.paired(title, other, column), metric_for(column.metric)
+        return duel is not None and metric.better(duel.first, duel.second) and duel.p_value < self.level(title, column)
 
     def audits(self, row: Row) -> list[Audit | None]:
         """Return the audits in a row's records of attacks, each once; None stands for records without one."""
@@ -250,6 +269,12 @@ class Board:
     @cached_property
     def _duels(self) -> dict[tuple[str, str, str], Paired | None]:
         return {}
+
+    @cached_property
+    def _several(self) -> dict[str, dict[str, dict[int, list[Record]]]]:
+        """By column title, the rows of several trainings there."""
+        rows = {column.title: {row: self.seeds(row, column) for row in self._rows} for column in self.spec.column}
+        return {title: {row: seeds for row, seeds in of.items() if len(seeds) > 1} for title, of in rows.items()}
 
     @cached_property
     def _rows(self) -> dict[str, Row]:
@@ -313,4 +338,4 @@ class Board:
         better_first = sorted(group, key=group.__getitem__, reverse=not metric_for(column.metric).lower_is_better)
         best, *others = better_first
         # nearest first: one that is not clearly worse decides
-        return best if others and all(self.told_apart(best, other, column) for other in others) else None
+        return best if others and all(self.beats(best, other, column) for other in others) else None

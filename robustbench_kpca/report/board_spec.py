@@ -134,17 +134,36 @@ class Column(BaseModel):
 
 
 class Row(BaseModel):
-    """Several trainings of one recipe with different seeds; the row shows their mean."""
+    """Several trainings of one recipe with different seeds; the row shows their mean.
+
+    `seeds` are those of its models, in this order; by default 0, 1, …. Rows are compared on the seeds that they share.
+    """
 
     model_config = STRICT
     title: str
     models: Annotated[tuple[str, ...], Field(min_length=1)]
+    seeds: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_seeds(self) -> "Row":
+        if self.seeds and len(set(self.seeds)) != len(self.models):
+            raise BadInputError(
+                f"row '{self.title}': seeds = {list(self.seeds)} of {len(self.models)} models",
+                expected="another seed for each model",
+            )
+        return self
+
+    @property
+    def by_seed(self) -> dict[int, str]:
+        """The models by seed."""
+        return dict(zip(self.seeds or range(len(self.models)), self.models, strict=True))
 
 
 class Question(BaseModel):
     """Whether `subject` is better than `baseline` in a column, and whether `ablation`, the control, is as good.
 
-    All three are titles of rows. `asks` is the question in words. The page answers it: `report/answers.py`.
+    All three are titles of rows. `asks` is the question in words. `margin`, in the unit of the column, such as points
+    of percent: rows that differ by less are as good as each other. The page answers it: `report/answers.py`.
     """
 
     model_config = STRICT
@@ -153,6 +172,7 @@ class Question(BaseModel):
     ablation: str
     column: str
     asks: str | None = None
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Described(BaseModel):

@@ -7,20 +7,30 @@ from robustbench_kpca._core.errors import printable_lines
 from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Paragraph, Verdict, Word
 from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import Unit
-from robustbench_kpca.report.answers import HELPS, HURTS, OPEN, SAME, Answer, Duel
+from robustbench_kpca.report.answers import EQUIVALENT, HELPS, HURTS, OPEN, SAME, Answer, Duel
 from robustbench_kpca.report.spoken import named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-KINDS = {HELPS: "supported", HURTS: "not-supported", SAME: "not-testable", OPEN: "not-measured"}
+KINDS = {
+    HELPS: "supported",
+    HURTS: "not-supported",
+    EQUIVALENT: "equivalent",
+    SAME: "not-testable",
+    OPEN: "not-measured",
+}
 """Verdict -> its colour."""
-_COLOURS = {HELPS: "#1a7f37", HURTS: "#b42318", SAME: INK, OPEN: INK}
+_COLOURS = {HELPS: "#1a7f37", HURTS: "#b42318", EQUIVALENT: INK, SAME: INK, OPEN: INK}
 _HOW = (
     "It helps only if it beats baseline and control. The two intervals hold together with 95 % (each has 97.5 %), and "
     "p-values are doubled. The grey band is what these trainings could not find reliably: a true difference at its "
-    "edge would have been found with a probability of 80 %. It takes the spread between trainings of all rows, the "
-    "interval that of the two rows alone; so the band can be the wider one."
+    "edge would have been found with a probability of 80 %. Seeds are blocks: spread is what "
+    "they leave. It is that of all rows with these seeds, or of the two rows alone where theirs is larger."
+)
+_EQUIVALENT = (
+    "It is equivalent if no difference is found and both intervals of 95 %, {intervals}, lie within ± {margin:g} "
+    "(dotted): two one-sided tests at 2.5 % each."
 )
 
 
@@ -31,13 +41,14 @@ def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
         blocks.append(Figure(drawn))
     blocks.append(Paragraph(_small(answer), soft=True))
     tests = [
-        f"Against {named(spoken, duel.other)}: p = {duel.p_value:.2g}."
+        f"Against {named(spoken, duel.other)}: p = {duel.p_value:.2g}, {duel.seeds} seeds, spread of {duel.rows} rows."
         for duel in (answer.against, answer.control)
         if duel is not None and duel.p_value is not None
     ]
     audit = f"{answer.audit[0].upper()}{answer.audit[1:]}."
-    blocks.append(Details("How this is decided", [Paragraph(" ".join([*tests, audit, _HOW]))]))
-    return Card(_asked(answer, spoken), Verdict(answer.verdict, KINDS[answer.verdict]), blocks)
+    decided = " ".join([*tests, audit, _HOW, *_equivalence(answer)])
+    blocks.append(Details("How this is decided", [Paragraph(decided)]))
+    return Card(_asked(answer, spoken), Verdict(answer.said, KINDS[answer.verdict]), blocks)
 
 
 def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
@@ -45,7 +56,7 @@ def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
     part = f" ({answer.trainings} of {answer.planned} trainings)" if answer.trainings < answer.planned else ""
     return [
         f"{_asked(answer, spoken)} ",
-        Verdict(answer.verdict, KINDS[answer.verdict]),
+        Verdict(answer.said, KINDS[answer.verdict]),
         f"{part}. {_text(answer, spoken)}",
     ]
 
@@ -64,10 +75,27 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
         parts.append(f"{_gap(answer.control, unit)} against {named(spoken, answer.control.other)}")
     text = f"{', '.join(parts)} in {answer.question.column}."
     if against.p_value is None:
-        return f"{text} One training has no spread, so nothing is tested."
+        one = min(answer.trainings, against.trainings) < 2
+        why = "One training has no spread" if one else "They share fewer than two seeds"
+        return f"{text} {why}, so nothing is tested."
+    if answer.verdict == EQUIVALENT:
+        return f"{text} Larger differences than the margin are ruled out."
     if answer.verdict == SAME and against.least is not None:
         return f"{text} Only a difference above {unit.gap(against.least)} would have been found reliably."
     return text
+
+
+def _equivalence(answer: Answer) -> list[str]:
+    """Say when rows are equivalent, where the question has a margin and both differences were tested."""
+    unit, duels = answer.metric.unit, (answer.against, answer.control)
+    ends = [
+        f"[{unit.change(duel.inner_low)}, {unit.change(duel.inner_high)}]"
+        for duel in duels
+        if duel is not None and duel.inner_low is not None and duel.inner_high is not None
+    ]
+    if answer.question.margin is None or len(ends) < 2:
+        return []
+    return [_EQUIVALENT.format(intervals=" and ".join(ends), margin=answer.question.margin)]
 
 
 def _gap(duel: Duel, unit: Unit) -> str:
@@ -94,11 +122,17 @@ def _drawn(answer: Answer, spoken: Mapping[str, str]) -> str:
         for role, duel in duels.items()
         if duel is not None
     ]
-    return forest(rows, answer.metric.unit, better="left" if answer.metric.lower_is_better else "right")
+    better = "left" if answer.metric.lower_is_better else "right"
+    return forest(rows, answer.metric.unit, better=better, margin=answer.question.margin)
 
 
 def forest(
-    rows: Sequence[tuple[str, Duel, str]], unit: Unit, *, better: str = "right", title: str = "differences"
+    rows: Sequence[tuple[str, Duel, str]],
+    unit: Unit,
+    *,
+    better: str = "right",
+    title: str = "differences",
+    margin: float | None = None,
 ) -> str:
     """Draw differences with their intervals, the first on top, and a band for what could not be found reliably.
 
@@ -107,6 +141,7 @@ def forest(
         unit: of the differences.
         better: the side of the better.
         title: for readers who do not see it.
+        margin: within which rows are equivalent, in the unit; None: none is drawn.
 
     Returns:
         The text of an SVG; empty where nothing was tested.
@@ -121,6 +156,8 @@ def forest(
         for place, (_, duel, verdict) in enumerate(tested):
             _draw(axis, place, duel, unit, _COLOURS[verdict])
         axis.axvline(0, color=INK, linewidth=0.8)
+        for end in () if margin is None else (-margin, margin):
+            axis.axvline(end, color=INK, linewidth=0.8, linestyle=":")
         axis.set_yticks(range(len(tested)), [printable_lines(label) for label, *_ in tested])
         what = "points" if unit.points else "difference"
         axis.set(ylim=(len(tested) - 0.5, -0.5), xlabel=f"{what}; better is {better}")

@@ -2,12 +2,11 @@
 
 Rows of one model each are compared on their samples: Newcombe's interval of the difference of two paired proportions
 where every score is 0 or 1, else the bootstrap over samples, or the metric's own standard error where it is no mean.
-Rows of several trainings are compared by Welch's interval with the error over samples that both share
-(`records/trainings.py`).
+Rows of several trainings are compared on the seeds that they share (`records/trainings.py`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from statistics import NormalDist
 
 import numpy as np
@@ -15,10 +14,9 @@ from numpy.typing import NDArray
 
 from robustbench_kpca.metrics import Mean, Metric, Statistic, aligned, metric_for
 from robustbench_kpca.records.estimate import CONFIDENCE, Estimate, bootstrap_mean, proportion
-from robustbench_kpca.records.trainings import difference_of_recipes
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
-from robustbench_kpca.report.rows import Cell, measured, part, scores, several
+from robustbench_kpca.report.rows import Cell, Trainings, compared, measured, part, scores
 
 
 def gain(board: Board, better: str, than: str, column: Column, confidence: float = CONFIDENCE) -> Estimate | None:
@@ -46,20 +44,30 @@ def difference_between(
     metric = board.metrics[column.title]
     if metric is None or column.untested or any(board.is_alone(one, column) for one in (first, second)):
         return None
-    return difference(metric, column, board.trainings(first, column), board.trainings(second, column), confidence)
+    both = board.seeds(first, column), board.seeds(second, column)
+    return difference(metric, column, *both, board.beside(first, second, column), confidence)
 
 
 def difference(
-    metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell], confidence: float = CONFIDENCE
+    metric: Metric,
+    column: Column,
+    first: Trainings,
+    second: Trainings,
+    others: Iterable[Trainings] = (),
+    confidence: float = CONFIDENCE,
 ) -> Estimate | None:
-    """Return the number of the first row minus that of the second; None for one training against several, or none."""
-    rows = [measured(metric, column, row) for row in (first, second)]
-    fewest, most = sorted(map(len, rows))
-    if fewest == 0 or (fewest == 1 and most > 1):
-        return None
-    if most == 1:
+    """Return the number of the first row minus that of the second; None where `rows.paired` gives none.
+
+    Of several trainings, that is over the seeds that they share, which need not be all. Arguments as there.
+    """
+    rows = [measured(metric, column, list(row.values())) for row in (first, second)]
+    if [len(row) for row in rows] == [1, 1]:
         return _of_models(metric, column, rows[0][0][0], rows[1][0][0], confidence)
-    return _of_recipes(metric, column, rows, confidence)
+    both = compared(metric, column, first, second, others)
+    if both is None:
+        return None
+    n = min(number.n for row in rows for _, number in row)
+    return Estimate(both.difference, *both.interval(confidence), n, f"{both.trainings} seeds")
 
 
 def paired_proportions(a: NDArray[np.bool_], b: NDArray[np.bool_], confidence: float = CONFIDENCE) -> Estimate:
@@ -101,12 +109,3 @@ def _of_models(metric: Metric, column: Column, first: Cell, second: Cell, confid
     half = NormalDist().inv_cdf((1 + confidence) / 2) * metric.difference_error([one], [other])
     d = values[0].value - values[1].value
     return Estimate(d, d - half, d + half, min(value.n for value in values), "bootstrap")
-
-
-def _of_recipes(
-    metric: Metric, column: Column, rows: Sequence[Sequence[tuple[Cell, Estimate]]], confidence: float
-) -> Estimate:
-    values, error = several(metric, column, rows)
-    found = difference_of_recipes(values[0], values[1], error, confidence)
-    n = min(number.n for row in rows for _, number in row)
-    return Estimate(*found, n, f"{len(values[0])} against {len(values[1])} trainings")

@@ -17,7 +17,7 @@ _BOLD = (
 _SHOWN = "Wilson for proportions, bootstrap over {resampled} for everything else"
 _OF_TRAININGS = "Student's t over trainings and {resampled}; of single trainings: "
 _TESTS = "McNemar exact, sign flips or bootstrap"
-_WELCH = "Welch's t-test over trainings"
+_BLOCKS = "Student's t over trainings with seeds as blocks"
 _KIND = " of its kind (of several trainings, or of one)"
 _RANKING = (
     "Place: the places that a row can have{kind} in the column {rank_by}. The first is 1 + the rows that are clearly "
@@ -32,12 +32,13 @@ _PIECES = (
 _BY_VALUE = "Place: 1 + the rows{kind} with better values in the column {rank_by}; there are too many to test."
 _TRAININGS = (
     "A row of several trainings shows their mean, with a 95 % interval for the mean of all trainings of that recipe: "
-    "Student's t, whose variance is that between trainings plus that over {resampled}. Such rows are compared by "
-    "Welch's t-test, built in the same way; it pairs {resampled}, not seeds. Both take the numbers of trainings as "
-    "normally distributed. Chance in single {resampled} is counted in both parts of the variance, so both are too "
-    "careful where trainings of a recipe hardly differ. (2 of 3) beside a number: two of three trainings were "
-    "evaluated. With (1 of 3) it is about that network, and is neither ranked nor compared. A row that has one "
-    "training only is about that network, too, and is compared only with others of its kind."
+    "Student's t, whose variance is that between trainings plus that over {resampled}. Chance in single {resampled} "
+    "is counted in both, so it is somewhat too wide. Two such rows are compared on the seeds that both have, two or "
+    "more: seeds are blocks, and {resampled} a second source of chance. The spread that seeds leave is that of all "
+    "rows with these seeds, or of the two alone where theirs is larger. All this takes the numbers of trainings as "
+    "normally distributed. (2 of 3) beside a number: two of three trainings were evaluated. With (1 of 3) it is about "
+    "that network, and is neither ranked nor compared. A row that has one training only is about that network, too, "
+    "and is compared only with others of its kind."
 )
 
 
@@ -49,7 +50,7 @@ def caption(board: Board) -> str:
     text = " ".join([text, *_untested(board)])
     if not _compares(board):
         return text
-    tests = "; ".join([_TESTS] * single + [_WELCH] * several)
+    tests = "; ".join([_TESTS] * single + [_BLOCKS] * several)
     bold = _BOLD.format(kind=_KIND if single and several else "", resampled=over, alpha=ALPHA, tests=tests)
     return f"{text} {bold}"
 

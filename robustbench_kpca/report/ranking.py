@@ -1,4 +1,4 @@
-"""Ranks with ties: rows share a rank where a paired test on the same samples does not tell them apart."""
+"""Ranks with ties: rows share a rank where a paired test on the same samples finds neither better."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def ranking(titles: Sequence[str], groups: Sequence[Group]) -> Ranking:
     Only rows of one group are compared, so rows of several trainings and rows of one have ranks of their own. None for
     a row that is in no group.
 
-    Clearly better is what `Board.told_apart` says, here for all pairs. Where they were too many to test, a rank is 1 +
+    Clearly better is what `Board.beats` says, here for all pairs. Where they were too many to test, a rank is 1 +
     the number of rows with better values.
     """
     ranks: dict[str, int | None] = dict.fromkeys(titles)
@@ -91,6 +91,8 @@ def p_values_of_all(
 ) -> Values | None:
     """Return the p-values of all pairs of rows, in this order; None where there are more than `MOST_TESTS` to make.
 
+    It is 1 where the test is over fewer seeds than the rows have, and in these the first row is not better.
+
     Args:
         metric: of the column.
         column: where the rows are compared.
@@ -105,7 +107,8 @@ def p_values_of_all(
     for place, title in enumerate(trainings):
         for above, better in enumerate(list(trainings)[:place]):
             duel = paired(better, title, column)
-            p_values[above, place] = 1.0 if duel is None else duel.p_value
+            if metric is not None and duel is not None and metric.better(duel.first, duel.second):
+                p_values[above, place] = duel.p_value
     return p_values
 
 

@@ -1,25 +1,28 @@
 """The number of a row in a column, and the test between two rows: of single models, or of several trainings each.
 
 A row of one model is about that model: its interval and its test are over samples. A row of several trainings is about
-their recipe, so both take the spread between trainings into account (`records/trainings.py`).
+their recipe, so both take the spread between trainings into account, and the test the seeds that two rows share
+(`records/trainings.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 
 import numpy as np
 
 from robustbench_kpca.metrics import Mean, Metric, Paired, Scores, Statistic, aligned
-from robustbench_kpca.metrics.shared.metric import scores_error
-from robustbench_kpca.records.estimate import Estimate, mean
+from robustbench_kpca.metrics.shared.metric import score_table
+from robustbench_kpca.records.estimate import Estimate, Values, mean
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.records.trainings import over_trainings, recipes_differ
+from robustbench_kpca.records.trainings import Comparison, OverSamples, compare, over_trainings
 from robustbench_kpca.report.board_spec import Column
 
 Cell = Sequence[Record]
 """The records of one model in one column: one per protocol."""
+Trainings = Mapping[int, Cell]
+"""The cells of a row in one column by seed, which rows share."""
 
 
 def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estimate | None:
@@ -33,49 +36,83 @@ def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estim
     return whole
 
 
-def paired(metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell]) -> Paired | None:
-    """Compare two rows on the same samples.
+def paired(
+    metric: Metric, column: Column, first: Trainings, second: Trainings, others: Iterable[Trainings] = ()
+) -> Paired | None:
+    """Compare two rows on the same samples; rows of several trainings on the seeds that they share.
 
-    None where it cannot be done: a row without numbers, or one training against several, since one has no spread.
+    None where it cannot be done: a row without numbers, one training against several, since one has no spread, or
+    fewer than two seeds that rows of several trainings share.
+
+    Args:
+        metric: of the column.
+        column: of a board.
+        first: the first row.
+        second: the second row.
+        others: rows of several trainings, whose spread counts, too.
+
     """
-    rows = [measured(metric, column, row) for row in (first, second)]
-    cells = [[cell for cell, _ in row] for row in rows]
-    fewest, most = sorted(map(len, cells))
-    if fewest == 0 or (fewest == 1 and most > 1):
+    models = [measured(metric, column, list(row.values())) for row in (first, second)]
+    if [len(row) for row in models] == [1, 1]:
+        return _paired_models(metric, column, models[0][0][0], models[1][0][0])
+    found = compared(metric, column, first, second, others)
+    return None if found is None else Paired(found.first, found.second, found.p_value, None, None)
+
+
+def compared(
+    metric: Metric, column: Column, first: Trainings, second: Trainings, others: Iterable[Trainings] = ()
+) -> Comparison | None:
+    """Compare two rows of several trainings on the seeds that they share; None as `paired`, and the arguments."""
+    both = shared(metric, column, first, second, others)
+    return None if both is None else compare(*both)
+
+
+def shared(
+    metric: Metric, column: Column, first: Trainings, second: Trainings, others: Iterable[Trainings] = ()
+) -> tuple[Values, OverSamples] | None:
+    """Return the numbers of two rows in the seeds that they share, and what samples add to their difference.
+
+    Below the numbers of the two, shape (rows, seeds), are those of every other row that has all of these seeds.
+    """
+    rows = [_by_seed(metric, column, row) for row in (first, second, *others)]
+    seeds = sorted(rows[0].keys() & rows[1].keys())
+    if len(seeds) < 2:
         return None
-    if most == 1:
-        return _paired_models(metric, column, cells[0][0], cells[1][0])
-    values, error = several(metric, column, rows)
-    means = [float(np.mean(of_row)) for of_row in values]
-    return Paired(means[0], means[1], recipes_differ(values[0], values[1], error), None, None)
+    rows = [row for row in rows if row.keys() >= set(seeds)]
+    numbers = np.array([[row[seed][1].value for seed in seeds] for row in rows])
+    return numbers, over_samples(metric, column, *([row[seed][0] for seed in seeds] for row in rows[:2]))
 
 
-def several(
-    metric: Metric, column: Column, rows: Sequence[Sequence[tuple[Cell, Estimate]]]
-) -> tuple[list[list[float]], float]:
-    """Return the numbers of the trainings of two rows, and the standard error over samples of the means' difference."""
-    values = [[number.value for _, number in row] for row in rows]
+def over_samples(metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell]) -> OverSamples:
+    """Return what samples add to the difference of two rows of as many trainings, in the order of their seeds."""
     if isinstance(metric, Mean):
-        return values, scores_error(*([scores(metric, column, cell) for cell, _ in row] for row in rows))
+        table = score_table([scores(metric, column, cell) for cell in (*first, *second)])
+        return OverSamples.of(table[: len(first)] - table[len(first) :])
     assert isinstance(metric, Statistic)
-    return values, metric.difference_error(*([part(cell[0], column.corruption) for cell, _ in row] for row in rows))
+    tables = ([part(cell[0], column.corruption) for cell in row] for row in (first, second))
+    return OverSamples(metric.difference_error(*tables) ** 2)
+
+
+def _by_seed(metric: Metric, column: Column, trainings: Trainings) -> dict[int, tuple[Cell, Estimate]]:
+    """Return the trainings that have a number, with it."""
+    numbers = {seed: _single(metric, column, cell) for seed, cell in trainings.items()}
+    return {seed: (trainings[seed], number) for seed, number in numbers.items() if number is not None}
 
 
 def measured(metric: Metric, column: Column, trainings: Sequence[Cell]) -> list[tuple[Cell, Estimate]]:
     """Return the models that have a number, with it."""
-    found = [(cell, _single(metric, column, cell)) for cell in trainings]
-    return [(cell, number) for cell, number in found if number is not None]
+    return list(_by_seed(metric, column, dict(enumerate(trainings))).values())
 
 
 def _single(metric: Metric, column: Column, cell: Cell) -> Estimate | None:
     """Return the number of one model; None where its record says that the metric does not apply, by lacking it."""
     if len(cell) > 1:
-        return mean(scores(metric, column, cell).values)
+        return _of_scores(metric, column.corruption, _tables(cell))
     recorded = cell[0].metrics.get(metric.name)  # seen to follow from the outcomes when it was loaded
     if column.reference is None and (recorded is None or column.corruption is None):
         return recorded
     if isinstance(metric, Mean) and type(metric).estimate is Mean.estimate:
-        return mean(scores(metric, column, cell).values)  # what `estimate` does, with scores that are kept
+        return _of_scores(metric, column.corruption, _tables(cell))  # what `estimate` does
     return _estimate(metric, column.corruption, _tables(cell))
 
 
@@ -105,6 +142,11 @@ def _tables(cell: Cell) -> _Tables:
 @lru_cache(maxsize=4096)
 def _estimate(metric: Metric, corruption: str | None, tables: _Tables) -> Estimate:
     return metric.estimate(part(tables.records[0], corruption))
+
+
+@lru_cache(maxsize=4096)
+def _of_scores(metric: Metric, corruption: str | None, tables: _Tables) -> Estimate:
+    return mean(_scores(metric, corruption, tables).values)
 
 
 @lru_cache(maxsize=4096)

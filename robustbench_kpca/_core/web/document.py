@@ -50,7 +50,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A word in the colour of what it says: `kind` is supported, not-supported, not-testable or not-measured."""
+    """A word in the colour of what it says: `kind` is (not-)supported, equivalent, not-testable or not-measured."""
 
     text: str
     kind: str

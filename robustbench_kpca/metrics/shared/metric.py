@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,29 +220,14 @@ def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estima
     return {metric.name: bootstrapped.get(metric.name) or metric.estimate(outcomes) for metric in metrics}
 
 
-def scores_error(first: Sequence[Scores], second: Sequence[Scores]) -> float:
-    """Return the standard error over samples of the difference between the mean scores of two groups of models.
-
-    It is sd(d) / sqrt(n), where d_i is the difference of the mean scores of sample i.
+def score_table(models: Sequence[Scores]) -> Values:
+    """Return the scores of several models, shape (models, n), with the samples in one order.
 
     Raises:
         BadInputError: they are not of the same samples.
 
     """
-    a, b = aligned(mean_scores(first), mean_scores(second))
-    return float((a - b).std(ddof=1) / np.sqrt(len(a))) if len(a) > 1 else float("inf")
-
-
-def mean_scores(models: Sequence[Scores]) -> Scores:
-    """Return the mean score of each sample over models.
-
-    Raises:
-        BadInputError: they are not of the same samples.
-
-    """
-    samples = np.sort(models[0].samples)
-    total = reduce(np.add, (aligned(models[0], other)[1] for other in models))
-    return Scores(samples, total / len(models))
+    return np.stack([aligned(models[0], other)[1] for other in models])
 
 
 def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:

@@ -2,29 +2,31 @@
 
 import numpy as np
 
+from robustbench_kpca.records.trainings import OverSamples, error_of_difference
+
 ALPHA = 0.05
 POWER = 0.8
 DRAWS = 4000
 
 
 def detectable_difference(
-    trainings: int, spread: float, samples_error: float, power: float = POWER, alpha: float = ALPHA
+    shape: tuple[int, int], spread: float, samples: OverSamples, power: float = POWER, alpha: float = ALPHA
 ) -> float:
     """Return the difference of two means that the two-sided test at `alpha` finds with probability `power`.
 
-    For two recipes with k trainings each the test is `records.trainings.recipes_differ`. It estimates the variance of
-    the difference, V = 2 spread^2 / k + samples_error^2, by v = (s_1^2 + s_2^2) / k + samples_error^2, and finds a
-    difference above c = t_{1 - alpha / 2, df} sqrt(v). With s_j^2 (k - 1) / spread^2 from the chi-squared distribution,
+    For recipes with B trainings each the test is `records.trainings.compare`, with its true error sqrt(V). It finds a
+    difference above c = t_{1 - alpha / 2, df} times the error that it estimates from the spread of trainings,
 
         power = E[ Phi( (difference - c) / sqrt(V) ) ]
 
-    where the mean is over `DRAWS` seeded draws of s_1 and s_2. For two single models V = samples_error^2 is known, and
-    the difference at a power of 0.8 is 2.8 standard errors. Finding it on the wrong side counts for nothing.
+    where the mean is over `DRAWS` seeded draws of what it estimates: 2 spread^2 times chi-squared over its degrees of
+    freedom. For two single models V = samples.variance is known, and the difference at a power of 0.8 is 2.8 standard
+    errors. Finding it on the wrong side counts for nothing.
 
     Args:
-        trainings: of each recipe; 1 for two single models.
-        spread: standard deviation between trainings of one recipe; not used for single models.
-        samples_error: standard error over samples of the difference.
+        shape: recipes whose spread counts, at least two, and trainings of each; one for single models.
+        spread: standard deviation between trainings, S without the seeds; not used for single models.
+        samples: what they add to the variance of the difference.
         power: probability of finding it, above `alpha` and below 1.
         alpha: level of the test.
 
@@ -33,16 +35,16 @@ def detectable_difference(
         raise ValueError(f"power {power} at level {alpha}")
     from scipy import optimize, stats  # importing them takes a second
 
-    of_trainings = 0.0 if trainings == 1 else 2 * spread**2 / trainings
-    error = float(np.sqrt(of_trainings + samples_error**2))
-    if error == 0:
-        return 0.0
-    if of_trainings == 0:
-        return float(stats.norm.isf(alpha / 2) + stats.norm.ppf(power)) * error
-    freedom = trainings - 1
-    parts = spread**2 / trainings * np.random.default_rng(0).chisquare(freedom, (DRAWS, 2)) / freedom
-    estimated = parts.sum(1) + samples_error**2
-    limits = stats.t.isf(alpha / 2, estimated**2 * freedom / (parts**2).sum(1)) * np.sqrt(estimated)
+    recipes, trainings = shape
+    if trainings == 1 or spread == 0:
+        return float(stats.norm.isf(alpha / 2) + stats.norm.ppf(power)) * float(np.sqrt(samples.variance))
+    in_a_seed = 2 * spread**2
+    error = float(error_of_difference(in_a_seed, in_a_seed, shape, samples)[0])
+    drawn = np.random.default_rng(0).chisquare([trainings - 1, max(recipes - 2, 1) * (trainings - 1)], (DRAWS, 2))
+    alone, others = in_a_seed * drawn.T / (trainings - 1)
+    pooled = (alone + (others if recipes > 2 else 0)) / (recipes - 1)
+    errors, freedom = error_of_difference(alone, pooled, shape, samples)
+    limits = stats.t.isf(alpha / 2, freedom) * errors
 
     def missing(difference: float) -> float:
         return float(stats.norm.cdf((difference - limits) / error).mean() - power)

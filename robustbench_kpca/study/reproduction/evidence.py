@@ -156,6 +156,8 @@ def _untold(board: Board, rows: tuple[str, str], column: Column) -> str:
         return f"the images of no known class are {pieces}: nothing can be told of other pictures"
     if any(board.is_alone(row, column) for row in rows):
         return "a single training out of several has no spread, so nothing can be told"
+    if all(len(board.trainings(row, column)) > 1 for row in rows):
+        return "trainings that share fewer than two seeds cannot be compared"
     return "one network and several trainings cannot be compared, since one network has no spread"
 
 

@@ -131,8 +131,9 @@ def models_of(item: Table | Claims | Curves | Epochs | Cost, roles: Roles) -> li
 
 
 def _row(arm: str, table: Table, roles: Roles) -> Row:
-    names = tuple(model.name for model in models_of(table, roles) if model.arm == arm)
-    return Row(title=roles.title(arm), models=names)
+    models = [model for model in models_of(table, roles) if model.arm == arm]
+    seeds = tuple(model.seed for model in models if model.seed is not None)
+    return Row(title=roles.title(arm), models=tuple(model.name for model in models), seeds=seeds)
 
 
 def _asked(question: Question, roles: Roles) -> Question:
