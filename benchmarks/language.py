@@ -11,12 +11,9 @@ printed. Times are medians of interleaved runs.
 
 `--power` prints, for every pair of recipes (records named NAME-s0, NAME-s1, ...), the difference of their mean log
 perplexities, its standard error, and the least difference that the board's test finds with a probability of 80 % at
-p < 0.05, not adjusted. With k trainings each, s_1 and s_2 the standard deviations of log perplexity over trainings, and
-e the standard error over articles (a bootstrap, the same articles for both),
-
-    V = s_1^2 / k + s_2^2 / k + e^2,   least = (t_{0.975, df} + t_{0.8, df}) sqrt(V),   df as in `records/trainings.py`
-
-Both standard deviations are themselves estimated from k trainings; so the least difference is known to a factor of two.
+p < 0.05, not adjusted (`detectable_difference`). Seeds are blocks, and the error over articles is that of a bootstrap,
+the same articles for both. The spread is estimated from few trainings, so the least difference is known to a factor of
+two. Recipes with another number of trainings lend no spread.
 """
 
 import argparse
@@ -32,18 +29,20 @@ import _shared
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from timm.optim import create_optimizer_v2
 
 from robustbench_kpca import evaluate
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.metrics.shared.power import detectable_difference
 from robustbench_kpca.models import create_model
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.records.text import MOST, pack, unpack
+from robustbench_kpca.records.trainings import OverSamples, residual_variance
+from robustbench_kpca.records.trainings import compare as compare_recipes
 from robustbench_kpca.tasks.language import TASK
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -172,18 +171,16 @@ def power(records: Path) -> None:
         print(f"{name}: {len(rows)} trainings, log perplexity {logs.mean():.4f}{spread}")
     print("| pair | difference | standard error | of it articles | least difference found with 80 % |")
     print("|---|---:|---:|---:|---:|")
-    for first, second in combinations([name for name, rows in sums.items() if len(rows) > 1], 2):
-        logs = [sums[name].sum(1) / words.sum() for name in (first, second)]
+    logs = {name: rows.sum(1) / words.sum() for name, rows in sums.items() if len(rows) > 1}
+    for first, second in combinations(logs, 2):
         resampled = [(drawn @ sums[name].mean(0)) / (drawn @ words) for name in (first, second)]
         articles = float(np.std(resampled[0] - resampled[1]))
-        parts = [float(one.var(ddof=1)) / len(one) for one in logs]
-        variance = sum(parts) + articles**2
-        freedom = variance**2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, logs, strict=True))
-        least = (stats.t.ppf(0.975, freedom) + stats.t.ppf(0.8, freedom)) * variance**0.5
-        print(
-            f"| {first} - {second} | {logs[0].mean() - logs[1].mean():+.4f} | {variance**0.5:.4f} | {articles:.4f} | "
-            f"{least:.4f} |"
-        )
+        others = [logs[name] for name in logs.keys() - {first, second} if len(logs[name]) == len(logs[first])]
+        numbers, samples = np.array([logs[first], logs[second], *others]), OverSamples(articles**2)
+        both = compare_recipes(numbers, samples)
+        spread = residual_variance(numbers[: both.recipes]) ** 0.5
+        least = detectable_difference((both.recipes, both.trainings), spread, samples)
+        print(f"| {first} - {second} | {both.difference:+.4f} | {both.error:.4f} | {articles:.4f} | {least:.4f} |")
 
 
 def main() -> None:

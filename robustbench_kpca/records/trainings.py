@@ -14,9 +14,9 @@ with seed b is y_ab = m + recipe_a + seed_b + e_ab. Of A recipes with the same s
 
     S^2 = sum_ab (y_ab - y_a. - y_.b + y_..)^2 / ((A - 1)(B - 1)),    s_D^2 = the variance of D_b = y_1b - y_2b
 
-A difference in one seed has the variance 2 S^2, with (A - 1)(B - 1) degrees of freedom; where s_D^2 is larger, that
-counts, with B - 1. Samples are the second source: with MS_seed = n times this variance, and MS_img and MS_res of the
-differences D_bi of samples i,
+A difference in one seed has the variance 2 S^2, or s_D^2 where that is larger, with (A - 1)(B - 1) degrees of freedom;
+with B - 1, those of the pair alone, where an F-test at 10 % says that it spreads more than the other recipes. Samples
+are the second source: with MS_seed = n times this variance, and MS_img and MS_res of the differences D_bi of samples i,
 
     V = max(MS_seed + MS_img - MS_res, MS_seed, MS_img) / (B n)
     df = (B n V)^2 / ( MS_seed^2 / df_seed + MS_img^2 / (n - 1) + MS_res^2 / ((B - 1)(n - 1)) )    (Satterthwaite)
@@ -28,8 +28,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustbench_kpca.records.estimate import CONFIDENCE, Estimate, Values, Z
+
+DISAGREE = 0.1
+"""Level of the F-test that a pair of recipes spreads more than the others."""
 
 
 def over_trainings(estimates: Sequence[Estimate]) -> Estimate:
@@ -90,7 +94,7 @@ class OverSamples:
 class Comparison:
     """Two recipes over the seeds that they share: means, standard error of their difference, degrees of freedom.
 
-    `recipes`: how many have the spread that counts; 2 where that of the pair is above that of all.
+    `recipes`: how many lend their spread; 2 where the pair spreads more than the others.
     """
 
     first: float
@@ -138,7 +142,7 @@ def compare(numbers: Sequence[Sequence[float]] | Values, samples: OverSamples) -
         error, freedom = map(float, error_of_difference(alone, pooled, table.shape, samples))
     else:
         error, freedom = np.inf, 1.0
-    recipes = 2 if alone > pooled else len(table)
+    recipes = 2 if _disagree(alone, pooled, table.shape) else len(table)
     first, second = map(float, table[:2].mean(1))
     return Comparison(first, second, error, freedom, table.shape[1], recipes)
 
@@ -163,8 +167,20 @@ def error_of_difference(
     """
     recipes, trainings = shape
     seeds = np.maximum(alone, pooled) / trainings
-    freedom = np.where(np.greater(alone, pooled), 1, recipes - 1) * (trainings - 1)
+    freedom = np.where(_disagree(alone, pooled, shape), 1, recipes - 1) * (trainings - 1)
     variance = np.maximum(seeds + samples.variance - samples.shared, np.maximum(seeds, samples.variance))
     loss = seeds**2 / freedom + (samples.variance**2 + samples.shared**2 / (trainings - 1)) / (samples.n - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.sqrt(variance), np.where(loss > 0, variance**2 / loss, np.inf)
+
+
+def _disagree(alone: float | Values, pooled: float | Values, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Whether the pair spreads more than the other recipes do."""
+    from scipy import stats  # importing it takes a second
+
+    recipes, trainings = shape
+    if recipes == 2:
+        return np.zeros_like(pooled, np.bool_)
+    others = (np.multiply(pooled, recipes - 1) - alone) / (recipes - 2)
+    limit = stats.f.isf(DISAGREE, trainings - 1, (recipes - 2) * (trainings - 1))
+    return np.asarray(alone > limit * others)

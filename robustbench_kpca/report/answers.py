@@ -37,7 +37,7 @@ class Duel:
         p_value: doubled, since there are two comparisons; None as `low`.
         inner_low, inner_high: its interval with 95 %, which decides on equivalence; None as `low`.
         seeds: that both rows share, over which they are compared; None as `low`.
-        rows: whose spread counts; 2 for these alone; None as `low`.
+        rows: that lend their spread; 2 where these two spread more than the others; None as `low`.
         least: the smallest true difference that would have been found with a probability of 80 %, if trainings of a
             recipe spread as those of all rows do; None where that is not known.
 

@@ -172,7 +172,7 @@ class Question(BaseModel):
     ablation: str
     column: str
     asks: str | None = None
-    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
 
 
 class Described(BaseModel):

@@ -44,7 +44,7 @@ def detectable(
     Rows of several trainings are taken where there are two of them, else rows of one model each. It is the median over
     rows that are neighbours in the ranking, since these are the hardest to tell apart, or what is found between the two
     rows named. The spread between trainings is that of the test: of all rows that have the seeds which two share, or of
-    the two where theirs is larger. A row that `is_alone` is compared with none, so it does not count. None
+    the two alone where they spread more. A row that `is_alone` is compared with none, so it does not count. None
     where rows are not compared in the column, where there are no two rows, where the metric is no mean over samples, or
     where nothing is known of the spread: of one sample, or where rows and trainings agree on every sample.
     """

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from scipy import stats
 from stand_ins import posing_as
 
@@ -20,6 +21,7 @@ from robustbench_kpca.metrics.shared.power import detectable_difference
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record, find_records
+from robustbench_kpca.records.trainings import OverSamples, compare, residual_variance
 from robustbench_kpca.report.answers import answer, answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
@@ -113,18 +115,17 @@ def test_what_only_beats_its_baseline_does_not_help(control, verdict):
 
 def test_the_difference_has_the_interval_that_belongs_to_its_test():
     made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3})
-    shares = {}
-    for run in made.runs:
-        shares.setdefault(run.model[:-3], []).append(run.record.metrics["robust_accuracy"].value)
-    table = {row: np.array([one.record.outcomes["broken_by"] == "" for one in made.runs if one.model[:-3] == row])
-             for row in shares}  # fmt: skip
-    error = np.std(table["RPC"].mean(0) - table["Plain"].mean(0), ddof=1) / np.sqrt(N)
+    rows = ("RPC", "Plain", "Identity")
+    cells = {title: made.trainings(title, COLUMN) for title in rows}
+    table = {row: np.array([cell[0].outcomes["broken_by"] == "" for cell in of], float) for row, of in cells.items()}
     against = answer(made, ASKED).against
-    assert against.difference == pytest.approx(np.mean(shares["RPC"]) - np.mean(shares["Plain"]))
-    assert (against.low, against.high) == pytest.approx(welch(shares["RPC"], shares["Plain"], error))
+    assert against.difference == pytest.approx(table["RPC"].mean() - table["Plain"].mean())
+    assert (against.low, against.high) == pytest.approx(by_blocks(table, rows, 0.975))
+    assert (against.inner_low, against.inner_high) == pytest.approx(by_blocks(table, rows, 0.95))
+    assert against.seeds == 3
     alone = Board("b", made.spec, tuple(one for one in made.runs if "Identity" not in one.model), "", "")
-    alone_against = replace(answer(alone, ASKED).against, least=against.least)
-    assert alone_against == against, "a control that is missing changes nothing here"
+    against = answer(alone, ASKED).against
+    assert (against.low, against.high) == pytest.approx(by_blocks(table, rows[:2], 0.975))
     assert answer(alone, ASKED).verdict == "not yet"
 
 
@@ -146,12 +147,22 @@ def test_records_without_the_metric_are_no_trainings():
     assert answer(made, ASKED).against.p_value is None
 
 
-def welch(first, second, error, confidence=0.975):
-    """The interval of a difference, where `error` is one more standard error with infinite degrees of freedom."""
-    parts = [np.var(row, ddof=1) / len(row) for row in (first, second)]
-    variance = sum(parts) + error**2
-    freedom = variance**2 / sum(part**2 / (len(row) - 1) for part, row in zip(parts, (first, second), strict=True))
-    return stats.t.interval(confidence, freedom, loc=np.mean(first) - np.mean(second), scale=np.sqrt(variance))
+def by_blocks(table, titles, confidence):
+    """The interval of the first two rows: mean squares by sums over cells, as rivals of this formula write them."""
+    numbers = np.array([table[title].mean(1) for title in titles])
+    arms, k = numbers.shape
+    rest = numbers - numbers.mean(1)[:, None] - numbers.mean(0) + numbers.mean()
+    pooled, alone = 2 * (rest**2).sum() / ((arms - 1) * (k - 1)), np.var(numbers[0] - numbers[1], ddof=1)
+    noisier = arms > 2 and alone / (((arms - 1) * pooled - alone) / (arms - 2)) > stats.f.isf(
+        0.1, k - 1, (arms - 2) * (k - 1)
+    )
+    freedom = (k - 1) * (1 if noisier else arms - 1)
+    d = table[titles[0]] - table[titles[1]]
+    seed, image = N * max(alone, pooled), k * d.mean(0).var(ddof=1)
+    left = ((d - d.mean(1)[:, None] - d.mean(0) + d.mean()) ** 2).sum() / ((k - 1) * (N - 1))
+    total = max(seed + image - left, seed, image)
+    df = total**2 / (seed**2 / freedom + image**2 / (N - 1) + left**2 / ((k - 1) * (N - 1)))
+    return stats.t.interval(confidence, df, loc=d.mean(), scale=np.sqrt(total / (k * N)))
 
 
 def test_it_hurts_where_it_is_clearly_worse_than_its_baseline():
@@ -166,8 +177,8 @@ def test_small_differences_are_not_found_and_the_card_says_which_would_be():
     assert said.verdict == "no difference found"
     least = detectable(made, COLUMN)
     assert (least.trainings, least.samples) == (3, N)
-    assert 0.05 < least.difference < 0.3
-    assert f"“PGD”: {100 * least.difference:.1f} points (3 trainings a row, 400 samples)" in power_of(made)
+    assert 0.01 < least.difference < 0.1
+    assert f"“PGD”: {100 * least.difference:.1f} points (3 seeds, 400 samples)" in power_of(made)
     two = detectable(made, COLUMN, ("RPC", "Plain"), 0.025)
     assert two.difference > detectable(made, COLUMN, ("RPC", "Plain")).difference
     assert said.against.least == two.difference
@@ -268,10 +279,13 @@ def test_rows_of_several_trainings_and_of_one_are_ranked_and_bold_among_themselv
     }  # fmt: skip
     said = caption(both)
     assert "every other row of its kind (of several trainings, or of one)" in said
-    assert "McNemar exact, sign flips or bootstrap; Welch's t-test over trainings, p below 0.05 divided" in said
+    assert (
+        "McNemar exact, sign flips or bootstrap; Student's t over trainings with seeds as blocks, p below 0.05 divided"
+        in said
+    )
     assert "that a row can have of its kind" in ranking(both)
     assert "McNemar" not in caption(several)
-    assert "Welch" not in caption(single)
+    assert "blocks" not in caption(single)
 
 
 def test_a_board_of_one_row_compares_and_ranks_nothing():
@@ -339,16 +353,22 @@ def test_power_knows_no_smaller_spread_than_chance_in_single_samples():
 
 
 def by_hand(made, titles):
-    """The difference by the formula: pooled variance between trainings, or chance in samples where that is more."""
+    """The median over neighbours of the difference by the formula, with the spread of all rows or of the two."""
     tables = {
         row.title: np.array([cell[0].outcomes["broken_by"] == "" for cell in made.trainings(row.title, COLUMN)], float)
         for row in made.spec.rows
     }
-    between = np.mean([table.mean(1).var(ddof=1) for table in tables.values()])
-    chance = np.mean([np.var(table[0] - table[1], ddof=1) / 2 / N for table in tables.values()])  # two trainings each
-    order = [tables[title].mean(0) for title in made.ranked() if title in titles]
-    errors = [(one - other).std(ddof=1) / np.sqrt(N) for one, other in itertools.pairwise(order)]
-    return detectable_difference(2, np.sqrt(max(between, chance)), np.median(errors))
+    gaps = []
+    for one, other in itertools.pairwise(title for title in made.ranked() if title in titles):
+        d, rows = tables[one] - tables[other], [tables[one], tables[other]]
+        rows += [table for title, table in tables.items() if title not in (one, other)]
+        numbers = np.array([table.mean(1) for table in rows])
+        alone, pooled = d.mean(1).var(ddof=1) / 2, residual_variance(numbers)
+        chance = np.var(d[0] - d[1], ddof=1) / 4 / N  # two trainings each
+        arms = compare(numbers, OverSamples.of(d)).recipes
+        spread = np.sqrt(max(alone if arms == 2 else pooled, chance))
+        gaps.append(detectable_difference((arms, 2), spread, OverSamples.of(d)))
+    return np.median(gaps)
 
 
 def test_power_leaves_out_records_that_lack_the_metric():
@@ -401,6 +421,65 @@ def test_rows_without_records():
         assert (said.verdict, said.against) == ("not yet", None)
         assert "RPC or Plain has no number in PGD yet." in markdown(Document("t", [card(said, {})]))
     assert answer(without("Identity"), ASKED).control is None
+
+
+def asked(margin):
+    return ASKED.model_copy(update={"margin": margin})
+
+
+def test_it_is_equivalent_where_both_intervals_of_95_percent_lie_inside_the_margin():
+    made = board({"Plain": 0.400, "RPC": 0.405, "Identity": 0.4025}, spread=0.04)
+    duels = answer(made, ASKED).against, answer(made, ASKED).control
+    least = 100 * max(max(-duel.inner_low, duel.inner_high) for duel in duels)
+    said = answer(made, asked(least + 0.01))
+    assert (said.verdict, said.said) == ("equivalent", f"equivalent within ± {least + 0.01:g} points")
+    assert answer(made, asked(least - 0.01)).verdict == "no difference found"
+    assert answer(made, ASKED).verdict == "no difference found"
+    assert all(-duel.low > -duel.inner_low and duel.high > duel.inner_high for duel in duels), "97.5 % is wider"
+    content = said.content()
+    assert (content["margin"], content["verdict"]) == (least + 0.01, "equivalent")
+    page = markdown(Document("t", [card(said, {})]))
+    assert f"**equivalent within ± {least + 0.01:g} points**" in page
+    assert "Larger differences than the margin are ruled out." in page
+    assert "two one-sided tests at 2.5 % each" in page
+    assert "one-sided" not in markdown(Document("t", [card(answer(made, ASKED), {})]))
+
+
+def test_a_difference_that_is_found_is_not_equivalent_however_small():
+    made = board({"Plain": 0.30, "RPC": 0.50, "Identity": 0.30})
+    assert answer(made, asked(50)).verdict == "helps"
+    made = board({"Plain": 0.50, "RPC": 0.50, "Identity": 0.30})
+    assert answer(made, asked(50)).control.sign(COLUMN_METRIC) == 1
+    assert answer(made, asked(50)).verdict == "no difference found", "it beats its control"
+
+
+@pytest.mark.parametrize("margin", [0, -1, float("inf"), "2"])
+def test_a_margin_is_a_positive_number(margin):
+    with pytest.raises(ValidationError, match="margin"):
+        Question(**(ASKED.model_dump() | {"margin": margin}))
+
+
+def test_rows_are_compared_on_the_seeds_that_both_have():
+    """The fourth training of RPC is far off, and no other row has its seed; with one shared seed nothing is tested."""
+    made = board({"Plain": 0.30, "RPC": 0.50, "Identity": 0.31})
+    rows = [row.model_copy(update={"seeds": (5, 6, 7)}) for row in made.spec.row]
+    rows[1] = rows[1].model_copy(update={"models": (*rows[1].models, "RPC-s3"), "seeds": (5, 6, 7, 8)})
+    runs = (*made.runs, replace(made.runs[0], model="RPC-s3"))
+    more = Board("b", made.spec.model_copy(update={"row": tuple(rows)}), runs, "", "")
+    assert more.estimate("RPC", COLUMN).value < made.estimate("RPC", COLUMN).value
+    assert answer(more, ASKED).against == answer(made, ASKED).against
+    rows[1] = rows[1].model_copy(update={"seeds": (7, 1, 2, 3)})
+    apart = Board("b", made.spec.model_copy(update={"row": tuple(rows)}), runs, "", "")
+    said = answer(apart, ASKED)
+    assert (said.verdict, said.against.p_value) == ("not yet", None)
+    assert "They share fewer than two seeds, so nothing is tested." in markdown(Document("t", [card(said, {})]))
+    assert apart.ranks["RPC"] == 1, "it is compared with none"
+
+
+@pytest.mark.parametrize("seeds", [(1, 1, 2), (1, 2)])
+def test_a_row_has_another_seed_for_each_model(seeds):
+    with pytest.raises(BadInputError, match="row 'RPC'"):
+        Row(title="RPC", models=("a", "b", "c"), seeds=seeds)
 
 
 @pytest.mark.parametrize(("field", "value"), [("subject", "Nobody"), ("column", "Nothing")])

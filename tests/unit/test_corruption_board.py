@@ -119,7 +119,7 @@ def test_patches_of_two_photographs_compare_no_rows(records, tmp_path):
     """There is a test over the patches, and the board makes none."""
     board = board_of(records, tmp_path)
     aupr = board.spec.column[-1]
-    assert rows.paired(board.metrics["AUPR"], aupr, *(board.trainings(name, aupr) for name in MODELS)) is not None
+    assert rows.paired(board.metrics["AUPR"], aupr, *(board.seeds(name, aupr) for name in MODELS)) is not None
     assert board.paired(*MODELS, aupr) is difference_between(board, *MODELS, aupr) is None
     assert board.compared["AUPR"] == board.winners["AUPR"] == []
     assert "Rows are not compared in “AUPR”: the images of no known class are patches of two photographs" in caption(

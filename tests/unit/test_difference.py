@@ -47,9 +47,9 @@ def test_it_covers_what_it_says(confidence):
 
 @pytest.mark.parametrize("name", ["clean_accuracy", "ece"])
 def test_the_interval_of_recipes_ends_at_zero_where_the_test_says_so(name):
-    """A confidence of 1 - p is where Welch's interval touches zero."""
+    """A confidence of 1 - p is where the interval touches zero."""
     metric, column = metric_for(name), Column(title="c", protocol="clean", metric=name)
-    rows = [[training(metric, 10 * row + k, 0.8 - 0.1 * row) for k in range(3)] for row in range(2)]
+    rows = [{k: training(metric, 10 * row + k, 0.8 - 0.1 * row) for k in range(3)} for row in range(2)]
     p = paired(metric, column, *rows).p_value
     found = difference(metric, column, *rows, confidence=1 - p)
     assert min(abs(found.low), abs(found.high)) == pytest.approx(0, abs=1e-9)
@@ -58,7 +58,7 @@ def test_the_interval_of_recipes_ends_at_zero_where_the_test_says_so(name):
 def test_what_is_no_mean_has_its_own_error():
     metric, column = metric_for("ece"), Column(title="c", protocol="clean", metric="ece")
     one, other = training(metric, 1, 0.9), training(metric, 2, 0.4)
-    found = difference(metric, column, [one], [other])
+    found = difference(metric, column, {0: one}, {0: other})
     error = metric.difference_error([one[0].outcomes], [other[0].outcomes])
     assert found.high - found.low == pytest.approx(2 * stats.norm.ppf(0.975) * error)
     assert found.value == pytest.approx(one[0].metrics["ece"].value - other[0].metrics["ece"].value)
@@ -66,6 +66,6 @@ def test_what_is_no_mean_has_its_own_error():
 
 def test_one_training_has_no_spread_to_compare_with():
     metric, column = metric_for("clean_accuracy"), Column(title="c", protocol="clean", metric="clean_accuracy")
-    made = [training(metric, k, 0.7) for k in range(3)]
-    assert difference(metric, column, made[:1], made[1:]) is None
-    assert difference(metric, column, [], made[1:]) is None
+    made = {k: training(metric, k, 0.7) for k in range(3)}
+    assert difference(metric, column, {0: made[0]}, made) is None
+    assert difference(metric, column, {}, made) is None
