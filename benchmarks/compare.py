@@ -2,7 +2,7 @@
 
     RBK_DATA=FOLDER python benchmarks/compare.py protocols [--only digits] [--write]
     python benchmarks/compare.py recipes leaderboards/cifar10/records /tmp/before/leaderboards/cifar10/records
-    python benchmarks/compare.py error-rates [--trainings 3 5 10] [--recipes 4] [--repeats 5000] [--level 0.05]
+    python benchmarks/compare.py error-rates [--trainings 3 5 10] [--recipes 4] [--repeats 4000] [--level 0.05]
 
 `protocols`: how often `autoattack-fast` and `autoattack` give the same verdict, and what each costs. Both attack the
 same images of the same networks, at several eps. Where they differ, the images are listed. With `--write` the result
@@ -13,7 +13,7 @@ the folder with `peers.py`, which defines the CIFAR-10 networks and reads their 
 `recipes`: recipes over the trainings in several folders of records, such as those of two revisions of a board. For each
 folder alone, and for all together, it prints the difference of the first recipe from each other one under one protocol,
 with the interval and the p-value of a board's answer: of 97.5 %, and doubled for two comparisons. Networks of the same
-weights count once. `git archive 50391e72 leaderboards/cifar10/records | tar -x -C /tmp/before` makes the second folder.
+weights count once. A seed of another folder is another block.
 
 `error-rates`: the test between two recipes, simulated. It prints three shares of repeats. Equal recipes told apart:
 aimed at `--level`; in the others the interval covers the true difference. Recipes told apart that differ by
@@ -290,7 +290,7 @@ def main() -> None:
     part.set_defaults(run=recipes)
     part = parts.add_parser("error-rates", help="simulate how often the test tells equal recipes apart")
     part.add_argument("--trainings", nargs="+", type=int, default=[3, 5, 10])
-    for name, usual in (("recipes", 4), ("samples", 1000), ("repeats", 5000)):
+    for name, usual in (("recipes", 4), ("samples", 200), ("repeats", 4000)):
         part.add_argument(f"--{name}", type=int, default=usual)
     part.add_argument("--level", type=float, default=0.05)
     part.set_defaults(run=error_rates)
