@@ -183,7 +183,7 @@ def grid(asked: argparse.Namespace) -> None:
 
     def both(workers: int) -> int:
         runner = Runner(model, asked.batch_size, torch.device("cpu"))
-        results = compute.results("model", runner, data, protocol, None)
+        results = compute.results("model", runner, data, protocol, None, 0)
         with frozen(model):
             show_all(
                 [results], data, protocol, batch_size=asked.batch_size, seed=0, workers=workers, frost="generated",

@@ -135,7 +135,7 @@ class Tagging(Compute):
     def require_data(self, data, protocol):
         pass
 
-    def presentation(self, model, *, attacked):
+    def presentation(self, model, kind):
         return Presentation(
             call,
             lambda logits, x: logits.shape == (len(x), 2, LENGTH),
@@ -153,7 +153,7 @@ class Tagging(Compute):
         for numbers, x, y in self.batches(data, rows, batch_size, workers):
             yield numbers, (x, y)
 
-    def results(self, name, runner, data, protocol, journal):
+    def results(self, name, runner, data, protocol, journal, seed):
         return TagResults(name, runner, data, journal)
 
     def rows(self, sample, data, space):

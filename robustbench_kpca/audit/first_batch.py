@@ -22,6 +22,7 @@ from robustbench_kpca.audit.preflight import (
     probabilities,
     unrepeatable,
 )
+from robustbench_kpca.models.certified import Certified
 from robustbench_kpca.types import Images, Logits
 
 _ROWS = 8  # logits of so many images are kept
@@ -94,6 +95,19 @@ class FirstBatch:
         spread = float((before - before.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
         now = _kept(runner.logits(images.to(runner.device)))[: len(before)]
         return float((now - before).abs().amax()) / spread
+
+
+def require_apart(runner: Runner, images: Images) -> list[str]:
+    """Refuse to certify votes of a base model that answers an image by others of its batch, or at random; no remarks.
+
+    Raises:
+        BadInputError: it does; nobody can allow it, since nothing would be proven.
+
+    """
+    assert isinstance(runner.model, Certified)
+    base = Runner(runner.model.base, runner.batch_size, runner.device)
+    FirstBatch.of(base, images, base.logits(images.to(runner.device))).preflight(base, ("probabilities",))
+    return []
 
 
 def _kept(logits: Logits) -> Float[Tensor, "first class *place"]:

@@ -125,7 +125,7 @@ def audit(
     }  # fmt: skip
     plan = plans[options.level]
     name = options.name or type(model).__name__
-    presentation = compute.presentation(model, attacked=True)
+    presentation = compute.presentation(model, "attack")
     runner = None if is_stochastic(model) else Runner(model.to(where), size, where, presentation=presentation)
     classes = stated_classes(model) if runner is None else runner.logits(x[:size]).shape[1]
     if classes is not None:

@@ -265,7 +265,7 @@ def _attack_whole(
         len(data),
         device,
         scenario.draws,
-        presentation=compute.presentation(model, attacked=True),
+        presentation=compute.presentation(model, "attack"),
         as_it_is=True,
     )
     x, y = (part.to(device) for part in compute.tensors(data))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,6 +32,7 @@ from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lo
 from robustbench_kpca.evaluation.shards import Made
 from robustbench_kpca.evaluation.stored import renewed, stored_record
 from robustbench_kpca.metrics import measure
+from robustbench_kpca.models.certified import require_certifiable
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
@@ -83,6 +85,7 @@ class Evaluation:
         task.table(scenario.kind)
         task.compute.require_data(data, scenario)
         require_gradients(model, scenario)
+        require_certifiable(model, scenario)
         require_words(model, data.vocabulary_sha256, data.name)
         where = device_for(model, options.device)
         size = options.batch_size
@@ -268,11 +271,11 @@ def batch_on(device: torch.device, usual: int, model: nn.Module, data: Dataset, 
 
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
     """Return the runner of the model for these data and this protocol."""
-    attacked = isinstance(scenario, Attack)
     bf16 = isinstance(scenario, Attack) and scenario.precision == "bf16-search"
     search = torch.bfloat16 if bf16 else torch.float32
-    presentation = task_named(data.task).compute.presentation(model, attacked=attacked)
-    return Runner(model.to(device), batch_size, device, scenario.draws, search=search, presentation=presentation)
+    presentation = task_named(data.task).compute.presentation(model, scenario.kind)
+    how: dict[str, Any] = {"search": search, "as_it_is": scenario.kind == "certificate"}  # that draws its noise itself
+    return Runner(model.to(device), batch_size, device, scenario.draws, presentation=presentation, **how)
 
 
 def _data_info(data: Dataset, matched: str) -> DataInfo:

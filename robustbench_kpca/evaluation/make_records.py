@@ -10,6 +10,7 @@ from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.precision import remark
 from robustbench_kpca._engine.inference.runner import frozen
+from robustbench_kpca.audit.first_batch import require_apart
 from robustbench_kpca.audit.preflight import as_flags, preflight
 from robustbench_kpca.evaluation.adversarial_images import Keeper
 from robustbench_kpca.evaluation.engines import Engine
@@ -108,6 +109,8 @@ def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
     subject, data, allow = evaluation.subject, evaluation.data, evaluation.options.allow
     compute = task_named(data.task).compute
     try:
+        if evaluation.scenario.kind == "certificate":
+            return require_apart(subject.runner, subject.first.images)
         if not isinstance(evaluation.scenario, Attack):
             return as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
         shown = first_batch(compute, data, subject.runner)

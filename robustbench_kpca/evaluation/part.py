@@ -93,7 +93,10 @@ def make_part(
             made: list[_Shown] = [(outcomes, len(data), time.perf_counter() - started, ())]
         else:
             compute = task_named(data.task).compute
-            results = [compute.results(one.name, one.runner, data, scenario, one.journal) for one in subjects]
+            results = [
+                compute.results(one.name, one.runner, data, scenario, journal=one.journal, seed=options.seed)
+                for one in subjects
+            ]
             show_all(
                 results, data, scenario, batch_size=subjects[0].first.batch_size, seed=options.seed,
                 workers=options.workers, frost=frost_of(scenario, options.frost_folder), progress=progress,

@@ -21,8 +21,8 @@ __all__ = [
     "answers", "common_unit", "leading", "measure", "metric_for",
 ]  # fmt: skip
 LEADING = (
-    "robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "shift_accuracy", "clean_accuracy",
-    "miou", "attacked_perplexity", "corrupted_perplexity", "perplexity",
+    "robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "shift_accuracy",
+    "certified_accuracy", "clean_accuracy", "miou", "attacked_perplexity", "corrupted_perplexity", "perplexity",
 )  # fmt: skip
 """Metrics in order of preference: the first one that a record has stands for it."""
 TABLES = Family("table of metrics", __name__, "METRICS", by_address=False)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.metrics import PERCENT, Mean, Scores
+from robustbench_kpca.metrics import PERCENT, PLAIN, Mean, Scores
 from robustbench_kpca.metrics.shared.metric import has_clean
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
@@ -57,6 +57,18 @@ def _no_top5(scenario: Scenario) -> str:
     return "the attack tries to reach a class, whatever the label's rank" if scenario.target != "none" else ""
 
 
+def _certified(outcomes: Outcomes) -> Scores:
+    return Scores(outcomes["sample"], (correct(outcomes) & (outcomes["certified"] == 1)).astype(float))
+
+
+def _abstained(outcomes: Outcomes) -> Scores:
+    return Scores(outcomes["sample"], (outcomes["prediction"] == -1).astype(float))
+
+
+def _radius(outcomes: Outcomes) -> Scores:
+    return Scores(outcomes["sample"], np.where(correct(outcomes), outcomes["radius"], 0.0))
+
+
 def _unmasked(outcomes: Outcomes) -> Scores:
     return Scores(outcomes["sample"], (outcomes["unmasked_prediction"] == outcomes["label"]).astype(float))
 
@@ -68,7 +80,7 @@ METRICS = (
         name="clean_accuracy",
         title="Clean accuracy",
         what="Clean accuracy: the share of unchanged images whose label has the largest logit.",
-        kinds=("clean", "attack", "corruption"),
+        kinds=("clean", "attack", "corruption", "certificate"),
         scores=_clean,
         applies=has_clean,
     ),
@@ -98,6 +110,32 @@ METRICS = (
         applies=_has_rank,
         objection=_no_top5,
         unattacked="top5_accuracy",
+    ),
+    _accuracy(
+        name="certified_accuracy",
+        title="Certified accuracy",
+        what="Certified accuracy: the share of images classified correctly whose answer is proven for every change "
+        "that the protocol asks about.",
+        kinds=("certificate",),
+        scores=_certified,
+    ),
+    _accuracy(
+        name="abstained",
+        title="Abstained",
+        what="The share of images on which a model of random votes gives no answer.",
+        kinds=("certificate",),
+        scores=_abstained,
+        lower_is_better=True,
+    ),
+    Mean(
+        name="certified_radius",
+        title="Mean certified radius",
+        what="The mean certified radius, 0 for images that are misclassified: side of a patch, pixels, or L2.",
+        task="classification",
+        unit=PLAIN,
+        kinds=("certificate",),
+        scores=_radius,
+        share=False,
     ),
     _accuracy(
         name="shift_accuracy",

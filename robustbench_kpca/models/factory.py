@@ -38,7 +38,7 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
 
 def code_of_factory(model: nn.Module) -> str:
     """Return the digest of the code of the factory that made a model; "" where there is none, or it is installed."""
-    return str(vars(model).get(_CODE, ""))
+    return next((str(vars(part)[_CODE]) for part in model.modules() if _CODE in vars(part)), "")
 
 
 def _code(module: ModuleType) -> str:

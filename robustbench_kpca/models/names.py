@@ -11,7 +11,7 @@ from robustbench_kpca._core.files import require_file
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.models.bundle import bundled, read_header
 from robustbench_kpca.models.families import ARCHITECTURES, data_of
-from robustbench_kpca.models.sources import SOURCES, source_of
+from robustbench_kpca.models.sources import SOURCES, base_name, source_of
 
 _LIBRARIES = {"timm": "timm model", "torchvision": "torchvision classifier"}
 """Sources whose models are functions of a library, with what one of them is called."""
@@ -26,6 +26,7 @@ def require_model(name: str) -> None:
         BadInputError: there is no such file.
 
     """
+    name = base_name(name)
     source, rest = source_of(name)
     if source in _LIBRARIES:
         known = _library_names(source)
@@ -44,6 +45,7 @@ def home_data(name: str) -> str | None:
         UnknownNameError: a name without a source that is no model of the package.
 
     """
+    name = base_name(name)
     if ":" in name or source_of(name)[0]:
         return None
     require_model(name)

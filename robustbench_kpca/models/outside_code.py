@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core.files import from_here
-from robustbench_kpca.models.sources import source_of
+from robustbench_kpca.models.sources import base_name, source_of
 
 LIBRARIES = ("timm", "torchvision")
 """Sources whose models are code of the library alone."""
@@ -35,6 +35,7 @@ def outside_code(model: str, options: Mapping[str, Any], checkpoint: str | None 
 
 
 def _of_model(model: str, options: Mapping[str, Any]) -> str:
+    model = base_name(model)
     source, name = source_of(model)
     path = next((key for key in options if key in PATHS), None)
     if source and source not in LIBRARIES:

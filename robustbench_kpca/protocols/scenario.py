@@ -3,7 +3,6 @@
 A protocol file states every field. There are no defaults that could change, so equal digests mean equal measurements.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -20,8 +19,12 @@ from pydantic import (
 )
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.strict import STRICT, validate
+from robustbench_kpca.protocols.certificate import Certificate as Certificate
+from robustbench_kpca.protocols.common import MANY as MANY
+from robustbench_kpca.protocols.common import UNHASHED as UNHASHED
+from robustbench_kpca.protocols.common import Common
+from robustbench_kpca.protocols.common import Count as Count
 from robustbench_kpca.protocols.grid import Cells, distinct, valid_severities
 from robustbench_kpca.protocols.threat import Corners, Norm, Threat, is_relative, parse_fraction
 
@@ -30,14 +33,6 @@ Override = Scalar | list[Any]
 """A value that replaces a field of a protocol."""
 CLEAN_CELL = "none"
 """Name of the corruption in the cell of clean images, at severity 0."""
-UNHASHED = {"title", "citations"}
-_OPTIONAL = ("inference", "corruptions", "severities", "grid", "patch", "corners")
-"""Optional fields; where they are None or empty, they are omitted from digests and records, too."""
-
-
-MANY = 10**6
-"""No count of a protocol, such as steps or restarts, is larger: nothing would ever finish."""
-Count = Annotated[int, Field(ge=1, le=MANY, strict=True)]
 
 
 class Stage(BaseModel):
@@ -119,24 +114,7 @@ class Inference(BaseModel):
         return self
 
 
-class _Common(BaseModel):
-    model_config = STRICT
-    title: str
-    citations: tuple[str, ...]
-    draws: Count
-
-    def digest(self) -> str:
-        """SHA-256 of every field that can change a result; title and citations are excluded."""
-        content = self.model_dump(mode="json", exclude=UNHASHED)
-        return sha256(json.dumps(content, sort_keys=True).encode())
-
-    @model_serializer(mode="wrap")
-    def _omit_optional(self, handler: Callable[[Any], Any]) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
-        return {key: value for key, value in content.items() if key not in _OPTIONAL or value not in (None, [], ())}
-
-
-class Clean(_Common):
+class Clean(Common):
     """Quality on clean samples. `inference`: see `Inference`."""
 
     kind: Literal["clean"]
@@ -146,7 +124,7 @@ class Clean(_Common):
 Fraction = Annotated[float, BeforeValidator(parse_fraction)]
 
 
-class Attack(_Common):
+class Attack(Common):
     """Accuracy under a cascade of attacks in one ball around each image; later stages attack unbroken samples only.
 
     norm: `linf`, `l2` or `l1` of the change of an image; `l0`, the number of its pixels that change, or `patches`, of
@@ -251,7 +229,7 @@ class Attack(_Common):
 Classes = Literal["all", "imagenet-a", "imagenet-r", "imagenet-o", "objectnet"]
 
 
-class Shift(_Common):
+class Shift(Common):
     """Accuracy under distribution shift: on another collection of images of the same classes.
 
     classes: `all`, or the ImageNet classes of a collection: logits of the other classes are ignored (and the
@@ -262,14 +240,14 @@ class Shift(_Common):
     classes: Classes
 
 
-class Ood(_Common):
+class Ood(Common):
     """Out-of-distribution detection by the model's confidence. `classes`: see `Shift`."""
 
     kind: Literal["ood"]
     classes: Classes
 
 
-class Corruption(_Common):
+class Corruption(Common):
     """Quality on a grid of corruptions x severities. Corruption is the first step of image processing.
 
     profile: parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size) or `cifar_c` (32 px); for stored images
@@ -361,7 +339,7 @@ class Corruption(_Common):
         distinct(tuple(self.cells))
 
 
-Plain = Clean | Corruption | Shift | Ood
+Plain = Clean | Corruption | Shift | Ood | Certificate
 """Protocols that need only forward passes."""
 Scenario = Plain | Attack
 
@@ -377,6 +355,7 @@ _KINDS: dict[str, type[Scenario]] = {
     "corruption": Corruption,
     "shift": Shift,
     "ood": Ood,
+    "certificate": Certificate,
 }
 
 

@@ -114,6 +114,12 @@ class Board:
         """Return the number of a cell; None where a record is missing."""
         return self._estimates[title, column.title]
 
+    def certified(self, title: str, column: Column) -> Estimate | None:
+        """Return what the certificate of a column proves of a row; None without one, or without its record."""
+        if column.proven is None:
+            return None
+        return rows.estimate(metric_for(column.proven.metric), column.proven, self.trainings(title, column.proven))
+
     def unattacked(self, title: str, column: Column) -> Estimate | None:
         """Return the number without the attack that the records of a cell hold, on the same samples; None: they do not.
 

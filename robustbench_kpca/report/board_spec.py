@@ -83,6 +83,7 @@ class Column(BaseModel):
     corruption: only this corruption of the protocol's.
     reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
     against: the data of no known class, for out-of-distribution detection.
+    certificate: a protocol of kind `certificate`: cells show [certified, attacked], between which the truth lies.
     digest: of the column's own samples, where `data`, `limit` or `against` is stated; see `BoardSpec`.
     """
 
@@ -98,6 +99,7 @@ class Column(BaseModel):
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
+    certificate: str | None = None
     digest: Digest = None
 
     @model_validator(mode="after")
@@ -106,6 +108,10 @@ class Column(BaseModel):
             raise BadInputError(
                 f"column '{self.title}' has a digest, but the samples of the board",
                 expected="a digest beside `data`, `limit` or `against`, or that of the board",
+            )
+        if self.certificate is not None and self.metric != "robust_accuracy":
+            raise BadInputError(
+                f"column '{self.title}': a certificate beside {self.metric}", expected="robust_accuracy"
             )
         if (self.data is None) != (self.split is None):
             raise BadInputError(
@@ -118,6 +124,14 @@ class Column(BaseModel):
     def has_own_samples(self) -> bool:
         """Whether it states samples, in place of those of the board."""
         return not (self.data is None and self.limit is None and self.against is None)
+
+    @property
+    def proven(self) -> "Column | None":
+        """The column of the certificate, on the same samples; None where there is none."""
+        if self.certificate is None:
+            return None
+        own = {"protocol": self.certificate, "metric": "certified_accuracy", "certificate": None, "draws": None}
+        return self.model_copy(update=own)
 
     @property
     def untested(self) -> str:
@@ -312,7 +326,10 @@ class BoardSpec(BaseModel):
         columns = []
         for column in self.column:
             names = tuple(beside_board(name) if name.endswith(".toml") else name for name in column.protocols)
-            columns.append(column.model_copy(update={"protocol": names if len(names) > 1 else names[0]}))
+            own = {"protocol": names if len(names) > 1 else names[0]}
+            if column.certificate is not None and column.certificate.endswith(".toml"):
+                own["certificate"] = beside_board(column.certificate)
+            columns.append(column.model_copy(update=own))
         models = []
         for model in self.model:
             own = {} if model.checkpoint is None else {"checkpoint": beside_board(model.checkpoint)}
@@ -348,4 +365,5 @@ class BoardSpec(BaseModel):
     @property
     def evaluations(self) -> list[Evaluation]:
         """Every evaluation that the columns need, in order of first use."""
-        return list(dict.fromkeys(needed for column in self.column for needed in self.needed(column)))
+        columns = [part for column in self.column for part in (column, column.proven) if part is not None]
+        return list(dict.fromkeys(needed for column in columns for needed in self.needed(column)))

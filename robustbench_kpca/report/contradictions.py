@@ -6,6 +6,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board_spec import Row
+from robustbench_kpca.report.brackets import broken_proof
 
 _LABELS: dict[str, str] = {}
 """Digest of a table -> of its samples and labels."""
@@ -15,7 +16,8 @@ def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> 
     """Refuse records of which at least one is false.
 
     One digest of data stands for one number of samples, of classes, and one label of each sample. Trainings of a row
-    are different networks, which answer differently. An audit is of one network.
+    are different networks, which answer differently. An audit is of one network. What a certificate proves of a sample,
+    no attack on that network changes.
 
     Raises:
         BadInputError: the first contradiction.
@@ -24,6 +26,7 @@ def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> 
     shown = list(records)
     _require_one_set_each(shown)
     _require_own_audits(shown)
+    _require_proofs(shown)
     for row in rows:
         _require_several_networks(row, [record for record in shown if record.spec.model.name in row.models])
 
@@ -69,6 +72,13 @@ def _require_own_audits(records: Sequence[Record]) -> None:
             other = first.setdefault((gradient, -1.0), record)
             if other.spec.model.parameters_sha256 != record.spec.model.parameters_sha256:
                 raise _contradiction(record, other, "has the same gradient, of other weights")
+
+
+def _require_proofs(records: Sequence[Record]) -> None:
+    for certificate in (record for record in records if record.kind == "certificate"):
+        for attack in (record for record in records if record.kind == "attack"):
+            if broken := broken_proof(certificate, attack):
+                raise _contradiction(attack, certificate, broken)
 
 
 def _require_several_networks(row: Row, records: Sequence[Record]) -> None:

@@ -22,6 +22,8 @@ def explain(board: Board, column: Column) -> str:
         notes.append(f"divided by the errors of `{column.reference}` (taken as exact){instead}")
     if column.against is not None:
         notes.append(f"against `{column.against}`")
+    if column.certificate is not None:
+        notes.append(f"a cell [certified, attacked] has what `{column.certificate}` proves, and what the attack left")
     if column.corruption is not None:
         notes.append(f"under {column.corruption} alone")
     records = [record for model in board.spec.all_models for record in board.records(model, column)]

@@ -14,7 +14,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.matching import fill
 
-_KINDS = ("clean", "attack", "corruption", "shift", "ood")
+_KINDS = ("clean", "attack", "corruption", "shift", "ood", "certificate")
 _AGAINST = "-against-"
 
 

@@ -92,6 +92,8 @@ def fill(
     """
     for column in spec.column:
         _require_metric(spec, column, where)
+        if column.proven is not None:
+            _require_metric(spec, column.proven, where)
     known: dict[Key, list[Record]] = {}
     for record in records:
         known.setdefault(_key(record), []).append(record)

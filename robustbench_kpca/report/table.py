@@ -89,7 +89,7 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
     single = {model: number.value for model in row.models if (number := board.estimate_of(model, column)) is not None}
     return {
         "column": column.title,
-        "text": f"{spell(estimate, metric_for(column.metric).unit)} {part}".rstrip(),
+        "text": f"{_between(board, row, column) or spell(estimate, metric_for(column.metric).unit)} {part}".rstrip(),
         "value": estimate.value,
         "low": estimate.low,
         "high": estimate.high,
@@ -98,7 +98,17 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
         "flags": [flag for records in trainings for record in records for flag in record.flags],
         "best": row.title in board.winners[column.title],
         **({"trainings": single} if len(row.models) > 1 else {}),
+        **({"certified": lower.value} if (lower := board.certified(row.title, column)) is not None else {}),
     }
+
+
+def _between(board: Board, row: Row, column: Column) -> str:
+    """Write a bracket, `[12.5, 40.6]`: what is certified, and what the attack left; "" for a column without one."""
+    if column.proven is None:
+        return ""
+    unit = metric_for(column.metric).unit
+    ends = board.certified(row.title, column), board.estimate(row.title, column)
+    return f"[{', '.join(MISSING if end is None else unit.number(end.value) for end in ends)}]"
 
 
 def single_trainings(board: Board) -> list[list[str]]:

@@ -84,8 +84,8 @@ class Compute(ABC, Generic[Data]):
         return data
 
     @abstractmethod
-    def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
-        """Return how the model is called: in attacks (`attacked`), or in evaluations by forward passes only."""
+    def presentation(self, model: nn.Module, kind: str) -> Presentation:
+        """Return how the model is called under a protocol of this kind."""
 
     def batch_size(self, model: nn.Module, data: Data, protocol: Scenario | None) -> int:  # noqa: ARG002
         """Return the default batch size; `protocol` is None for audits."""
@@ -123,9 +123,9 @@ class Compute(ABC, Generic[Data]):
 
     @abstractmethod
     def results(
-        self, name: str, runner: Runner, data: Data, protocol: Scenario, journal: Journal | None
+        self, name: str, runner: Runner, data: Data, protocol: Scenario, journal: Journal | None, seed: int
     ) -> ModelResults:
-        """Return an empty container for the results of a model."""
+        """Return an empty container for the results of a model; `seed` is of what it draws itself."""
 
     # --- attacks ---
 

@@ -2,7 +2,7 @@
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Ood, Scenario, Shift
+from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Scenario, Shift
 
 
 def require_form(data: Dataset, protocol: Scenario) -> None:
@@ -27,5 +27,5 @@ def require_form(data: Dataset, protocol: Scenario) -> None:
             expected=f"profile = {' or '.join(repr(profile) for profile in form.profiles)}",
             fix="see: rbk list protocols",
         )
-    if isinstance(protocol, Shift | Ood) and not form.box:
+    if isinstance(protocol, Shift | Ood | Certificate) and not form.box:
         raise BadInputError(f"protocol '{protocol.title}' for {form.name}", expected="images")

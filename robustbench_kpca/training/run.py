@@ -107,7 +107,7 @@ class Run:
 
         """
         image, largest = self.source.sample()
-        shown = self.source.task.compute.presentation(self.plain, attacked=False)
+        shown = self.source.task.compute.presentation(self.plain, "clean")
         try:
             with torch.no_grad():
                 logits = shown.show(self.plain, image.cpu())

@@ -90,7 +90,7 @@ def measure(model, data, *stages, batch_size=3, journal=None, **fields):
     """Return outcomes and the samples they are of."""
     kept = {}
     chosen = attack_checks.scenario(stages or (PGD,), **({"policy": "strongest", "eps": 0.05} | fields))
-    presentation = SEGMENTATION.presentation(model, attacked=False)
+    presentation = SEGMENTATION.presentation(model, "clean")
     outcomes = attack_all(
         Runner(model.eval(), batch_size, CPU, presentation=presentation), data, chosen,
         seed=0, workers=0, journal=journal, progress=None, keep=lambda sample: kept.update({sample.index: sample}),

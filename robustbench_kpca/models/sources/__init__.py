@@ -8,6 +8,15 @@ from robustbench_kpca._core.registry import Family
 
 SOURCES = Family("source of models", __name__, "build", needs=("__call__",), by_address=False)
 
+CERTIFIED = ("ablated", "masked", "smoothed")
+"""Sources that make a model of another one: the rest of the name is that of the other."""
+
+
+def base_name(name: str) -> str:
+    """Return the name of the model that a certified one is made of, or the name itself."""
+    source, rest = source_of(name)
+    return base_name(rest) if source in CERTIFIED else name
+
 
 def source_of(name: str) -> tuple[str, str]:
     """Return the source of a model and its name there; no source for a model of the package or `module:factory`."""

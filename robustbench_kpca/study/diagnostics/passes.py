@@ -68,7 +68,7 @@ def show(
 def _require_answers(model: nn.Module, out: Tensor, block: Block, task: str) -> None:
     """Refuse answers that samples of this task cannot have, such as those of a segmenter to images of one label."""
     if task in TASKS.names() and isinstance(block.inputs, Tensor):
-        task_named(task).compute.presentation(model, attacked=False).require(out, block.inputs)
+        task_named(task).compute.presentation(model, "clean").require(out, block.inputs)
 
 
 def _layer(tap: Tap, reading: Reading, block: Block, rows: list[int], asked: Sequence[int] | None, seed: int) -> Layer:

@@ -36,6 +36,15 @@ _OOD: dict[str, ColumnType] = {
     "max_logit": "float",
     "log_sum_exp": "float",  # logsumexp of the logits: minus the energy of Liu et al. 2020
 }
+_CERTIFICATE: dict[str, ColumnType] = {
+    "sample": "str",
+    "label": "int",
+    "prediction": "int",  # -1: the model abstains
+    "votes": "int",  # of the prediction: views, pairs of masks, or draws
+    "rival": "int",  # of the strongest other class, one more if it wins ties; of masks and draws: of all others
+    "radius": "float",  # inside which the votes prove the prediction: side of a patch, pixels, or L2
+    "certified": "int",  # 1 if that is at least what the protocol asks about, whatever the label
+}
 _COLUMNS: dict[str, dict[str, ColumnType]] = {
     "clean": _RANKED,
     "attack": _ATTACK,
@@ -43,6 +52,7 @@ _COLUMNS: dict[str, dict[str, ColumnType]] = {
     # `prediction` is restricted to the protocol's classes, `unmasked_prediction` is over all classes
     "shift": _RANKED | {"unmasked_prediction": "int"},
     "ood": _OOD,
+    "certificate": _CERTIFICATE,
 }
 # records of attacks made before ranks were recorded stay readable
 _NEWER = {"attack": frozenset({"rank"})}

@@ -1,6 +1,6 @@
 """Outcomes of a classifier per image: prediction, rank of the label, and confidence."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ class Answers(ModelResults):
     of its batch.
     """
 
+    real: ClassVar[type[np.floating[Any]]] = np.float32
+
     def __init__(
         self, name: str, runner: Runner, samples: Samples, protocol: Scenario, table: Table, journal: Journal | None
     ) -> None:
@@ -37,7 +39,7 @@ class Answers(ModelResults):
         self.samples, self.protocol, self.table = samples, protocol, table
         rows = len(cells_of(protocol)) * len(samples)
         self.columns: dict[str, Column] = {
-            name: np.zeros(rows, np.float32 if kind == "float" else np.int64)
+            name: np.zeros(rows, self.real if kind == "float" else np.int64)
             for name, kind in table.columns.items()
             if name not in _GIVEN
         }
@@ -71,12 +73,15 @@ class Answers(ModelResults):
         with self.timed():
             images, labels = (torch.cat(part) for part in zip(*self.waiting, strict=True))
             self.waiting = [(images[count:], labels[count:])] if len(images) > count else []
-            logits = self.runner.logits(images[:count].to(self.runner.device)).cpu()
             rows = slice(self.done, self.done + count)
-            for name, values in answers(self.protocol, logits, labels[:count]).items():
+            for name, values in self.columns_of(self.done, images[:count], labels[:count]).items():
                 if name in self.columns:
                     self.columns[name][rows] = values.numpy()
             self.done = rows.stop
+
+    def columns_of(self, first: int, images: Images, labels: Labels) -> dict[str, Tensor]:  # noqa: ARG002
+        """Return the columns of rows `first`, `first` + 1, ..., and perhaps others."""
+        return answers(self.protocol, self.runner.logits(images.to(self.runner.device)).cpu(), labels)
 
     def content(self) -> tuple[int, dict[str, Any]]:
         """Return the number of finished rows, and these rows."""

@@ -20,12 +20,13 @@ from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.memory import Remembered
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples
-from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
+from robustbench_kpca.protocols.scenario import Certificate, Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan, OfEps
 from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers
+from robustbench_kpca.tasks.classification.certified import COUNTED, CertifiedAnswers
 from robustbench_kpca.tasks.classification.classes import match_classes
 from robustbench_kpca.tasks.classification.odd_answers import odd_answers
 from robustbench_kpca.tasks.classification.requirements import at_size, first_cell, require_images
@@ -75,9 +76,9 @@ class Classification(Compute[Samples]):
         """Resize pictures of a folder, and others if asked: see `at_size`."""
         return at_size(data, view, asked=asked)
 
-    def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:  # noqa: ARG002
+    def presentation(self, model: nn.Module, kind: str) -> Presentation:  # noqa: ARG002
         """Show images whole."""
-        return _ONE_ROW
+        return COUNTED if kind == "certificate" else _ONE_ROW
 
     def first_inputs(self, model: nn.Module, data: Samples, protocol: Scenario | None, count: int) -> Images:  # noqa: ARG002
         """Return the first images of the first cell."""
@@ -94,9 +95,12 @@ class Classification(Compute[Samples]):
         for numbers, images, labels in in_batches(fetch, _collate, rows, batch_size=batch_size, workers=workers):
             yield numbers, (images, labels)
 
-    def results(self, name: str, runner: Runner, data: Samples, protocol: Scenario, journal: Journal | None) -> Answers:
-        """Return an empty container for the results of a model."""
-        return Answers(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
+    def results(
+        self, name: str, runner: Runner, data: Samples, protocol: Scenario, journal: Journal | None, seed: int
+    ) -> Answers:
+        """Return an empty container for the results of a model; draws of certificates follow from the seed."""
+        kind = partial(CertifiedAnswers, seed=seed) if isinstance(protocol, Certificate) else Answers
+        return kind(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
     def batches(self, data: Samples, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
         """Yield images with their labels."""

@@ -8,7 +8,12 @@ LEVEL = 1e-3
 """Of the exact test: a model that guesses is flagged in one of a thousand evaluations, a better one hardly ever."""
 FEWEST = 8
 """Of fewer samples, one answer to all is no surprise."""
-_ANSWERS = {"clean": "prediction", "attack": "clean_prediction", "corruption": "prediction"}
+_ANSWERS = {
+    "clean": "prediction",
+    "attack": "clean_prediction",
+    "corruption": "prediction",
+    "certificate": "prediction",
+}
 
 
 def odd_answers(outcomes: Outcomes) -> list[str]:
@@ -19,8 +24,9 @@ def odd_answers(outcomes: Outcomes) -> list[str]:
     """
     if outcomes.kind not in _ANSWERS:
         return []
-    clean = outcomes["severity"] == 0 if outcomes.kind == "corruption" else np.ones(len(outcomes), bool)
-    answers, labels = outcomes[_ANSWERS[outcomes.kind]][clean], outcomes["label"][clean]
+    given = outcomes[_ANSWERS[outcomes.kind]]
+    clean = outcomes["severity"] == 0 if outcomes.kind == "corruption" else given >= 0  # -1: it abstains
+    answers, labels = given[clean], outcomes["label"][clean]
     if len(labels) < FEWEST or (labels == labels[0]).all():
         return []
     if (answers == answers[0]).all():

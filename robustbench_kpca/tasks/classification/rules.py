@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from robustbench_kpca.protocols.scenario import Attack, Ood, Scenario
+from robustbench_kpca.protocols.scenario import Attack, Certificate, Ood, Scenario
+from robustbench_kpca.records.proof import DECIMALS, proof_of
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import CLEAN, UNATTACKED
 from robustbench_kpca.tasks.rules import COMMON, Rule, first
@@ -97,6 +98,27 @@ def attacked(record: Record, scenario: Scenario) -> str | None:
     return broken
 
 
+def votes_give_radius(record: Record, scenario: Scenario) -> str | None:
+    """Check that radius, abstention and verdict of a certificate are those that its counts prove."""
+    if not isinstance(scenario, Certificate):
+        return None
+    proof = proof_of(record.spec.model.config, "the model's configuration")
+    if proof is None or proof.norm != scenario.norm:
+        return f"a certificate in {scenario.norm} of a model that states {'no proof' if proof is None else proof.name}"
+    outcomes = record.outcomes
+    votes, rivals = outcomes["votes"].tolist(), outcomes["rival"].tolist()
+    counted = (outcomes["votes"] >= 0) & (outcomes["rival"] >= 0)
+    counted &= (outcomes["votes"] + outcomes["rival"] == scenario.samples) | (not proof.drawn)
+    broken = first(outcomes, ~counted, "{votes} and {rival} votes, which cannot be")
+    if broken is not None:
+        return broken
+    radii = np.array([proof.radius(*pair, scenario.eps, scenario.alpha) for pair in zip(votes, rivals, strict=True)])
+    same = np.abs(np.maximum(radii, 0) - outcomes["radius"]) <= 2 / DECIMALS  # libraries differ in the last digit
+    same &= (outcomes["radius"] >= scenario.asked) == (outcomes["certified"] == 1)
+    same &= (outcomes["prediction"] == -1) == (radii < 0)
+    return first(outcomes, ~same, "radius {radius:g} for class {prediction}, by {votes} votes against {rival}")
+
+
 RULES: Mapping[str, Rule] = {
     **COMMON,
     "known-classes": known_classes,
@@ -106,4 +128,5 @@ RULES: Mapping[str, Rule] = {
     "finite-scores": finite_scores,
     "broken-fits": broken_fits,
     "attacked": attacked,
+    "votes-give-radius": votes_give_radius,
 }

@@ -58,9 +58,9 @@ class Language(Compute[Text]):
         require_words(data, classes)
         return data, f"{classes} words, by number"
 
-    def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:  # noqa: ARG002
+    def presentation(self, model: nn.Module, kind: str) -> Presentation:  # noqa: ARG002
         """Under attack, ask for the next word at every place; otherwise at the last place of a window."""
-        return EVERY_PLACE if attacked else LAST_PLACE
+        return EVERY_PLACE if kind == "attack" else LAST_PLACE
 
     def batch_size(self, model: nn.Module, data: Text, protocol: Scenario | None) -> int:
         """Return 64, or fewer if the logits of a batch exceed 256 MiB."""
@@ -105,7 +105,13 @@ class Language(Compute[Text]):
                 yield [row], text
 
     def results(
-        self, name: str, runner: Runner, data: Text, protocol: Scenario, journal: Journal | None
+        self,
+        name: str,
+        runner: Runner,
+        data: Text,
+        protocol: Scenario,
+        journal: Journal | None,
+        seed: int,  # noqa: ARG002
     ) -> PositionResults:
         """Return an empty container for the results of a model."""
         return PositionResults(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)

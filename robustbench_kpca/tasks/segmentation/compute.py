@@ -77,9 +77,9 @@ class Segmentation(Compute[Scenes]):
             )
         return data, f"{classes} classes, by number"
 
-    def presentation(self, model: nn.Module, *, attacked: bool) -> Presentation:
+    def presentation(self, model: nn.Module, kind: str) -> Presentation:
         """Under attack, divide images into windows of the model's size; otherwise the inputs are windows already."""
-        window = own_window(model) if attacked else 0
+        window = own_window(model) if kind == "attack" else 0
         return replace(EVERY_PIXEL, show=partial(through_windows, window=window)) if window else EVERY_PIXEL
 
     def batch_size(self, model: nn.Module, data: Scenes, protocol: Scenario | None) -> int:
@@ -113,7 +113,13 @@ class Segmentation(Compute[Scenes]):
             yield [row], (image, mask)
 
     def results(
-        self, name: str, runner: Runner, data: Scenes, protocol: Scenario, journal: Journal | None
+        self,
+        name: str,
+        runner: Runner,
+        data: Scenes,
+        protocol: Scenario,
+        journal: Journal | None,
+        seed: int,  # noqa: ARG002
     ) -> PixelResults:
         """Return an empty container for the pixel counts of a model."""
         return PixelResults(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
