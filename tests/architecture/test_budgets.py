@@ -45,17 +45,17 @@ def bound():
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 641),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 68_500),  # + certificates, blocks of seeds
+    "files of the package": (lambda: len(files(PACKAGE)), 639),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 68_300),  # + certificates, blocks of seeds
     "files of evaluation": (lambda: len(files(EVALUATION)), 29),  # + foretell.py
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_300),  # + batches of GPUs, --plan, --escalate
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 46),  # + Foretold
     "lines that are not formatted": (unformatted, 60),
-    "variables `found`": (lambda: bound()["found"], 78),
-    "variables `one`": (lambda: bound()["one"], 68),
+    "variables `found`": (lambda: bound()["found"], 73),
+    "variables `one`": (lambda: bound()["one"], 65),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 14),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),
-    "words of docs": (lambda: words(ROOT / "docs"), 19_950),
+    "words of docs": (lambda: words(ROOT / "docs"), 19_960),
 }
 """What is counted, and the most of it. `pytest -s tests/architecture/test_budgets.py` prints what there is."""
 
