@@ -1,15 +1,16 @@
 """Interface `Pages`: the tables and figures of a task's records, besides their metrics. Does not import torch."""
 
 from collections.abc import Mapping
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Unit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks.rules import COMMON, Rule
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Pages:
@@ -43,7 +44,7 @@ class Pages:
         """Return one entry per (corruption, severity), as `rbk records show --json` prints it."""
         raise _no_cells(record)
 
-    def by_corruption(self, record: Record) -> pd.DataFrame:
+    def by_corruption(self, record: Record) -> "pd.DataFrame":
         """Return one row per corruption: the error at each severity and their mean, in the unit of the page."""
         raise _no_cells(record)
 
@@ -55,7 +56,7 @@ class Pages:
         """Return the quantity at each severity, averaged over the corruptions evaluated there; 0: clean images."""
         raise _no_cells(record)
 
-    def by_class(self, record: Record) -> pd.DataFrame | None:  # noqa: ARG002
+    def by_class(self, record: Record) -> "pd.DataFrame | None":  # noqa: ARG002
         """Return one row per class in the unit of the page, or None if the task has no results per class."""
         return None
 
@@ -63,10 +64,12 @@ class Pages:
         """Return the names of the metrics in the one-line summary of a record."""
         return list(record.metrics)
 
-    def tables(self, record: Record) -> list[tuple[str, pd.DataFrame]]:
+    def tables(self, record: Record) -> "list[tuple[str, pd.DataFrame]]":
         """Return the tables that `rbk records show` prints below the metrics, with their titles."""
         titled = []
         if _is_corrupted(record):
+            import pandas as pd
+
             title = f"{self.error_title} by {{}}, {self.unit.name}"
             groups = {group: self.unit.scale * value for group, value in self.by_group(record).items()}
             means = pd.DataFrame({"mean": list(groups.values())}, index=pd.Index(groups, name="group"))

@@ -1,8 +1,6 @@
 """Tables of a classifier's records: accuracy and error by corruption, severity and group, and CE."""
 
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca.metrics.corruption import (
     corruption_errors,
@@ -18,6 +16,9 @@ from robustbench_kpca.records.estimate import Estimate, mean
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks.classification.rules import RULES
 from robustbench_kpca.tasks.pages import Pages
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class ClassificationPages(Pages):
@@ -36,8 +37,10 @@ class ClassificationPages(Pages):
             for (name, severity), accuracy in top1.items()
         ]
 
-    def by_corruption(self, record: Record) -> pd.DataFrame:
+    def by_corruption(self, record: Record) -> "pd.DataFrame":
         """Return per corruption, in percent: error at each severity, their mean and, relative to AlexNet, CE."""
+        import pandas as pd
+
         grid = CorruptionGrid.of(record.outcomes)
         table = grid.table(record.spec.model.name)
         columns = {str(level): [table.cells[name, level] for name in grid.corruptions] for level in grid.severities}
