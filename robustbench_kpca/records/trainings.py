@@ -144,7 +144,7 @@ def compare(numbers: Sequence[Sequence[float]] | Values, samples: OverSamples) -
         error, freedom = np.inf, 1.0
     recipes = 2 if _disagree(alone, pooled, table.shape) else len(table)
     first, second = map(float, table[:2].mean(1))
-    return Comparison(first, second, error, freedom, table.shape[1], recipes)
+    return Comparison(first, second, error, freedom, trainings=table.shape[1], recipes=recipes)
 
 
 def residual_variance(numbers: Values) -> float:
