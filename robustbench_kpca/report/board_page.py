@@ -104,8 +104,10 @@ def _lead(board: Board, names: Mapping[str, str]) -> Iterator[Block]:
         for title in (measured[0], measured[-1])[: len(measured)]
         if (estimate := board.estimate(title, column)) is not None
     )
-    tied = [named(names, title) for title in measured[1:] if board.ranks[title] == board.ranks[measured[0]] == 1]
-    if others and len(tied) == len(measured) - 1:
+    best, *rest = measured
+    alike = [title for title in rest if (board.planned(title) > 1) == (board.planned(best) > 1)]
+    tied = [named(names, title) for title in alike if board.ranks[title] == board.ranks[best] == 1]
+    if rest and len(tied) == len(rest):
         said = f"no row is clearly better than another ({first} to {others[0]})"
     else:
         beside = f" (not clearly better than {', '.join(tied)})" if 0 < len(tied) < MANY else ""
