@@ -117,15 +117,17 @@ class Row:
 
 
 CIFAR = "CIFAR-10 test, JPEG copies"
+BACKBONES = ("vit", "symvit", "rpc_symvit", "rpc_symvit_all", "fan", "symfan", "rpc_fan")
 ROWS = [
-    Row("cifar10_robust", cifar, "robust", "2/255", 256),
-    Row("cifar10_robust", cifar, "robust", "4/255", 256),
-    Row("cifar10_robust", cifar, "robust", "8/255", 256),
-    Row("vit_digits_adv", digits, "robust", "20/255", 128),
-    Row("rpc_symvit_digits_adv", digits, "robust", "20/255", 128),
-    Row("vit_digits", digits, "plain", "8/255", 128),
-    Row("rpc_symvit_digits", digits, "plain", "8/255", 128),
+    *(Row("cifar10_robust", cifar, "robust", eps, 256) for eps in ("2/255", "4/255", "8/255")),
+    *(
+        Row(f"{backbone}_digits", digits, "plain", eps, 64)
+        for backbone in BACKBONES
+        for eps in ("6/255", "8/255", "12/255")
+    ),
     Row("vit_digits", masked, "masked", "8/255", 64, "vit_digits with masked gradients"),
+    *(Row(f"{backbone}_digits_adv", digits, "robust", "28/255", 16) for backbone in BACKBONES),
+    *(Row(f"{backbone}_digits_adv", digits, "robust", "20/255", 16) for backbone in BACKBONES[:5]),
 ]
 
 
