@@ -428,7 +428,7 @@ def test_a_library_that_is_missing_is_one_line(monkeypatch):
 
 
 def test_sources_are_listed_without_their_libraries():
-    assert SOURCES.names() == ["hf", "onnx", "robustbench", "timm", "torchvision"]
+    assert SOURCES.names() == ["ablated", "hf", "masked", "onnx", "robustbench", "smoothed", "timm", "torchvision"]
 
 
 def test_the_bomb_explodes_when_unpickled(tmp_path):
