@@ -28,6 +28,9 @@ def train(
     seeds: Annotated[
         str, typer.Option(help="Seeds, such as 0,1,2 or 0-4: one run each, with files named NAME-s0, NAME-s1, ...")
     ] = "",
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Train so many seeds at once, each in a process with --threads, by default 1.")
+    ] = 1,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads of torch, as --set threads=N; they change the last bits.")
     ] = None,
@@ -46,28 +49,44 @@ def train(
 ) -> None:
     """Train a model from a recipe; write its weights with their provenance, and its training curves.
 
-    With --seeds 0,1,2 three runs are trained, one after the other; add --resume to go on after an interruption.
+    With --seeds 0,1,2 three runs are trained, one after the other; with --jobs 3 all at once. --resume goes on after an
+    interruption.
     rbk images draw curves NAME... draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import safe_name
-    from robustbench_kpca._core.strict import parse_assignments
+    from robustbench_kpca._core.strict import assignment, parse_assignments
     from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.training import recipe_path
 
     recipe_path(recipe)
     from robustbench_kpca.training.loop import require_free
-    from robustbench_kpca.training.seeds import runs_of
+    from robustbench_kpca.training.seeds import parse_seeds, runs_of, train_at_once
 
     if fresh and resume:
         raise BadInputError("--fresh and --resume", expected="one of them: begin anew, or go on")
     if data is not None and not data.exists():
         raise BadInputError(f"no data at {data}", fix="check --data")
+    if jobs > 1 and not seeds:
+        raise BadInputError(f"--jobs {jobs}", expected="several seeds", fix="add --seeds 0-9, or leave --jobs out")
     overrides = parse_assignments(set_ or []) | ({} if threads is None else {"threads": threads})
     runs = runs_of(recipe, overrides, seeds, safe_name(name) if name else "")
     if not fresh:
         require_free(out, {run.name: run.text for run in runs}, resume=resume)
+    if jobs > 1:
+        options = {"--out": out, "--data": data, "--name": name, "--keep-every": keep_every or None}
+        words = [recipe, *(part for key, value in options.items() if value for part in (key, str(value)))]
+        words += [
+            part for key, value in ({"threads": 1} | overrides).items() for part in ("--set", assignment(key, value))
+        ]
+        words += [part for sink in log for part in ("--log", sink)] + ["--resume"] * resume + ["--fresh"] * fresh
+        with _console.progress(quiet=quiet) as start:
+            progress = start(f"{recipe}, seeds {seeds}")
+            for done, line in enumerate(train_at_once(words, parse_seeds(seeds), jobs), 1):
+                _console.say(line)
+                progress(done, len(runs))
+        return
     first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
     loggers = open_loggers(log if first else [])
     for run in runs:
