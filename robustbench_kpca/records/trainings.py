@@ -126,7 +126,7 @@ class Comparison:
         return self.difference - half, self.difference + half
 
 
-def compare(numbers: Sequence[Sequence[float]] | Values, samples: OverSamples) -> Comparison:
+def compare(numbers: Sequence[Sequence[float] | Values] | Values, samples: OverSamples) -> Comparison:
     """Compare the first two of several recipes that were trained with the same seeds.
 
     Args:
@@ -171,7 +171,7 @@ def error_of_difference(
     variance = np.maximum(seeds + samples.variance - samples.shared, np.maximum(seeds, samples.variance))
     loss = seeds**2 / freedom + (samples.variance**2 + samples.shared**2 / (trainings - 1)) / (samples.n - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.sqrt(variance), np.where(loss > 0, variance**2 / loss, np.inf)
+        return np.asarray(np.sqrt(variance)), np.asarray(np.where(loss > 0, variance**2 / loss, np.inf))
 
 
 def _disagree(alone: float | Values, pooled: float | Values, shape: tuple[int, ...]) -> NDArray[np.bool_]:
