@@ -27,7 +27,7 @@ from robustbench_kpca._core.web.figures import on_white
 from robustbench_kpca.report.overview import asked_below, overview, rendered, verdicts
 from robustbench_kpca.report.render import JSON
 
-_HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= where tied)", "State")
+_HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= tied)", "State")
 MANY = 3
 """More rows in the first place are counted, not named."""
 OVERVIEW = "overview.svg"
@@ -95,16 +95,23 @@ def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: st
 
 def _entry(path: Path) -> Entry:
     with rendered(path) as board:
-        first = [row["name"] for row in board["rows"] if row["rank"] == 1]
+        first: dict[bool, list[str]] = {}  # rows of several trainings and of one are ranked among themselves
+        for row in board["rows"]:
+            if row["rank"] == 1:
+                first.setdefault(any("trainings" in cell for cell in row["cells"] if cell), []).append(row["name"])
         return Entry(
             f"{path.parent.name}/{PAGE}",
             board["title"],
             f"{board['data']} ({board['split']})",
             len(board["rows"]),
             rank_by=board["rank_by"],
-            first=(" = ".join(first) or "–") if len(first) <= MANY else f"{len(first)} rows tied",
+            first="; ".join(_tied(names) for names in first.values()) or "–",
             state="complete" if board["ready"] == board["runs"] else f"{board['ready']} of {board['runs']} runs",
         )
+
+
+def _tied(names: Sequence[str]) -> str:
+    return " = ".join(names) if len(names) <= MANY else f"{len(names)} rows tied"
 
 
 def _pack(path: Path) -> dict[str, Any]:

@@ -55,7 +55,7 @@ MADE = "How this page was made"
 """A heading that tells pages of boards from others."""
 _CURVES = f"Up to {FEW} models share a panel; more have one each, the others in grey (the first {PANELS} by value)."
 MANY = 6
-"""Rows that share the first place are named if they are fewer."""
+"""Rows that share the first place are named if they are fewer, else counted."""
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)
 
 
@@ -110,8 +110,12 @@ def _lead(board: Board, names: Mapping[str, str]) -> Iterator[Block]:
     if rest and len(tied) == len(rest):
         said = f"no row is clearly better than another ({first} to {others[0]})"
     else:
-        beside = f" (not clearly better than {', '.join(tied)})" if 0 < len(tied) < MANY else ""
+        others_tied = "; ".join(tied) if len(tied) < MANY else f"{len(tied)} other rows"
+        beside = f" (not clearly better than {others_tied})" if tied else ""
         said = f"best {first}{beside}{f'; last {others[0]}' if others else ''}"
+        if apart := len(rest) - len(alike):
+            kind = "one training" if board.planned(best) > 1 else "several trainings"
+            said += f"; {apart} of {kind} not compared with it"
     yield Paragraph(Strong(f"{column.title}: {said}."))
     if all(board.planned(title) == 1 for title in measured):
         samples = resampled(board)

@@ -33,15 +33,22 @@ def rendered(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def asked_below(folder: Path) -> list[Asked]:
-    """Return the answers of all boards below a folder that are tested, in points."""
+    """Return the answers of all boards below a folder that are tested, in points, with all trainings evaluated."""
     asked: list[Asked] = []
     for path in sorted([*folder.glob(f"*/{JSON}"), *folder.glob(f"*/*/{JSON}")]):
         with rendered(path) as board:
             metrics = {column["title"]: metric_for(column["metric"]) for column in board["columns"]}
             asked += [(metrics[answer["column"]], answer) for answer in board["answers"]]
     return [
-        pair for pair in asked if pair[0].unit.points and pair[1]["against"] and pair[1]["against"]["low"] is not None
+        (metric, answer)
+        for metric, answer in asked
+        if metric.unit.points and answer["against"] and answer["against"]["low"] is not None and _is_whole(answer)
     ]
+
+
+def _is_whole(answer: dict[str, Any]) -> bool:
+    rows = (answer, answer["against"], answer["control"])
+    return all(row["trainings"] == row["planned"] for row in rows if row)
 
 
 def verdicts(asked: Sequence[Asked]) -> str:

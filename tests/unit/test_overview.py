@@ -19,7 +19,7 @@ DUEL = {
 }  # fmt: skip
 ANSWER = {
     "subject": "RPC", "baseline": "plain", "ablation": "identity", "column": "PGD", "data": "digits",
-    "verdict": "helps", "against": DUEL, "control": {**DUEL, "other": "identity"},
+    "verdict": "helps", "trainings": 3, "planned": 3, "against": DUEL, "control": {**DUEL, "other": "identity"},
 }  # fmt: skip
 
 
@@ -32,6 +32,7 @@ def rendered(folder, *answers, metric="robust_accuracy"):
 def test_boards_and_tables_of_packs_are_asked_for_what_they_tested(tmp_path):
     rendered(tmp_path / "board", ANSWER, {**ANSWER, "verdict": "not yet", "against": {**DUEL, "low": None}})
     rendered(tmp_path / "pack" / "table-1", {**ANSWER, "verdict": "hurts"}, {**ANSWER, "against": None})
+    rendered(tmp_path / "early", {**ANSWER, "trainings": 2})
     rendered(tmp_path / "words", ANSWER, metric="perplexity")  # its differences are no points
     asked = overview.asked_below(tmp_path)
     assert [answer["verdict"] for _, answer in asked] == ["helps", "hurts"]
