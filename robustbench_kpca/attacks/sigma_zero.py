@@ -8,8 +8,10 @@ import math
 from typing import Annotated, ClassVar, Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor
 
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._adam import adam
@@ -20,6 +22,7 @@ from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
+Sizes = Float[Tensor, "batch #channel height width"]
 _LAST_SHARE = 0.1  # of the learning rate, at the end of its schedule
 
 
@@ -86,7 +89,7 @@ class SigmaZero:
         turn = (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
         return (self.lr * (_LAST_SHARE + (1 - _LAST_SHARE) * turn)).to(like.dtype)
 
-    def _size(self, delta: Images) -> Images:
+    def _size(self, delta: Images) -> Sizes:
         """Return the squares of what is counted, to be used for every channel."""
         return delta.square() if self.unit == "value" else delta.square().sum(1, keepdim=True)
 

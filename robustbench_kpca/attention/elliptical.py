@@ -7,6 +7,8 @@ ImageNet, "over layers" with "maxscale": its constant step cancels.
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from robustbench_kpca.attention.shared.chain import ChainedAttention
 from robustbench_kpca.attention.shared.heads import Heads, KeyMask
@@ -14,8 +16,10 @@ from robustbench_kpca.attention.shared.weights import Gradient, require_choice
 
 TINY = 1e-12
 
+Metric = Float[Tensor, "batch heads #tokens head_dim"]
 
-def metric(v: Heads, before: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Heads:
+
+def metric(v: Heads, before: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Metric:
     """Return m_d = mean_n |v_nd - before_nd| / max_d of the same, (batch, heads, 1, width); 1 where nothing changes.
 
     The mean leaves padding out. Causal, which the released code is not: over tokens up to t, (batch, heads, tokens,

@@ -14,7 +14,7 @@ from robustbench_kpca.attention.kde import KDEAttention
 from robustbench_kpca.attention.shared.heads import Heads
 from robustbench_kpca.attention.shared.weights import Gradient, Weights, require_choice, require_count
 
-Blocks = Bool[Tensor, "batch blocks tokens"]
+Blocks = Bool[Tensor, "#batch blocks tokens"]
 
 
 class MedianOfMeansAttention(KDEAttention):

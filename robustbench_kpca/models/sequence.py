@@ -9,11 +9,11 @@ The classifier is one linear layer or, with `head_hidden`, two with ReLU between
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, UnfitError
 from robustbench_kpca.attention import ATTENTIONS
-from robustbench_kpca.attention.shared.heads import Tokens
 from robustbench_kpca.models._adaptive import require_numbers
 from robustbench_kpca.models.shapes import PairShape, SequenceShape
 from robustbench_kpca.models.transformer import Block, truncated_normal_
@@ -84,7 +84,7 @@ class SequenceTransformer(nn.Module):
         logits: Tensor = self.head(pooled)
         return logits
 
-    def _embedded(self, x: Images) -> tuple[Tokens, Tensor | None]:
+    def _embedded(self, x: Images) -> tuple[Float[Tensor, "texts tokens dim"], Tensor | None]:
         """Return the embedding of every token and, of words, which are no padding; the texts of a pair in turn."""
         channels = 1 if self.shape.vocabulary else self.shape.channels
         length = self.texts * self.shape.length
