@@ -20,6 +20,8 @@ from robustbench_kpca.protocols.threat import Threat
 from tests.attack_checks import rand, scenario
 
 SIDE = 6
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
+"""Checks of types draw at random which items they look at."""
 THREATS = st.one_of(
     st.builds(Threat, st.just("l0"), st.integers(1, 12)),
     st.builds(Threat, st.just("patches"), st.integers(1, 3), patch=st.integers(1, 3), corners=st.just("grid")),
