@@ -435,7 +435,13 @@ def test_an_interrupted_curve_repeats_no_smaller_budget(tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "due", lambda self: True)
     inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 24, 1, 4, 4, dtype=torch.float32)
     labels = inner(images).argmax(1)
-    how = {"protocol": "pgd20-linf-8_255", "batch_size": 8, "name": "w", "below": ["1/255", "2/255"]}
+    how = {
+        "protocol": "pgd20-linf-8_255",
+        "batch_size": 8,
+        "name": "w",
+        "below": ["1/255", "2/255"],
+        "first_samples": 0,
+    }
     whole = Counting(inner).eval()
     record = evaluate(whole, images, labels, **how, audit=False)
     spent = 0
