@@ -39,7 +39,7 @@ DEVICES = {
     "A100": Rates(launch=1e-5, operations=1e13, bandwidth=1.5e12),
     "H100": Rates(launch=1e-5, operations=3e13, bandwidth=2.5e12),
 }
-"""Single precision without TF32: of GPUs half of what their makers state; of a core, what seven networks got here."""
+"""Single precision without TF32: of GPUs half of what their makers state; of a core, round numbers of our own."""
 ACCELERATOR = DEVICES["H100"]
 """Whose rates decide on a batch, whatever the device: what fills the largest one fills all."""
 
