@@ -131,6 +131,23 @@ def test_a_file_beside_installed_packages_is_alone(write, monkeypatch):
     assert of_file(folder / "a.py") == before
 
 
+def test_an_installed_package_counts_by_what_its_installer_wrote_down(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "INSTALLED", frozenset({tmp_path}))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "installed").mkdir()
+    for path in ("installed/__init__.py", "installed/a.py"):
+        (tmp_path / path).touch()
+    digests = set()
+    for version, content in enumerate(("x", "y", "y")):
+        (tmp_path / "installed-1.dist-info").mkdir(exist_ok=True)
+        (tmp_path / "installed-1.dist-info" / "METADATA").write_text("Name: installed\nVersion: 1\n")
+        record = f"installed/__init__.py,sha256=0,0\ninstalled/a.py,sha256={content},0\nother.py,sha256={version},0\n"
+        (tmp_path / "installed-1.dist-info" / "RECORD").write_text(record)
+        files._written_by_installer.cache_clear()
+        digests.add(of_file(tmp_path / "installed" / "a.py"))
+    assert len(digests) == 2, "only files of the package count"
+
+
 def test_a_file_that_is_no_code_has_a_digest_of_its_bytes(write):
     folder = write(a="def", b="def ")
     assert of_file(folder / "a.py") != of_file(folder / "b.py")

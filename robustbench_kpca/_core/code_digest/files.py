@@ -6,6 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,23 @@ def of_file(file: Path) -> str:
     root = next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
     top = root / file.relative_to(root).parts[0]
     home = file.parent if top == file else top
+    if root in INSTALLED and (written := _written_by_installer(top.stem)):
+        return digest_of(written)
     return _digest(file, root, lambda path: home in path.parents and home not in INSTALLED and not is_own(path))
+
+
+@cache
+def _written_by_installer(package: str) -> str:
+    """Return the hashes of the code of an installed package, as its installer wrote them down; "" without these.
+
+    To read all of a large package, such as torch, takes minutes.
+    """
+    return "\n".join(
+        f"{path.as_posix()} {path.hash.value}"
+        for distribution in sorted(metadata.packages_distributions().get(package, ()))
+        for path in metadata.files(distribution) or ()
+        if path.suffix == ".py" and path.hash and path.parts[0].removesuffix(".py") == package
+    )
 
 
 @cache
