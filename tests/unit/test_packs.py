@@ -309,9 +309,9 @@ def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples):
     text = re.sub(r"epochs = \d+", "epochs = 2, warmup_epochs = 0", toml.read_text())
     toml.write_text(re.sub(r"keep_every = \d+", "keep_every = 1", text))
     budget = {"steps": 2, "queries": 4, "samples": 2, "targets": 2, "binary_steps": 1}
-    with few_digits(64), few_of("listops", 48), few_of("waves", 48), short_attacks(**budget):
-        assert main(["reproduce", str(folder), "-o", str(out), "--audit", "none", "--limit", "64", "-q"]) == 0
-        items, roles = roles_of(folder, tmp_path, limit=64)
+    with few_digits(32), few_of("listops", 32), few_of("waves", 32), short_attacks(**budget):
+        assert main(["reproduce", str(folder), "-o", str(out), "--audit", "none", "--limit", "16", "-q"]) == 0
+        items, roles = roles_of(folder, tmp_path, limit=16)
         for one in plan(items, roles):
             assert one.state == "done" or one.why == NO_STAND_IN
     for key, item in items.items():

@@ -11,7 +11,7 @@ from robustbench_kpca._core.files import sealed, unsealed
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.evaluation import sharded
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.pool import TICK, Call, Pool
+from robustbench_kpca.evaluation.pool import TICK, Call, Pool, Worker
 from robustbench_kpca.evaluation.shard_folder import Running
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.shards import Made, plan_shards
@@ -26,7 +26,7 @@ def clock(monkeypatch):
 
 def begun():
     call = Call()
-    call.begin(Mock(host="node", pid=7))
+    call.begin(Mock(Worker, host="node", pid=7))
     return call
 
 

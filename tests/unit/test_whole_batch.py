@@ -95,6 +95,8 @@ def test_what_it_does_not_do_is_refused(batch):
     model = load_model("vit_digits")
     with pytest.raises(BadInputError, match="train_mode = 'always'; expected 'refuse' or 'keep'"):
         attack(model, *batch, "fgsm-linf-8_255", train_mode="always")
+    with pytest.raises(BadInputError, match="checks = 'never'; expected 'always' or 'once'"):
+        attack(model, *batch, "fgsm-linf-8_255", checks="never")
     with pytest.raises(BadInputError, match="precision = 'bf16-search'"):
         attack(model, *batch, "fgsm-linf-8_255", precision="bf16-search", train_mode="keep")
     scenes, segmenter = load_data("shapes", limit=2), load_model("symvit_shapes")
@@ -119,5 +121,3 @@ def test_checks_are_made_once_for_the_same_weights(batch):
     with torch.no_grad():
         model[0].weight.mul_(1.01)
     assert passes()[0] == first[0]
-    with pytest.raises(BadInputError, match="checks = 'never'; expected 'always' or 'once'"):
-        passes(checks="never")

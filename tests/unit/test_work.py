@@ -15,7 +15,7 @@ from robustbench_kpca.evaluation import evaluation
 from robustbench_kpca.evaluation.command import parse
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
-CPU, GPU = torch.device("cpu"), 80e9
+CPU, GPU = torch.device("cpu"), 80 * 10**9
 FAST = {"protocol": "fgsm-linf-8_255", "audit": False, "quiet": True}
 
 
