@@ -74,6 +74,11 @@ EXAMPLES = {
         "rbk records export runs --to latex -o table.tex",
         "rbk records export runs --to parquet --by sample -o samples.parquet",
     ),
+    "records import-images": (
+        "rbk records import-images x_adv.pt --record OWN.record.json --by 'A. Finder' --method MALT -o runs",
+        "rbk records import-images x_adv.npy --record OWN.record.json --by 'A. Finder' --method 'by hand' -o runs",
+        "rbk records import-images x_adv.safetensors --record OWN.record.json --by me --method PGD-1000 -o runs --json",
+    ),
     "records submit": (
         "rbk records submit runs --to submission",
         "rbk records submit runs --to submission --samples 48",

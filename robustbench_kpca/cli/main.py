@@ -31,6 +31,7 @@ from robustbench_kpca.cli import (
     records_clean,
     records_curve,
     records_export,
+    records_import_images,
     records_show,
     records_status,
     records_submit,
@@ -108,6 +109,7 @@ _add(_records, "clean", records_clean.clean, "records ")
 _add(_records, "curve", records_curve.curve, "records ")
 _add(_records, "view", records_view.view, "records ")
 _add(_records, "export", records_export.export, "records ")
+_add(_records, "import-images", records_import_images.import_images, "records ")
 _add(_records, "submit", records_submit.submit, "records ")
 _add(_records, "card", records_card.card, "records ")
 app.add_typer(_records, name="records")

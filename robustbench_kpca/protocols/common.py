@@ -10,7 +10,7 @@ from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.strict import STRICT
 
 UNHASHED = {"title", "citations"}
-_OPTIONAL = ("inference", "corruptions", "severities", "grid", "patch", "corners")
+_OPTIONAL = ("inference", "corruptions", "severities", "grid", "patch", "corners", "imported")
 """Optional fields; where they are None or empty, they are omitted from digests and records, too."""
 MANY = 10**6
 """No count of a protocol, such as steps or restarts, is larger: nothing would ever finish."""

@@ -122,6 +122,18 @@ class Clean(Common):
 
 
 Fraction = Annotated[float, BeforeValidator(parse_fraction)]
+IMPORTED = "imported"
+"""What broke a sample of which somebody else found the image."""
+Words = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Imported(BaseModel):
+    """Images that somebody else found: `by` whom, `method` in words, and the SHA-256 of their file."""
+
+    model_config = STRICT
+    by: Words
+    method: Words
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Attack(Common):
@@ -152,6 +164,7 @@ class Attack(Common):
     below: smaller budgets that are attacked first, ascending; a sample broken there counts as broken here too, so that
         a curve over eps is monotone.
     stage: the attacks, in order. Without stages, the clean image (clipped, if `clip`) decides.
+    imported: in place of stages: whose images decide (`rbk records import-images`).
     """
 
     kind: Literal["attack"]
@@ -167,6 +180,12 @@ class Attack(Common):
     stage: tuple[Stage, ...]
     patch: Count | Literal["token"] | None = None
     corners: Corners | None = None
+    imported: Imported | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """What can break a sample, as `broken_by` states it."""
+        return sorted({stage.name for stage in self.stage} | ({IMPORTED} if self.imported else set()))
 
     @property
     def cut_off(self) -> bool:
@@ -202,6 +221,8 @@ class Attack(Common):
                 f"norm = '{self.norm}' with space = '{self.space}'",
                 expected="norm = 'words' and space = 'word' together",
             )
+        if self.imported is not None and (self.stage or (self.policy, self.labels) != ("strongest", "true")):
+            raise BadInputError("a protocol of imported images that attacks", expected="no stage")
         if self.threat.counted:
             self._check_counted()
         if list(self.below) != sorted({*self.below} - {0.0}) or self.below[-1:] >= (self.eps,):

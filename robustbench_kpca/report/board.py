@@ -13,6 +13,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.records.trainings import Comparison
 from robustbench_kpca.report import rows
+from robustbench_kpca.report.best_known import same_set
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
 from robustbench_kpca.report.ranking import Group, Ranking, p_values_of_all, ranking
 
@@ -57,6 +58,9 @@ class Board:
     files: Mapping[str, str] = field(default_factory=dict)
     """Files of weights at hand, by model, as commands name them: in place of those that the records were made with."""
 
+    imported: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    """Records of images that others found, by model."""
+
     @property
     def left_out(self) -> str:
         """A sentence about records that do not belong on the board; empty if there are none."""
@@ -69,9 +73,11 @@ class Board:
         return self._ready.get((model, evaluation))
 
     def records(self, model: str, column: Column) -> list[Record]:
-        """Return the records of one model in a column, none of them unless all are there."""
+        """Return the records of one model in a column, none of them unless all are there; then of others' images."""
         found = [self.record(model, needed) for needed in self.spec.needed(column)]
-        return [] if None in found else [record for record in found if record is not None]
+        own = [] if None in found else [record for record in found if record is not None]
+        others = self.imported.get(model, ()) if column.imported and own else ()
+        return own + [record for record in others if any(same_set(record, mine) for mine in own)]
 
     def trainings(self, title: str, column: Column) -> list[list[Record]]:
         """Return the records of a row in a column: one list for each of its models that has all of them."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, StrictBool, model_validator
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.strict import STRICT
@@ -83,6 +83,7 @@ class Column(BaseModel):
     corruption: only this corruption of the protocol's.
     reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
     against: the data of no known class, for out-of-distribution detection.
+    imported: whether images that others found in the same set count, too (`rbk records import-images`): best known.
     certificate: a protocol of kind `certificate`: cells show [certified, attacked], between which the truth lies.
     digest: of the column's own samples, where `data`, `limit` or `against` is stated; see `BoardSpec`.
     """
@@ -99,6 +100,7 @@ class Column(BaseModel):
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
+    imported: StrictBool = False
     certificate: str | None = None
     digest: Digest = None
 
@@ -113,6 +115,8 @@ class Column(BaseModel):
             raise BadInputError(
                 f"column '{self.title}': a certificate beside {self.metric}", expected="robust_accuracy"
             )
+        if self.imported and self.metric != "robust_accuracy":
+            raise BadInputError(f"column '{self.title}': imported images in {self.metric}", expected="robust_accuracy")
         if (self.data is None) != (self.split is None):
             raise BadInputError(
                 f"column '{self.title}': data = {self.data!r} with split = {self.split!r}",
@@ -131,7 +135,7 @@ class Column(BaseModel):
         if self.certificate is None:
             return None
         own = {"protocol": self.certificate, "metric": "certified_accuracy", "certificate": None, "draws": None}
-        return self.model_copy(update=own)
+        return self.model_copy(update=own | {"imported": False})
 
     @property
     def untested(self) -> str:

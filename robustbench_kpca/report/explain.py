@@ -9,6 +9,7 @@ from robustbench_kpca.protocols.agreement import agreement_of
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import lines
+from robustbench_kpca.report.best_known import who
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
 
@@ -27,6 +28,8 @@ def explain(board: Board, column: Column) -> str:
     if column.corruption is not None:
         notes.append(f"under {column.corruption} alone")
     records = [record for model in board.spec.all_models for record in board.records(model, column)]
+    if column.imported:
+        notes.append(f"best known: images found by others count, too ({who(records) or 'there are none yet'})")
     if metric.chance is not None and records:
         notes.append(f"chance {metric.unit.number(metric.chance(records[0].outcomes))}")
     what = f"{'; '.join(notes)}: "

@@ -16,6 +16,7 @@ from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, 
 from robustbench_kpca.protocols.scenario import Corruption
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
+from robustbench_kpca.report.best_known import by_model
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
@@ -108,7 +109,9 @@ def fill(
     own = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in candidates.items()}
     sizes = _sizes(own)
     runs = [_run(*cell, own[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in candidates.items()]
-    require_no_contradiction([run.record for run in runs if run.record], spec.rows)
+    others = by_model(records, leading)
+    theirs = [record for same in others.values() for record in same]
+    require_no_contradiction([*(run.record for run in runs if run.record), *theirs], spec.rows)
     by_samples: dict[Key, list[Record]] = {}
     for run in runs:
         if run.record:
@@ -116,8 +119,8 @@ def fill(
     for records in by_samples.values():
         _require_one_data_set(records)
     _require_one_task(spec, where, [run.record for run in runs if run.record])
-    others = of_other_networks(runs, leading, weights or {})
-    return Board(name, spec, tuple(runs), remake, missing, others=others)
+    remarks = of_other_networks(runs, leading, weights or {})
+    return Board(name, spec, tuple(runs), remake, missing, others=remarks, imported=others)
 
 
 def read(

@@ -27,6 +27,8 @@ def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[st
     """
     label, scenario = load_scenario(protocol, dict(overrides))
     if isinstance(scenario, Attack):
+        if scenario.imported is not None:
+            raise BadInputError(f"protocol '{label}' is of imported images", fix="rbk records import-images FILE")
         allowed, zero = set_of(scenario.threat.on_tokens(4)), torch.zeros(1, dtype=torch.int64)
         for stage in scenario.stage:
             require_attack(stage.attack)

@@ -108,6 +108,8 @@ def rerun(
     scenario = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
     if scenario.digest() != spec.protocol.digest:
         raise BadInputError(f"the protocol in {spec.stem()} is not the one that its digest names", fix="evaluate again")
+    if isinstance(scenario, Attack) and scenario.imported is not None:
+        raise BadInputError(f"{spec.stem()} is of images that others found", fix="add --kept-images")
     versions = _versions(known, environment(torch.device("cpu")), scenario)
     if versions and not how.other_versions:
         raise BadInputError(
@@ -115,7 +117,7 @@ def rerun(
             fix="install those versions, or add --other-versions: rows are then compared with a rounding policy",
         )
     require_allowed(addresses(scenario), how)
-    model, data, options = _asked(record, stated, how, model, images=images, labels=labels)
+    model, data, options = asked_for(record, stated, how, model, images=images, labels=labels)
     named = NamedModel(model, spec.model.name, spec.model.source)
     options = replace(
         how.run,
@@ -133,14 +135,14 @@ def rerun(
         why += _code(spec, evaluation.spec) if how.other_versions else []
         if how.other_versions and not why and evaluation.spec.model.probe_sha256 != spec.model.probe_sha256:
             why = ["the first batch is answered in other digits"]  # a processor of the same name with other kernels
-        _require_same(spec, evaluation.spec, exact=not why)
+        require_same(spec, evaluation.spec, exact=not why)
         part, seed = _choice(data, samples, seed)
         made = _outcomes(named, part, spec.protocol.name, scenario, options=options, engine=engine, progress=progress)
         differing = differences(only(record.outcomes, part.ids), made, exact=not why)
     return Rerun(tuple(part.ids), len(data), seed, not why, why=tuple(why), rows=len(made), differing=tuple(differing))
 
 
-def _asked(
+def asked_for(
     record: Record, stated: Sequence[str], how: Conditions, model: nn.Module | None, images: Any, labels: Any
 ) -> tuple[nn.Module, Dataset, RunOptions]:
     """Return model, data and options: those given, else those that the commands name."""
@@ -193,7 +195,7 @@ def _code(then: Spec, now: Spec) -> list[str]:
     return [f"other code of {name}" for name, digest in then.code.items() if now.code.get(name) != digest]
 
 
-def _require_same(then: Spec, now: Spec, *, exact: bool) -> None:
+def require_same(then: Spec, now: Spec, *, exact: bool) -> None:
     """Refuse to compare with another model or with other samples.
 
     Raises:

@@ -67,7 +67,7 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
         return None
     outcomes = record.outcomes
     by, wrong = outcomes["broken_by"], outcomes["prediction"] != outcomes["label"]
-    attacks = sorted({stage.name for stage in scenario.stage})
+    attacks = scenario.names
     broken = first(outcomes, ~np.isin(by, ["", *UNATTACKED, *attacks]), "broken by '{broken_by}', no attack of it")
     targeted = scenario.target != "none"
     kept = (by == "") & wrong & (not targeted)
@@ -86,8 +86,10 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
 
 def attacked(record: Record, scenario: Scenario) -> str | None:
     """Check that samples that were right were attacked, and that those that were wrong cost nothing (true labels)."""
-    if not isinstance(scenario, Attack) or not scenario.stage:
+    if not isinstance(scenario, Attack) or not scenario.names:
         return None
+    if scenario.imported is not None and record.images_file is None:
+        return "it is of images that others found, and keeps none of them"
     outcomes = record.outcomes
     before = np.isin(outcomes["broken_by"], UNATTACKED)
     idle = ~before & (outcomes["forwards"] < 1)

@@ -1,0 +1,44 @@
+"""`rbk records import-images`: a record of adversarial images that somebody else found."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._options import Device, Json, Quiet, RunCode
+
+
+def import_images(
+    file: Annotated[Path, typer.Argument(help="Images: .npy, .safetensors or torch.save; one float32 tensor.")],
+    record: Annotated[
+        Path, typer.Option(help="Record of our own attack, which names model, samples and perturbation set.")
+    ],
+    by: Annotated[str, typer.Option(help="Who found the images.")],
+    method: Annotated[str, typer.Option(help="How they were found, in words.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the record.")],
+    run_code: RunCode = False,
+    device: Device = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check images that others found, show them to the model once, and write a record that names who found them.
+
+    They have the shape and order of the samples of --record, and values in [0, 1]. Where the attack failed, give the
+    clean image. A board counts them in columns with imported = true, beside its own attack.
+    """
+    from robustbench_kpca.evaluation.options import RunOptions
+    from robustbench_kpca.metrics import PERCENT
+    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.verification.imported import import_images as import_checked
+    from robustbench_kpca.verification.stated import Conditions
+
+    own = load_consistent(record)
+    how = Conditions(RunOptions(device=device, workers=0), run_code=run_code)
+    made = import_checked(file, own, by=by, method=method, out=out, how=how)
+    if json:
+        _console.show_json(made.model_dump(mode="json"))
+        return
+    both = [PERCENT.text(each.metrics["robust_accuracy"].value) for each in (own, made)]
+    _console.say(f"{made.spec.model.name}  {own.spec.protocol.name} {both[0]}  images by {by} {both[1]}")
+    _console.note(f"{made.path}", quiet=quiet)

@@ -1,0 +1,47 @@
+"""Images that others found beside our own attack: which records are of them, and what they add to a column."""
+
+from collections.abc import Iterable, Mapping
+
+from robustbench_kpca._core.web.marks import unquoted
+from robustbench_kpca.protocols.scenario import Attack, Imported, parse_scenario
+from robustbench_kpca.records.record import Record
+
+
+def imported_of(record: Record) -> Imported | None:
+    """Return who found the images of a record; None where it is of our own attack."""
+    if "imported" not in record.spec.protocol.resolved:
+        return None
+    scenario = _attack(record)
+    return None if scenario is None else scenario.imported
+
+
+def by_model(records: Iterable[Record], leading: Mapping[str, Record]) -> dict[str, list[Record]]:
+    """Return the records of images that others found, by model, of the network that a board shows; oldest first."""
+    others: dict[str, list[Record]] = {}
+    for record in sorted(filter(imported_of, records), key=lambda own: (own.created, own.spec.stem())):
+        model = record.spec.model
+        if model.name in leading and leading[model.name].spec.model.network == model.network:
+            others.setdefault(model.name, []).append(record)
+    return others
+
+
+def same_set(record: Record, own: Record) -> bool:
+    """Tell whether the images lie in the perturbation set of our own attack, around the same clean images."""
+    theirs, mine = _attack(record), _attack(own)
+    if theirs is None or mine is None or record.spec.data.digest != own.spec.data.digest:
+        return False
+    return (theirs.threat, theirs.space, theirs.draws) == (mine.threat, mine.space, mine.draws)
+
+
+def who(records: Iterable[Record]) -> str:
+    """Name everybody who found images, with method and digest of the file; empty where nobody did."""
+    named = [(record.spec.model.name, imported) for record in records if (imported := imported_of(record))]
+    return "; ".join(
+        unquoted(f"{model} by {imported.by} ({imported.method}, SHA-256 {imported.sha256[:12]})")
+        for model, imported in named
+    )
+
+
+def _attack(record: Record) -> Attack | None:
+    scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
+    return scenario if isinstance(scenario, Attack) else None

@@ -1,0 +1,206 @@
+"""Adversarial images that somebody else found: read, checked, shown to the model once, and written as a record.
+
+A file has the form of RobustBench's external evaluations: one float32 tensor of the shape of the clean images, in their
+order, with values in [0, 1]. Where an attack failed, it holds any image of the set, such as the clean one.
+"""
+
+import io
+import time
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_safetensors
+from torch import Tensor
+
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
+from robustbench_kpca._core.files import read_file, sha256
+from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.attack_loop.sets import set_of
+from robustbench_kpca._engine.attack_loop.targets import threat_for
+from robustbench_kpca._engine.inference.acceleration import accelerated
+from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.runner import frozen
+from robustbench_kpca.attacks.shared.ball import furthest
+from robustbench_kpca.audit.preflight import CHECKS
+from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.evaluation.evaluation import Evaluation
+from robustbench_kpca.evaluation.requests import NamedModel
+from robustbench_kpca.evaluation.shards import Made
+from robustbench_kpca.protocols.scenario import IMPORTED, Attack, parse_scenario
+from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.records.images import LIMIT, KeptImages
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.table import CLEAN
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.types import Images
+from robustbench_kpca.verification.rerun import asked_for, require_same
+from robustbench_kpca.verification.stated import AS_RECORDED, Conditions
+
+MOST = LIMIT // 2
+"""Bytes of a file: a record keeps these images and the clean ones."""
+
+
+def import_images(
+    file: Path, record: Record, *, by: str, method: str, out: Path, how: Conditions = AS_RECORDED
+) -> Record:
+    """Check the images of a file, show them to the model of a record, and write a record of what they break.
+
+    Args:
+        file: see `read_images`.
+        record: of our own attack: it names model, samples and the perturbation set.
+        by: who found the images.
+        method: how, in words.
+        out: folder of the new record. It keeps the images, for `rbk records verify --kept-images`.
+        how: how the model is loaded.
+
+    Raises:
+        BadInputError: as `read_images` and `require_fit`; the record is not of an attack in pixel space on images with
+            one label each; model or samples are not those of the record.
+
+    """
+    spec = record.spec
+    own = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
+    task = task_named(spec.data.task)
+    if not isinstance(own, Attack) or own.space != "pixel" or own.target != "none" or task.compute.success.graded:
+        raise BadInputError(
+            f"{spec.stem()} is of {own.kind} of {task.name}",
+            expected="a record of an untargeted attack in pixel space on images with one label each",
+        )
+    images, digest = read_images(file)
+    imported = {"by": by, "method": method, "sha256": digest}
+    fixed = {"policy": "strongest", "labels": "true", "precision": "fp32", "below": [], "stage": [], "citations": []}
+    stated = own.model_dump(mode="json") | fixed | {"title": f"Images found by {by}", "imported": imported}
+    scenario = parse_scenario(stated, "imported images")
+    assert isinstance(scenario, Attack)
+    model, data, options = asked_for(record, (), how, None, None, None)
+    samples = Samples.require(data)
+    clean, _ = samples.tensors()
+    require_fit(images, clean, samples.ids, threat_for(scenario, model))
+    options = replace(
+        how.run,
+        out=out,
+        seed=spec.seed,
+        batch_size=spec.batch_size,
+        device=how.run.device or options.device,
+        compile=options.compile,
+        tf32=options.tf32,
+        allow=tuple(CHECKS),
+        first_samples=0,
+    )
+    with accelerated([model], options.compile, tf32=options.tf32):
+        named = NamedModel(model, spec.model.name, spec.model.source)
+        command = (f"rbk records import-images, of {file.name}",)
+        evaluation = Evaluation.begin(
+            named, data, f"{IMPORTED}-{digest[:12]}", scenario, options=options, command=command
+        )
+        require_same(spec, evaluation.spec, exact=False)
+        with evaluation.held():
+            return evaluation.finished or _shown(evaluation, scenario, clean, images)
+
+
+def read_images(file: Path) -> tuple[Tensor, str]:
+    """Read one tensor without running code; return it with the SHA-256 of its file.
+
+    Args:
+        file: `.npy`, `.safetensors` with one tensor, or a file of `torch.save`; at most `MOST` bytes.
+
+    Raises:
+        BadInputError: it cannot be read, is larger, or holds something else than one tensor of float32.
+
+    """
+    content = read_file(file, "file of images", MOST)
+    try:
+        held = _tensor(content, file.suffix)
+    except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
+        raise BadInputError(
+            f"{file} holds no images ({reason_of(error)})", expected="one tensor: .npy, .safetensors or torch.save"
+        ) from None
+    if not isinstance(held, Tensor) or held.dtype != torch.float32 or held.layout != torch.strided:
+        met = str(held.dtype).removeprefix("torch.") if isinstance(held, Tensor) else type(held).__name__
+        raise BadInputError(f"{file} holds {met}", expected="one dense tensor of float32")
+    return held.detach(), sha256(content)
+
+
+def _tensor(content: bytes, suffix: str) -> Any:
+    if suffix == ".npy":
+        return torch.from_numpy(np.load(io.BytesIO(content), allow_pickle=False))
+    if suffix == ".safetensors":
+        [tensor] = load_safetensors(content).values()
+        return tensor
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > MOST:
+                raise UnfitError("larger than its limit")
+    return torch.load(io.BytesIO(content), "cpu", weights_only=True)
+
+
+def require_fit(images: Tensor, clean: Images, ids: Sequence[str], threat: Threat) -> None:
+    """Refuse images that are not the clean ones, in their order, changed within the perturbation set.
+
+    Raises:
+        BadInputError: another shape; NaN or a value outside [0, 1]; an image too far from its clean one. Where it is
+            near another clean image, the order is wrong.
+
+    """
+    if images.shape != clean.shape:
+        raise BadInputError(
+            f"images of shape {tuple(images.shape)}", expected=f"{tuple(clean.shape)}, as the clean samples"
+        )
+    valid = ((images >= 0) & (images <= 1)).flatten(1).all(1)
+    if not bool(valid.all()):
+        name = ids[int((~valid).int().argmax())]
+        raise BadInputError(f"the image of sample '{name}' has values outside [0, 1] or NaN", expected="[0, 1]")
+    allowed = set_of(threat if threat.counted else replace(threat, eps=furthest(threat.eps)))
+    beyond = allowed.beyond(images, clean)
+    if not bool(beyond.any()):
+        return
+    at = int(beyond.int().argmax())
+    near = ~allowed.beyond(images[at].expand_as(clean), clean)
+    if bool(near.any()):
+        other = ids[int(near.int().argmax())]
+        raise BadInputError(f"the image of sample '{ids[at]}' is one of '{other}'", expected="the order of the samples")
+    raise BadInputError(
+        f"the image of sample '{ids[at]}' is too far from the clean one ({int(beyond.sum())} are)",
+        expected=str(threat),
+    )
+
+
+def _shown(evaluation: Evaluation, scenario: Attack, clean: Images, images: Images) -> Record:
+    """Show clean and given images to the model; samples that it gets wrong before count as wrong, as in any attack."""
+    runner, data, started = evaluation.subject.runner, Samples.require(evaluation.data), time.perf_counter()
+    compute = task_named(data.task).compute
+    labels = torch.tensor(data.labels)
+
+    def judged(shown: Images) -> list[tuple[int, float, int]]:
+        answers: list[tuple[int, float, int]] = []
+        for first in range(0, len(shown), runner.batch_size):
+            rows = slice(first, first + runner.batch_size)
+            logits = runner.logits(shown[rows].to(runner.device)).cpu()
+            parts = (*compute.success.judge(logits, labels[rows]), compute.success.rank(logits, labels[rows]))
+            answers += zip(*(part.tolist() for part in parts), strict=True)
+        return answers
+
+    with frozen(runner.model):
+        before, after = judged(clean), judged(images)
+    samples: list[Sample] = []
+    for at, label in enumerate(data.labels):
+        wrong = before[at][0] != label
+        prediction, margin, rank = before[at] if wrong else after[at]
+        how: dict[str, Any] = {"before": CLEAN if wrong else "", "forwards": 0 if wrong else scenario.draws}
+        how["broken_by"] = CLEAN if wrong else "" if prediction == label else IMPORTED
+        how |= {"worst": clean[at] if wrong else images[at], "worst_margin": margin}
+        how |= {"prediction": prediction, "rank": rank, "target": label}
+        samples.append(Sample(at, data.ids[at], label, clean[at], before[at][0], **how))
+    space = InputSpace.of(runner.model, scenario.space)
+    rows = [row for sample in samples for row in compute.rows(sample, data, space)]
+    outcomes = Outcomes.from_rows(task_named(data.task).table(scenario.kind), rows)
+    remarks = evaluation.subject.first.again(runner, evaluation.options.allow)
+    made = Made(len(data), time.perf_counter() - started, runner.batch_size, tuple(remarks))
+    decided = torch.stack([sample.worst for sample in samples])
+    return evaluation.finish(outcomes, made, images=KeptImages.of(tuple(data.ids), clean.numpy(), decided.numpy()))
