@@ -78,7 +78,7 @@ def import_images(
     stated = own.model_dump(mode="json") | fixed | {"title": f"Images found by {by}", "imported": imported}
     scenario = parse_scenario(stated, "imported images")
     assert isinstance(scenario, Attack)
-    model, data, options = asked_for(record, (), how, None, None, None)
+    model, data, options = asked_for(record, (), how, None, images=None, labels=None)
     samples = Samples.require(data)
     clean, _ = samples.tensors()
     require_fit(images, clean, samples.ids, threat_for(scenario, model))
