@@ -28,6 +28,7 @@ from robustbench_kpca.records.first_samples import BYTES, CLASSES, SUFFIX, First
 from robustbench_kpca.records.spec import Spec
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import Row
+from robustbench_kpca.types import Images, Logits
 
 EVERY = 10.0
 """Seconds between two writes."""
@@ -112,30 +113,38 @@ class Glances:
 
 
 class _Writer:
-    """Gathers the samples of one process. It shows the model each pair of images once more, alone, for the logits."""
+    """Gathers the samples of one process. For the logits it shows the model their images once more, all together."""
 
     def __init__(self, kept: Glances, path: Path, runner: Runner, data: Dataset, space: InputSpace) -> None:
         self.kept, self.path, self.runner, self.data, self.space = kept, path, runner, data, space
-        self.written, self.new = time.monotonic(), False
+        self.written = time.monotonic()
         self.glances = kept.load([path])  # an interrupted run has left it
+        self.new: dict[str, tuple[Row, Images]] = {}  # with the image and the worst of it
 
     def add(self, sample: Sample) -> None:
         """Take a finished sample."""
         [row] = task_named(self.data.task).compute.rows(sample, self.data, self.space)
-        clean, worst = (self.space.leave(image).float().cpu() for image in (sample.clean, sample.worst))
-        logits = self.runner.logits(torch.stack([clean, worst]).to(self.runner.device)).float().cpu()
-        most = logits.topk(min(CLASSES, logits.shape[1])).indices.flatten()
-        scale = (worst - clean).abs().amax() / 127
-        eight = (clean.clamp(0, 1) * 255).round().to(torch.uint8)
-        steps = ((worst - clean) / scale.clamp(min=1e-12)).round().to(torch.int8)
-        tensors = (eight, steps, scale, most.to(torch.int32), logits[:, most])
-        self.glances[sample.id] = (row, *(tensor.numpy() for tensor in tensors))
-        self.new = True
+        pair = torch.stack([self.space.leave(image).float().cpu() for image in (sample.clean, sample.worst)])
+        self.new[sample.id] = row, pair
         if time.monotonic() - self.written >= EVERY:
             self.save()
 
     def save(self) -> None:
         """Write the file anew, if there is anything new."""
         if self.new:
+            shown = torch.cat([pair for _, pair in self.new.values()])
+            logits = self.runner.logits(shown.to(self.runner.device)).float().cpu().split(2)
+            for (name, (row, pair)), answers in zip(self.new.items(), logits, strict=True):
+                self.glances[name] = (row, *_arrays(pair, answers))
             self.kept.write(self.path, self.glances)
-            self.written, self.new = time.monotonic(), False
+            self.written, self.new = time.monotonic(), {}
+
+
+def _arrays(pair: Images, logits: Logits) -> Iterator[NDArray[np.generic]]:
+    """Return what `FirstSamples` has of an image and the worst of it, and of their logits."""
+    clean, worst = pair
+    most = logits.topk(min(CLASSES, logits.shape[1])).indices.flatten()
+    scale = (worst - clean).abs().amax() / 127
+    eight = (clean.clamp(0, 1) * 255).round().to(torch.uint8)
+    steps = ((worst - clean) / scale.clamp(min=1e-12)).round().to(torch.int8)
+    return (tensor.numpy() for tensor in (eight, steps, scale, most.to(torch.int32), logits[:, most]))
