@@ -24,7 +24,7 @@ from robustbench_kpca.report.contradictions import only_one, require_no_contradi
 from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
 
 """A record that was checked; of an older schema what its file holds, unchecked."""
-KEPT = 1_000_000
+KEPT = 3_000_000
 """Rows of outcomes that are kept in memory; tables beyond them are read again where they are needed."""
 Key = tuple[Any, ...]
 """Model, data, split, protocol and seed of a record."""
