@@ -27,6 +27,7 @@ from robustbench_kpca.cli import (
     images_corrupt,
     images_draw,
     listing,
+    records_attacks,
     records_card,
     records_clean,
     records_curve,
@@ -106,6 +107,7 @@ _add(_records, "show", records_show.show, "records ")
 _add(_records, "verify", records_verify.verify, "records ")
 _add(_records, "status", records_status.status, "records ")
 _add(_records, "clean", records_clean.clean, "records ")
+_add(_records, "attacks", records_attacks.attacks, "records ")
 _add(_records, "curve", records_curve.curve, "records ")
 _add(_records, "view", records_view.view, "records ")
 _add(_records, "export", records_export.export, "records ")

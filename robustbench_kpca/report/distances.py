@@ -11,7 +11,13 @@ from robustbench_kpca.records.estimate import Estimate, proportion
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import UNATTACKED
 
-SEARCHES = ("fmn", "ddn", "fab", "cw")
+_OURS = ("fmn", "ddn", "fab", "cw")
+_OTHERS = {
+    "torchattacks": ("CW", "DeepFool", "FAB"),
+    "foolbox": ("DDNAttack", "L2CarliniWagnerAttack", "L2DeepFoolAttack", "LinfDeepFoolAttack", "LInfFMNAttack"),
+    "pyautoattack": ("fab", "fab-t"),
+}
+SEARCHES = (*_OURS, *(f"{library}:{name}" for library, names in _OTHERS.items() for name in names))
 """Attacks whose last proposal is the closest misclassified image that they found."""
 _SLACK = 1e-6  # that of the attack loop: the closest image lies at the distance, up to rounding
 
@@ -56,7 +62,7 @@ def _require_distances(record: Record) -> Attack:
     if not isinstance(protocol, Attack) or len(stages) != 1 or stages[0] not in SEARCHES or protocol.policy != "last":
         raise BadInputError(
             f"a record under '{name}' has no minimal distances",
-            expected=f"one attack of {', '.join(SEARCHES)} with policy = 'last'",
+            expected=f"one attack of {', '.join(_OURS)}, or of another library, with policy = 'last'",
             fix="evaluate with fmn-linf-32_255 or fmn-l2-2, or make a record for each eps by rbk eval --curve",
         )
     if protocol.norm not in record.outcomes.columns or protocol.space != "pixel":
