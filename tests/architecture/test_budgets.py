@@ -48,7 +48,7 @@ COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 644),
     "lines of the package": (
         lambda: lines(files(PACKAGE)),
-        68_850,
+        69_000,
     ),  # + certificates, blocks of seeds, several seeds at once, images found by others, optimality of attacks
     "files of evaluation": (lambda: len(files(EVALUATION)), 29),  # + foretell.py
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_300),  # + batches of GPUs, --plan, --escalate
