@@ -83,7 +83,7 @@ class Answer:
         data: the set that they are of, as records name it; empty without a record.
         against: the subject against its baseline; None where one has no number.
         control: the subject against its control; None where one has no number.
-        audited: `NONE`, `RAISED` or `UNKNOWN`, of the subject; audit: the same in a sentence.
+        audited: `NONE` with the eps, `RAISED` or `UNKNOWN`, of the subject; audit: the same in a sentence.
 
     """
 
@@ -214,4 +214,8 @@ def _audited(board: "Board", title: str) -> tuple[str, str]:
     plans = sorted({(audit.plan.images, audit.plan.eps) for audit in made})
     where = ", ".join(f"{images} images at {255 * eps:g}/255" for images, eps in plans)
     where += "; a quick audit makes no black-box attack" if quick else ""
-    return NONE, f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything"
+    where_eps = " and ".join(f"{255 * eps:g}/255" for eps in sorted({eps for _, eps in plans}))
+    return (
+        f"{NONE} at {where_eps}",
+        f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything",
+    )

@@ -173,7 +173,7 @@ class Board:
         return self.ranking.ranks
 
     def ranked(self) -> list[str]:
-        """Row titles, best first by `rank_by`; those without a number last."""
+        """Row titles, best first by `rank_by`: those of several trainings, those of one, those without a number."""
         return list(self._ranked)
 
     def ranked_rows(self) -> list[Row]:
@@ -325,9 +325,10 @@ class Board:
         column = self._rank_column
         sign = 1 if metric_for(column.metric).lower_is_better else -1
 
-        def key(title: str) -> tuple[bool, float, str]:
+        def key(title: str) -> tuple[bool, bool, float, str]:
             estimate = self.estimate(title, column)
-            return (estimate is None, 0 if estimate is None else sign * estimate.value, title)
+            single = self.planned(title) == 1
+            return (estimate is None, single, 0 if estimate is None else sign * estimate.value, title)
 
         return sorted(self._rows, key=key)
 

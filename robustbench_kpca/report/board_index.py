@@ -26,6 +26,7 @@ from robustbench_kpca._core.web.document import (
 from robustbench_kpca._core.web.figures import on_white
 from robustbench_kpca.report.overview import asked_below, overview, rendered, verdicts
 from robustbench_kpca.report.render import JSON
+from robustbench_kpca.report.spoken import explained
 
 _HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= tied)", "State")
 MANY = 3
@@ -66,14 +67,20 @@ def write_index(folder: Path) -> Path:
     asked, page = asked_below(folder), folder / PAGE
     drawn = overview(asked)
     require_marked([page], html_line(Prose(MADE)), "was not written by rbk board index")
-    write_atomic(page, html(_document(boards, packs, verdicts(asked), drawn)).encode())
+    words = explained(" ".join(f"{answer['subject']} {answer['baseline']}" for _, answer in asked))
+    write_atomic(page, html(_document(boards, packs, (verdicts(asked), words), drawn)).encode())
     if drawn:
         write_atomic(folder / OVERVIEW, on_white(drawn))
     return page
 
 
-def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: str, drawn: str) -> Document:
-    blocks: list[Block] = [Heading("What was found"), Paragraph(Strong(said)), Figure(drawn, _FOUND)] if drawn else []
+def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: tuple[str, str], drawn: str) -> Document:
+    verdict, words = said
+    blocks: list[Block] = []
+    if drawn:
+        blocks += [Heading("What was found"), Paragraph(Strong(verdict))]
+        blocks += [Paragraph(words)] if words else []
+        blocks.append(Figure(drawn, _FOUND))
     if boards:
         rows = [
             (Link(board.title, board.link), board.data, str(board.rows), board.rank_by, board.first, board.state)

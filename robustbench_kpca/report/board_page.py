@@ -36,8 +36,9 @@ from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures
 from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.heatmap import scale
+from robustbench_kpca.report.lead import contrast, lead
 from robustbench_kpca.report.lines import FEW, PANELS
-from robustbench_kpca.report.notes import caption, ranking, resampled, trainings, values_of, without
+from robustbench_kpca.report.notes import caption, flagged, ranking, resampled, trainings, values_of, without
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.spoken import named, spoken
@@ -45,6 +46,7 @@ from robustbench_kpca.report.table import (
     audit_balls,
     audit_lines,
     audit_summary,
+    common_flags,
     heading,
     shown,
     single_heads,
@@ -54,8 +56,6 @@ from robustbench_kpca.report.table import (
 MADE = "How this page was made"
 """A heading that tells pages of boards from others."""
 _CURVES = f"Up to {FEW} models share a panel; more have one each, the others in grey (the first {PANELS} by value)."
-MANY = 6
-"""Rows that share the first place are named if they are fewer, else counted."""
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)
 
 
@@ -93,33 +93,15 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
 
 
 def _lead(board: Board, names: Mapping[str, str]) -> Iterator[Block]:
-    """Say in one line who is best and who is worst where the board ranks, and what a row is."""
-    column = next(column for column in board.spec.column if column.title == board.spec.rank_by)
-    measured = [title for title in board.ranked() if board.estimate(title, column) is not None]
-    if not measured or (len(measured) > 1 and not board.compared[column.title]):
-        return
-    unit = metric_for(column.metric).unit
-    first, *others = (
-        f"{named(names, title)} {unit.text(estimate.value)}"
-        for title in (measured[0], measured[-1])[: len(measured)]
-        if (estimate := board.estimate(title, column)) is not None
-    )
-    best, *rest = measured
-    alike = [title for title in rest if (board.planned(title) > 1) == (board.planned(best) > 1)]
-    tied = [named(names, title) for title in alike if board.ranks[title] == board.ranks[best] == 1]
-    if rest and len(tied) == len(rest):
-        said = f"no row is clearly better than another ({first} to {others[0]})"
-    else:
-        others_tied = "; ".join(tied) if len(tied) < MANY else f"{len(tied)} other rows"
-        beside = f" (not clearly better than {others_tied})" if tied else ""
-        said = f"best {first}{beside}{f'; last {others[0]}' if others else ''}"
-        if apart := len(rest) - len(alike):
-            kind = "one training" if board.planned(best) > 1 else "several trainings"
-            said += f"; {apart} of {kind} not compared with it"
-    yield Paragraph(Strong(f"{column.title}: {said}."))
-    if all(board.planned(title) == 1 for title in measured):
-        samples = resampled(board)
-        yield Paragraph(f"A row is one trained network: intervals are over {samples}, not over trainings.", soft=True)
+    """Say in one line what was found, and what a row is."""
+    said = [text for text in (contrast(board), lead(board, names)) if text]
+    if said:
+        yield Paragraph(Strong(" ".join(said)))
+        if all(board.planned(row.title) == 1 for row in board.spec.rows):
+            samples = resampled(board)
+            yield Paragraph(
+                f"A row is one trained network: intervals are over {samples}, not over trainings.", soft=True
+            )
 
 
 def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str] = ()) -> Block:
@@ -166,7 +148,7 @@ def _under(board: Board, column: Column) -> str:
 def _beside_the_table(board: Board) -> list[Block]:
     """Return what qualifies the table: how it is read is folded."""
     missing = sum(run.record is None for run in board.runs)
-    said = [Paragraph(Prose(text)) for text in (without(board), board.left_out) if text]
+    said = [Paragraph(Prose(text)) for text in (flagged(board), without(board), board.left_out) if text]
     if missing:
         said.append(Paragraph((f"{missing} of {len(board.runs)} runs are missing: ", Code(board.missing), ".")))
     notes = (caption(board), ranking(board), trainings(board), power_of(board))
@@ -206,7 +188,7 @@ def _whose(models: Sequence[str], runs: int) -> list[Word]:
     if len(models) == runs > 3:
         return [f"all {runs} runs"]
     first, *others = map(Code, dict.fromkeys(models))
-    return [first, *(word for model in others for word in (", ", model))]
+    return [first, *(word for model in others for word in ("; ", model))]
 
 
 def _figures(board: Board) -> Iterator[Block]:
@@ -258,6 +240,7 @@ def _rows(board: Board) -> list[dict[str, Any]]:
     """Return what the table shows, with links, facets and widths of bars."""
     rows = shown(board)
     places = {row.title: row for row in board.spec.rows}
+    common = {column.title: common_flags(board, column) for column in board.columns}
     for made in rows:
         row = places[made["model"]]
         about = board.spec.described(row.models[0])
@@ -273,6 +256,7 @@ def _rows(board: Board) -> list[dict[str, Any]]:
                     "number": unit.number(cell["value"]),
                     "interval": unit.interval(cell["low"], cell["high"]),
                     "share": f"{unit.share(cell['value']):.1f}",
+                    "flags": [flag for flag in cell["flags"] if flag not in common[column.title]],
                 }
     return rows
 
@@ -304,7 +288,7 @@ def _head(board: Board, column: Column) -> dict[str, Any]:
         "heading": heading(board, column),
         "under": _under(board, column),
         "lower": metric.lower_is_better,
-        "ranked": column.title == board.spec.rank_by,
+        "ranked": column.title == board.spec.rank_by and not board.ranking.sizes,
         "what": unmarked(f"{metric.what} {explain(board, column)}".strip()),
         "cites": [match.groups() if (match := _ARXIV.fullmatch(cited)) else (cited, "") for cited in citations],
     }

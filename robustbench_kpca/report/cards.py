@@ -73,7 +73,7 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
     parts = [f"{_gap(against, unit)} against {named(spoken, against.other)}"]
     if answer.control is not None:
         parts.append(f"{_gap(answer.control, unit)} against {named(spoken, answer.control.other)}")
-    text = f"{', '.join(parts)} in {answer.question.column}."
+    text = f"{'; '.join(parts)}; in {answer.question.column}."
     if against.p_value is None:
         one = min(answer.trainings, against.trainings) < 2
         why = "One training has no spread" if one else "They share fewer than two seeds"

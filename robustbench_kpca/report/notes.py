@@ -6,7 +6,7 @@ from robustbench_kpca._core.web.marks import quoted, unquoted
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
-from robustbench_kpca.report.table import board_unit, without_numbers
+from robustbench_kpca.report.table import board_unit, common_flags, without_numbers
 from robustbench_kpca.tasks import task_named
 
 _CAPTION = "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better."
@@ -19,10 +19,11 @@ _OF_TRAININGS = "Student's t over trainings and {resampled}; of single trainings
 _TESTS = "McNemar exact, sign flips or bootstrap"
 _BLOCKS = "Student's t over trainings with seeds as blocks"
 _KIND = " of its kind (of several trainings, or of one)"
+_APART = ", those of several trainings first"
 _RANKING = (
     "Place: the places that a row can have{kind} in the column {rank_by}. The first is 1 + the rows that are clearly "
-    "better, the last leaves out those that are clearly worse, by the test that decides what is bold. Rows are sorted "
-    "by value."
+    "better, the last leaves out those that are clearly worse, by the test that decides what is bold. A range is "
+    "widened where that of a row with a worse value begins earlier. Rows are sorted by value{apart}."
 )
 _UNRANKED = "No place: rows are sorted by their value in the column {rank_by}, in which they are not compared."
 _PIECES = (
@@ -64,7 +65,8 @@ def ranking(board: Board) -> str:
     if not _compares(board):
         return ""
     text = _BY_VALUE if board.ranking.by_value else _RANKING
-    return text.format(kind=_KIND if all(_kinds(board)) else "", rank_by=quoted(board.spec.rank_by))
+    both = all(_kinds(board))
+    return text.format(kind=_KIND * both, apart=_APART * both, rank_by=quoted(board.spec.rank_by))
 
 
 def _kinds(board: Board) -> tuple[bool, bool]:
@@ -89,6 +91,13 @@ def _compares(board: Board) -> bool:
 def trainings(board: Board) -> str:
     """Say how rows of several trainings are shown and compared; empty where there are none."""
     return _TRAININGS.format(resampled=resampled(board)) if _kinds(board)[1] else ""
+
+
+def flagged(board: Board) -> str:
+    """Name the columns in which every number has the same flag, which is then shown beside none."""
+    titles = [quoted(column.title) for column in board.columns if common_flags(board, column)]
+    where = f" in {_listed(titles)}" if 0 < len(titles) < len(board.columns) else ""
+    return f"⚑ Every number{where} has a flag: see “Flags” below." if titles else ""
 
 
 def without(board: Board) -> str:

@@ -22,23 +22,23 @@ class Ranking:
 
     Attributes:
         ranks: by row title, 1 + the number of rows that are clearly better.
-        last: by row title, the number of rows that are compared with it, minus those that are clearly worse.
+        places: by row title, the first and the last place that it can have.
         sizes: by row title, the number of rows that are compared with one another; empty where all are.
         by_value: whether both are by value alone, since there were too many tests.
 
     """
 
     ranks: dict[str, int | None]
-    last: dict[str, int]
+    places: dict[str, tuple[int, int]]
     sizes: dict[str, int]
     by_value: bool
 
     def place(self, title: str) -> str:
         """Write the places that a row may have: `1–3`, or `7`; `1–3 of 3` where not all rows are compared."""
-        first, last = self.ranks[title], self.last.get(title)
-        if first is None:
+        if title not in self.places:
             return "–"
-        place = f"{first}–{last}" if last is not None and last > first else str(first)
+        first, last = self.places[title]
+        place = f"{first}–{last}" if last > first else str(first)
         return f"{place} of {self.sizes[title]}" if title in self.sizes else place
 
 
@@ -68,7 +68,7 @@ def ranking(titles: Sequence[str], groups: Sequence[Group]) -> Ranking:
     the number of rows with better values.
     """
     ranks: dict[str, int | None] = dict.fromkeys(titles)
-    last: dict[str, int] = {}
+    places: dict[str, tuple[int, int]] = {}
     for group in groups:
         values = np.array(list(group.values.values()))
         for place, title in enumerate(group.values):
@@ -77,10 +77,18 @@ def ranking(titles: Sequence[str], groups: Sequence[Group]) -> Ranking:
             if group.p_values is not None:
                 behind = int((group.p_values[place, len(values) - behind :] < group.level).sum())
                 ahead = int((group.p_values[:ahead, place] < group.level).sum())
-            ranks[title], last[title] = 1 + ahead, len(values) - behind
+            ranks[title], places[title] = 1 + ahead, (1 + ahead, len(values) - behind)
+        places |= _in_order({title: places[title] for title in group.values})
     compared = [group for group in groups if len(group.values) > 1]
     sizes = {title: len(group.values) for group in compared for title in group.values} if len(compared) > 1 else {}
-    return Ranking(ranks, last, sizes, any(group.p_values is None for group in groups))
+    return Ranking(ranks, places, sizes, any(group.p_values is None for group in groups))
+
+
+def _in_order(places: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Widen places, best row first, until none begins later, or ends later, than that of a row with a worse value."""
+    firsts, lasts = zip(*places.values(), strict=True)
+    first = np.minimum.accumulate(firsts[::-1])[::-1]
+    return dict(zip(places, zip(first.tolist(), np.maximum.accumulate(lasts).tolist(), strict=True), strict=True))
 
 
 def p_values_of_all(

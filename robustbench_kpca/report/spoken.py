@@ -13,6 +13,11 @@ _WORDS = {
     "scaled": "Scaled", "identity": "Identity", "softmax": "Softmax", "symmetric": "Symmetric", "kep": "KEP",
     "svgp": "SVGP", "seq": "", "lm": "", "all": "", "sym": "",
 }  # fmt: skip
+EXPLAINED = {
+    "RPC": "RPC attention (Teo & Nguyen 2024) splits the keys of attention into a low-rank and a sparse part.",
+    "SymViT": "SymViT is a vision transformer whose attention takes the keys as queries, too.",
+}
+"""What a word in names of rows stands for, for readers who meet it first on a page over all boards."""
 _LAYERS = {"all": "all layers", "sym": "symmetric"}
 
 
@@ -27,6 +32,11 @@ def spoken(board: "Board") -> dict[str, str]:
     names = {title: _said(family, adversarial=title.endswith("_adv")) for title, (family, _) in parts.items()}
     sizes = {size for _, size in parts.values()}
     return names if len(sizes) == 1 and len(set(names.values())) == len(names) else {}
+
+
+def explained(titles: str) -> str:
+    """Return a sentence for each word in names of rows that the field does not know."""
+    return " ".join(sentence for word, sentence in EXPLAINED.items() if word in titles)
 
 
 def named(names: Mapping[str, str], title: str) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 from robustbench_kpca.metrics import Unit, common_unit, metric_for
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Row
 
@@ -72,6 +73,17 @@ def without_numbers(board: Board) -> list[str]:
     return [] if empty == titles else empty
 
 
+def common_flags(board: Board, column: Column) -> list[str]:
+    """Return the flags of all numbers of a column, where it has several: they distinguish none."""
+    flags = [_flags(board.trainings(row.title, column)) for row in board.spec.rows]
+    numbered = [own for own, row in zip(flags, board.spec.rows, strict=True) if board.estimate(row.title, column)]
+    return [flag for flag in numbered[0] if all(flag in own for own in numbered)] if len(numbered) > 1 else []
+
+
+def _flags(trainings: Iterable[Iterable[Record]]) -> list[str]:
+    return [flag for records in trainings for record in records for flag in record.flags]
+
+
 def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
     estimate, trainings = board.estimate(row.title, column), board.trainings(row.title, column)
     if estimate is None:
@@ -95,7 +107,7 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
         "high": estimate.high,
         "n": estimate.n,
         "part": part,
-        "flags": [flag for records in trainings for record in records for flag in record.flags],
+        "flags": _flags(trainings),
         "best": row.title in board.winners[column.title],
         **({"trainings": single} if len(row.models) > 1 else {}),
         **({"certified": lower.value} if (lower := board.certified(row.title, column)) is not None else {}),
@@ -173,7 +185,7 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     order = (FLAGGED, QUICK, UNAUDITED)
     everyone = len(attacked_rows(board))
     return [
-        (mark, f"all {everyone} rows" if len(rows) == everyone > 3 else ", ".join(rows), text)
+        (mark, f"all {everyone} rows" if len(rows) == everyone > 3 else "; ".join(rows), text)
         for (mark, text), rows in sorted(rows_of.items(), key=lambda item: order.index(item[0][0]))
     ]
 
@@ -202,11 +214,14 @@ def audit_balls(board: Board) -> str:
                 attacked = _ball(record.spec.protocol.resolved)
                 if attacked != audited:
                     balls.setdefault(audited, {}).setdefault(attacked, {})[f"“{column.title}”"] = None
-    return " ".join(f"Audits looked within {audited} alone, not {_listed(other)}." for audited, other in balls.items())
+    return " ".join(
+        f"Audits were made within {audited} alone. They say nothing of attacks within another ball: {_listed(other)}."
+        for audited, other in balls.items()
+    )
 
 
 def _listed(balls: Mapping[str, Iterable[str]]) -> str:
-    return ", nor ".join(f"within {ball} ({', '.join(titles)})" for ball, titles in balls.items())
+    return "; ".join(f"{ball} ({', '.join(titles)})" for ball, titles in balls.items())
 
 
 def _ball(protocol: Mapping[str, Any]) -> str:

@@ -28,9 +28,12 @@ from robustbench_kpca.report.board_page import _lead
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.cards import card
 from robustbench_kpca.report.difference import difference_between
+from robustbench_kpca.report.lead import contrast, lead
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.notes import caption, ranking
 from robustbench_kpca.report.power import detectable, power_of
+from robustbench_kpca.report.ranking import Group
+from robustbench_kpca.report.ranking import ranking as ranks_of
 
 N = 400
 RELATIVE = """
@@ -186,7 +189,7 @@ def test_small_differences_are_not_found_and_the_card_says_which_would_be():
     page = markdown(Document("t", [card(said, {"RPC": "Robust"})]))
     assert "### Does Robust help?\n\n**no difference found**\n\n" in page
     assert f"Only a difference above {100 * two.difference:.1f} points would have been found reliably." in page
-    assert "PGD; 400 samples of d; 3 trainings; no audit flag." in page
+    assert "PGD; 400 samples of d; 3 trainings; no audit flag at 8/255." in page
 
 
 def test_a_card_is_short_and_draws_what_it_says():
@@ -217,7 +220,7 @@ def test_one_training_tells_nothing_however_large_the_difference():
     assert (made.against.low, made.against.p_value) == (None, None)
     page = markdown(Document("t", [card(made, {})]))
     assert "One training has no spread, so nothing is tested." in page
-    assert "400 samples of d; 1 training; no audit flag." in page
+    assert "400 samples of d; 1 training; no audit flag at 8/255." in page
 
 
 @pytest.mark.parametrize(
@@ -285,10 +288,39 @@ def test_rows_of_several_trainings_and_of_one_are_ranked_and_bold_among_themselv
         in said
     )
     assert "that a row can have of its kind" in ranking(both)
-    (lead,) = _lead(both, {})
-    assert lead.text.text == "PGD: best RPC 59.9 %; last one Identity 9.5 %; 3 of one training not compared with it."
+    (line,) = _lead(both, {})
+    assert line.text.text.endswith("(not clearly worse than Identity); not compared: 3 rows of one training.")
     assert "McNemar" not in caption(several)
     assert "blocks" not in caption(single)
+
+
+def test_no_place_begins_later_or_ends_later_than_that_of_a_worse_value():
+    """By hand: B is clearly worse than A, and C, which spreads more, than none."""
+    level = {"A": 0.9, "B": 0.8, "C": 0.7}
+    p_values = np.array([[1, 0.001, 1], [1, 1, 1], [1, 1, 1]])
+    made = ranks_of([*level], [Group(level, 0.05, p_values)])
+    assert made.ranks == {"A": 1, "B": 2, "C": 1}
+    assert [made.place(title) for title in level] == ["1–2", "1–3", "1–3"]
+
+
+def test_the_line_names_or_counts_the_rows_that_share_the_last_place():
+    two = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
+    assert lead(two, {}) == "PGD: best RPC 59.9 %; last Plain 40.2 % (not clearly worse than Identity)."
+    many = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4, "Scaled": 0.4})
+    assert lead(many, {}).endswith("(not clearly worse than 2 other rows).")
+
+
+def test_what_the_correction_of_a_protocol_changes_is_said_first():
+    literal, corrected = (COLUMN.model_copy(update={"title": f"PGD, {kind}"}) for kind in ("literal", "corrected"))
+    made = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
+    assert contrast(made) == ""
+    spec = made.spec.model_copy(update={"column": (literal, corrected), "rank_by": "PGD, corrected", "question": ()})
+    both = replace(made, spec=spec)
+    assert contrast(both) == "PGD: 40.2 to 59.9 % as the authors ran it, 40.2 to 59.9 % corrected."
+    (found,) = _lead(both, {})
+    assert found.text.text.startswith(contrast(both))
+    fewer = replace(both, runs=tuple(run for run in both.runs if run.model != "RPC-s0"))
+    assert "59.9" not in contrast(fewer), "a row that is not whole does not count"
 
 
 def test_a_board_of_one_row_compares_and_ranks_nothing():

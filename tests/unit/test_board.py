@@ -322,7 +322,10 @@ def test_a_flag_that_all_records_share_is_said_once(tmp_path, records):
             flags = ("strided", "of few words") if name == "third" else ("strided",)
             changed = {"spec": record.spec.model_copy(update={"model": model}), "flags": flags}
             record.model_copy(update=changed).save(copies)
-    page = markdown(load_board(str(tmp_path), find_records(copies)))
+    board = load_board(str(tmp_path), find_records(copies))
+    page = markdown(board)
+    assert "⚑ Every number has a flag: see “Flags” below." in page
+    assert html(board).count('aria-label="flag"') == html(board).count(' title="of few words"') == 2
     said = [line for line in page.splitlines() if line.endswith((": strided", ": of few words"))]
     assert said == [
         "- all 4 runs under `clean`: strided",
@@ -334,7 +337,7 @@ def test_a_flag_that_all_records_share_is_said_once(tmp_path, records):
 
 def test_what_was_not_audited_is_shown(tmp_path, records, board):
     for page in (markdown(board), html(board)):
-        assert "vit_digits, vit_digits_adv" in page
+        assert "vit_digits; vit_digits_adv" in page
         assert "not audited" in page
     half = audited_board(tmp_path, records, {"vit_digits": [FINE]})
     assert frame(half)["Model"].tolist() == ["vit_digits_adv ○", "vit_digits"]

@@ -10,6 +10,7 @@ from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report import overview
 from robustbench_kpca.report.answers import Duel
 from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_index import write_index
 from robustbench_kpca.report.board_spec import BoardSpec, Column
 from robustbench_kpca.report.spoken import spoken
 
@@ -55,6 +56,16 @@ def test_what_is_lower_for_the_better_is_turned():
     assert overview._gain(duel, metric_for("robust_accuracy")) == duel
     turned = overview._gain(duel, metric_for("mce"))
     assert (turned.difference, turned.low, turned.high, turned.least) == (-0.1, -0.15, -0.05, 0.08)
+
+
+def test_the_index_explains_the_words_of_its_questions(tmp_path):
+    content = {"title": "b", "data": "digits", "split": "test", "rank_by": "PGD", "rows": [], "ready": 1, "runs": 1}
+    rendered(tmp_path / "board", ANSWER)
+    path = tmp_path / "board" / "board.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | content))
+    page = write_index(tmp_path).read_text()
+    assert "RPC attention (Teo &amp; Nguyen 2024) splits" in page
+    assert "SymViT is" not in page
 
 
 def test_nothing_is_drawn_of_nothing():

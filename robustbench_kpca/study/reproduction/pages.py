@@ -31,6 +31,7 @@ from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.cards import in_a_line
 from robustbench_kpca.report.curves import draw_curves, read_curves
+from robustbench_kpca.report.lead import contrast
 from robustbench_kpca.report.render import write_board
 from robustbench_kpca.report.spoken import spoken
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
@@ -75,7 +76,9 @@ def write_pages(
     """
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
     shown = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
-    pages, rows, said = {}, [], []
+    pages: dict[str, bool] = {}
+    rows: list[list[str]] = []
+    said: list[tuple[str, Sequence[Word]]] = []
     for name, item in items.items():
         (board, trouble), here = boards.get(name, (None, "")), (roles.out / name / PAGE).is_file()
         try:
@@ -91,6 +94,7 @@ def write_pages(
             here, trouble = False, str(error)
         pages[name] = here
         if board and here:
+            said += [(name, contrast(board))] if contrast(board) else []
             finished = [answer for answer in answers(board) if answer.has_all_trainings]
             said += [(name, in_a_line(answer, spoken(board))) for answer in finished]
         rows.append(_row(name, item, steps, trouble, page=here))

@@ -34,7 +34,12 @@ CLASSES = {
     Verdict.undecided: "not-testable",
     Verdict.missing: "not-measured",
 }
-STYLE = "td { min-width: 8rem; } td:nth-child(2), td:nth-child(5), td:nth-child(6) { min-width: 15rem; }"
+STYLE = (
+    "td { min-width: 8rem; } td:nth-child(2), td:nth-child(5), td:nth-child(6) { min-width: 15rem; } "
+    "@media (max-width: 70rem) { thead { display: none; } tr, th, td { display: block; } "
+    "tr { border-bottom: 1px solid var(--line); } td, tbody tr > .pin { border: 0; position: static; } "
+    "td:empty, th:empty { display: none; } .frame { max-height: none; } }"
+)
 RULES = (
     "The first row of a comparison is the one that the paper says is better; a gain above zero is for the better, "
     "also in columns where lower is better. Intervals are of 95 %, over the same samples, and over trainings where a "
@@ -75,7 +80,7 @@ def document(statements: Statements, own: Results) -> Document:
             rows.append((*first, _verdict(made.verdict), Prose(made.on), Prose(made.result), _source(made, folder)))
         if statement.open:
             rows.append((statement.where, Prose(statement.says), "–", "", Prose(statement.open), ""))
-    rule = "A statement agrees where one of its own does and none does not."
+    rule = "A statement agrees if at least one of its rows agrees and no row disagrees."
     blocks: list[Block] = [
         Paragraph([f"{len(answered)} statements: ", *words, f"{counts[None]} that nothing here can test."]),
         Paragraph(f"{many} comparisons and diagnoses, one a row. {rule}", soft=True),

@@ -12,6 +12,7 @@ from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.curves import read_curves
+from robustbench_kpca.report.lead import CORRECTED, LITERAL
 from robustbench_kpca.report.matching import fill, shown_metrics
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, ItemColumn, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles
@@ -158,5 +159,5 @@ def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:
     )  # fmt: skip
     if not column.corrected:
         return [literal]
-    twin = {"title": f"{column.title}, corrected", "protocol": roles.protocol(column.corrected)}
-    return [literal.model_copy(update={"title": f"{column.title}, literal"}), literal.model_copy(update=twin)]
+    twin = {"title": f"{column.title}{CORRECTED}", "protocol": roles.protocol(column.corrected)}
+    return [literal.model_copy(update={"title": f"{column.title}{LITERAL}"}), literal.model_copy(update=twin)]
