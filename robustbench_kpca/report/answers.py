@@ -214,8 +214,5 @@ def _audited(board: "Board", title: str) -> tuple[str, str]:
     plans = sorted({(audit.plan.images, audit.plan.eps) for audit in made})
     where = ", ".join(f"{images} images at {255 * eps:g}/255" for images, eps in plans)
     where += "; a quick audit makes no black-box attack" if quick else ""
-    where_eps = " and ".join(f"{255 * eps:g}/255" for eps in sorted({eps for _, eps in plans}))
-    return (
-        f"{NONE} at {where_eps}",
-        f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything",
-    )
+    short = f"{NONE} at {' and '.join(f'{255 * eps:g}/255' for eps in sorted({eps for _, eps in plans}))}"
+    return short, f"no {quick}audit of {quoted(title)} ({where}) raises a flag that its gradients hide anything"

@@ -17,6 +17,7 @@ from robustbench_kpca._core.web.document import (
     Document,
     Figure,
     Heading,
+    Line,
     Link,
     Paragraph,
     Prose,
@@ -68,19 +69,16 @@ def write_index(folder: Path) -> Path:
     drawn = overview(asked)
     require_marked([page], html_line(Prose(MADE)), "was not written by rbk board index")
     words = explained(" ".join(f"{answer['subject']} {answer['baseline']}" for _, answer in asked))
-    write_atomic(page, html(_document(boards, packs, (verdicts(asked), words), drawn)).encode())
+    write_atomic(page, html(_document(boards, packs, (Strong(verdicts(asked)), words), drawn)).encode())
     if drawn:
         write_atomic(folder / OVERVIEW, on_white(drawn))
     return page
 
 
-def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: tuple[str, str], drawn: str) -> Document:
-    verdict, words = said
+def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: Sequence[Line], drawn: str) -> Document:
     blocks: list[Block] = []
     if drawn:
-        blocks += [Heading("What was found"), Paragraph(Strong(verdict))]
-        blocks += [Paragraph(words)] if words else []
-        blocks.append(Figure(drawn, _FOUND))
+        blocks += [Heading("What was found"), *(Paragraph(line) for line in said if line), Figure(drawn, _FOUND)]
     if boards:
         rows = [
             (Link(board.title, board.link), board.data, str(board.rows), board.rank_by, board.first, board.state)

@@ -68,7 +68,7 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
         downloads: files beside the page that have its numbers.
 
     """
-    names = spoken(board)
+    names, metrics = spoken(board), dict.fromkeys(column.metric for column in board.columns)
     blocks: list[Block] = [
         *(card(answer, names) for answer in answers(board)),
         *_lead(board, names),
@@ -81,11 +81,11 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
             "Columns",
             [
                 Bullets([(Strong(column.title), ": ", Prose(explain(board, column))) for column in board.columns]),
-                Bullets([(Code(name), f": {metric_for(name).what}") for name in _metrics(board)]),
+                Bullets([(Code(name), f": {metric_for(name).what}") for name in metrics]),
             ],
         ),
         Paragraph(Prose(board.spec.intro)),
-        _runs_block(board, folder),
+        Widget("runs.html.j2", "report", {"runs": [_run(board, *run, folder) for run in enumerate(board.runs)]}),
         Heading(MADE),
         Bullets([Prose(line.removeprefix("- ")) for line in provenance(board)]),
     ]
@@ -211,15 +211,6 @@ def _figures(board: Board) -> Iterator[Block]:
                 yield Paragraph(f"{drawn.left_out} models of lower rank are not shown.")
 
 
-def _runs_block(board: Board, folder: Path | None) -> Block:
-    runs = [_run(board, number, run, folder) for number, run in enumerate(board.runs)]
-    return Widget("runs.html.j2", "report", {"runs": runs})
-
-
-def _metrics(board: Board) -> list[str]:
-    return list(dict.fromkeys(column.metric for column in board.columns))
-
-
 def _style() -> str:
     steps = " ".join(f".h{step} {{ background: {colour}; color: {text}; }}" for step, colour, text in scale())
     return f"{asset('report', 'board.css')}\n{steps}"
@@ -244,10 +235,7 @@ def _rows(board: Board) -> list[dict[str, Any]]:
     for made in rows:
         row = places[made["model"]]
         about = board.spec.described(row.models[0])
-        made |= {
-            "facets": _facets_of(board, row, about),
-            "paper": about.paper_address,
-        }
+        made |= {"facets": _facets_of(board, row, about), "paper": about.paper_address}
         for column, cell in zip(board.columns, made["columns"], strict=True):
             if cell["value"] is not None:
                 unit = metric_for(column.metric).unit

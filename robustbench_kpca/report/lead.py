@@ -50,21 +50,16 @@ def contrast(board: Board) -> str:
     Rows count whose trainings all have both numbers. Empty where the column is not a corrected one.
     """
     title = board.spec.rank_by.removesuffix(CORRECTED)
-    columns = {column.title: column for column in board.spec.column}
-    pair = [columns.get(title + end) for end in (LITERAL, CORRECTED)]
+    pair = [column for end in (LITERAL, CORRECTED) for column in board.spec.column if column.title == title + end]
+    whole = [
+        row.title
+        for row in board.spec.rows
+        if all(len(board.trainings(row.title, column)) == len(row.models) for column in pair)
+    ]
     spans = []
     for column in pair:
-        if column is None:
-            return ""
-        whole = [
-            row.title
-            for row in board.spec.rows
-            if all(other and len(board.trainings(row.title, other)) == board.planned(row.title) for other in pair)
-        ]
         values = [number.value for row in whole if (number := board.estimate(row, column)) is not None]
-        if not values:
-            return ""
         unit = metric_for(column.metric).unit
-        low, high = unit.number(min(values)), unit.text(max(values))
-        spans.append(high if high.startswith(f"{low} ") else f"{low} to {high}")
-    return f"{title}: {spans[0]} as the authors ran it, {spans[1]} corrected."
+        ends = [unit.text(value) for value in (min(values), max(values))] if values else []
+        spans += [ends[-1] if len(set(ends)) == 1 else f"{unit.number(min(values))} to {ends[-1]}"] if ends else []
+    return f"{title}: {spans[0]} as the authors ran it, {spans[1]} corrected." if len(spans) == 2 else ""

@@ -44,20 +44,17 @@ def cells(board: Board) -> list[dict[str, Any]]:
 
     Columns are in the order in which they are shown: `Board.columns`.
     """
-    rows, marks_of = [], telling_marks(board)
-    for row in board.ranked_rows():
-        made = [_cell(board, row, column) for column in board.columns]
-        marks = marks_of[row.title]
-        rows.append(
-            {
-                "rank": board.ranks[row.title],
-                "place": board.ranking.place(row.title),
-                "model": row.title,
-                "marks": marks,
-                "columns": made,
-            }
-        )
-    return rows
+    marks = telling_marks(board)
+    return [
+        {
+            "rank": board.ranks[row.title],
+            "place": board.ranking.place(row.title),
+            "model": row.title,
+            "marks": marks[row.title],
+            "columns": [_cell(board, row, column) for column in board.columns],
+        }
+        for row in board.ranked_rows()
+    ]
 
 
 def shown(board: Board) -> list[dict[str, Any]]:
@@ -87,16 +84,8 @@ def _flags(trainings: Iterable[Iterable[Record]]) -> list[str]:
 def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
     estimate, trainings = board.estimate(row.title, column), board.trainings(row.title, column)
     if estimate is None:
-        nothing: dict[str, Any] = {
-            "value": None,
-            "low": None,
-            "high": None,
-            "n": None,
-            "part": "",
-            "flags": [],
-            "best": False,
-        }
-        return {"column": column.title, "text": MISSING, **nothing}
+        nothing = dict.fromkeys(("value", "low", "high", "n"))
+        return {"column": column.title, "text": MISSING, **nothing, "part": "", "flags": [], "best": False}
     part = f"({len(trainings)} of {len(row.models)})" if len(trainings) < len(row.models) else ""
     single = {model: number.value for model in row.models if (number := board.estimate_of(model, column)) is not None}
     return {
@@ -178,10 +167,8 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     for row in board.spec.rows:
         for mark, texts in audit_marks(board, row).items():
             for text in texts:
-                some = mark == UNAUDITED and partly[row.title]
-                rows_of.setdefault((mark, f"{text} for at least one of its attacks" if some else text), []).append(
-                    row.title
-                )
+                some = " for at least one of its attacks" if mark == UNAUDITED and partly[row.title] else ""
+                rows_of.setdefault((mark, f"{text}{some}"), []).append(row.title)
     order = (FLAGGED, QUICK, UNAUDITED)
     everyone = len(attacked_rows(board))
     return [
@@ -214,14 +201,14 @@ def audit_balls(board: Board) -> str:
                 attacked = _ball(record.spec.protocol.resolved)
                 if attacked != audited:
                     balls.setdefault(audited, {}).setdefault(attacked, {})[f"“{column.title}”"] = None
-    return " ".join(
-        f"Audits were made within {audited} alone. They say nothing of attacks within another ball: {_listed(other)}."
+    listed = {
+        audited: "; ".join(f"{ball} ({', '.join(titles)})" for ball, titles in other.items())
         for audited, other in balls.items()
+    }
+    return " ".join(
+        f"Audits were made within {audited} alone. They say nothing of attacks within another ball: {other}."
+        for audited, other in listed.items()
     )
-
-
-def _listed(balls: Mapping[str, Iterable[str]]) -> str:
-    return "; ".join(f"{ball} ({', '.join(titles)})" for ball, titles in balls.items())
 
 
 def _ball(protocol: Mapping[str, Any]) -> str:

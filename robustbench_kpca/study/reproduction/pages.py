@@ -76,9 +76,7 @@ def write_pages(
     """
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
     shown = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
-    pages: dict[str, bool] = {}
-    rows: list[list[str]] = []
-    said: list[tuple[str, Sequence[Word]]] = []
+    pages, rows, said = {}, [], list[tuple[str, Sequence[Word]]]()
     for name, item in items.items():
         (board, trouble), here = boards.get(name, (None, "")), (roles.out / name / PAGE).is_file()
         try:
