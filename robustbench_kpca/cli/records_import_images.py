@@ -29,6 +29,7 @@ def import_images(
     """
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.metrics import PERCENT
+    from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.report.consistency import load_consistent
     from robustbench_kpca.verification.imported import import_images as import_checked
     from robustbench_kpca.verification.stated import Conditions
@@ -41,4 +42,4 @@ def import_images(
         return
     both = [PERCENT.text(each.metrics["robust_accuracy"].value) for each in (own, made)]
     _console.say(f"{made.spec.model.name}  {own.spec.protocol.name} {both[0]}  images by {by} {both[1]}")
-    _console.note(f"{made.path}", quiet=quiet)
+    _console.note(str(out / f"{made.spec.stem()}{SUFFIX}"), quiet=quiet)
