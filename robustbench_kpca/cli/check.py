@@ -42,8 +42,7 @@ def check(
     from robustbench_kpca._core.errors import printable
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.records.record import find_records
-    from robustbench_kpca.report.comment import comment
-    from robustbench_kpca.report.compare import Rule, annotations, compare, table
+    from robustbench_kpca.report.compare import Rule, annotations, comment, compare, table
     from robustbench_kpca.report.compare import junit as junit_xml
     from robustbench_kpca.report.consistency import load_consistent
     from robustbench_kpca.report.contradictions import require_no_contradiction

@@ -243,16 +243,11 @@ class Board:
     def audits(self, row: Row) -> list[Audit | None]:
         """Return the audits in a row's records of attacks, each once; None stands for records without one."""
         if row.title not in self._audits:
-            self._audits[row.title] = self._audits_of(row)
+            audits = self._audits[row.title] = []
+            for run in (run for model in row.models for run in self.runs_of_model(model)):
+                if run.record and run.record.kind == "attack" and run.record.audit not in audits:
+                    audits.append(run.record.audit)
         return self._audits[row.title]
-
-    def _audits_of(self, row: Row) -> list[Audit | None]:
-        found: list[Audit | None] = []
-        for model in row.models:
-            for run in self.runs_of_model(model):
-                if run.record and run.record.kind == "attack":
-                    found += [] if run.record.audit in found else [run.record.audit]
-        return found
 
     def runs_of(self, row: Row, column: Column) -> list[int]:
         """Return the places in `runs` of the records that a cell is computed from."""

@@ -9,9 +9,12 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.web.marks import plain
 from robustbench_kpca.metrics import Unit, metric_for
 from robustbench_kpca.records.record import Record
 
+MARK = "<!-- robustbench-kpca -->"
+"""First line of a comment, by which the next run finds it."""
 _RULE = re.compile(r"(?P<metric>\w+):(?P<sign>[+-])(?P<points>\d+(?:\.\d+)?)(?P<unit>[a-z%]*)")
 
 
@@ -255,3 +258,19 @@ def _compare(old: Record, new: Record, rule: Rule, alpha: float) -> Comparison:
 def _escape(text: str, *, in_property: bool = False) -> str:
     escaped = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     return escaped.replace(":", "%3A").replace(",", "%2C") if in_property else escaped
+
+
+def comment(comparisons: Sequence[Comparison]) -> str:
+    """Return one line that says the verdict, and a table of all comparisons, regressions first."""
+    regressions = sum(done.regression for done in comparisons)
+    alpha = comparisons[0].alpha if comparisons else 0
+    many = f"{len(comparisons)} comparisons"
+    verdict = f"**{regressions} of {many} are regressions.**" if regressions else f"**No regression in {many}.**"
+    rows = table(comparisons).map(lambda cell: plain(str(cell)))
+    rule = (
+        f"A regression is a drop beyond the allowed points that the paired test on the same samples confirms "
+        f"(p < {alpha:g} each)."
+    )
+    return "\n".join(
+        [MARK, f"### Robustness\n\n{verdict}\n", rows.to_markdown(index=False, disable_numparse=True), "", rule, ""]
+    )

@@ -26,19 +26,15 @@ def leading_records(spec: BoardSpec, records: Iterable[Record], weights: Mapping
     leading: dict[str, Record] = {}
     for record in sorted(records, key=lambda own: own.created):
         model = record.spec.model
-        if model.agrees(spec.described(model.name).options) and weights.get(model.name) in (
-            None,
-            model.parameters_sha256,
-        ):
+        known = (None, model.parameters_sha256)
+        if model.agrees(spec.described(model.name).options) and weights.get(model.name) in known:
             leading[model.name] = record
     return leading
 
 
 def of_network(records: Iterable[Record], leading: Record | None) -> list[Record]:
     """Return the records that are of the network of the leading one."""
-    return [
-        record for record in records if leading is not None and record.spec.model.network == leading.spec.model.network
-    ]
+    return [own for own in records if leading is not None and own.spec.model.network == leading.spec.model.network]
 
 
 def of_other_networks(

@@ -42,13 +42,11 @@ def asked_below(folder: Path) -> list[Asked]:
     return [
         (metric, answer)
         for metric, answer in asked
-        if metric.unit.points and answer["against"] and answer["against"]["low"] is not None and _is_whole(answer)
+        if metric.unit.points
+        and answer["against"]
+        and answer["against"]["low"] is not None
+        and all(row["trainings"] == row["planned"] for row in (answer, answer["against"], answer["control"]) if row)
     ]
-
-
-def _is_whole(answer: dict[str, Any]) -> bool:
-    rows = (answer, answer["against"], answer["control"])
-    return all(row["trainings"] == row["planned"] for row in rows if row)
 
 
 def verdicts(asked: Sequence[Asked]) -> str:

@@ -24,7 +24,7 @@ def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path
     if len(boards) == 1:
         require_own(folder)
         return write_board(boards[0], folder)
-    folders = [folder / _place(board) for board in boards]
+    folders = [folder / safe_name(board.spec.data) for board in boards]
     for place in (folder, *folders):
         require_own(place)
     whole = [page for board, place in zip(boards, folders, strict=True) for page in write_board(board, place)]
@@ -42,11 +42,6 @@ def document(title: str, boards: Sequence[Board]) -> Document:
         blocks.append(plain_table(board, spoken(board), shown(board)))
         blocks.append(Paragraph(Prose(caption(board)), soft=True))
         blocks += audit_blocks(board)
-        blocks.append(Paragraph(Link("Columns, records and commands", folder=_place(board))))
+        blocks.append(Paragraph(Link("Columns, records and commands", folder=safe_name(board.spec.data))))
     blocks += (Heading(MADE), Paragraph(("Command: ", Code(boards[0].remake))))
     return Document(title, blocks)
-
-
-def _place(board: Board) -> str:
-    """Return the name of the folder of a board."""
-    return safe_name(board.spec.data)

@@ -13,8 +13,7 @@ import pytest
 from robustbench_kpca import load_record
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.records.estimate import Estimate, proportion
-from robustbench_kpca.report.comment import MARK, comment
-from robustbench_kpca.report.compare import Rule, compare, junit, table
+from robustbench_kpca.report.compare import MARK, Rule, comment, compare, junit, table
 from robustbench_kpca.report.gate import against_baseline, against_limit
 
 pytest_plugins = ["pytester"]

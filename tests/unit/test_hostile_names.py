@@ -88,8 +88,7 @@ def test_a_terminal_is_sent_no_control_characters(hostile, capsys):
 
 def test_pages_in_markdown_stay_as_they_were_meant(hostile, capsys):
     from robustbench_kpca.report.card import card
-    from robustbench_kpca.report.comment import comment
-    from robustbench_kpca.report.compare import Rule, compare
+    from robustbench_kpca.report.compare import Rule, comment, compare
     from robustbench_kpca.report.matching import load_board
     from robustbench_kpca.report.render import markdown
 
