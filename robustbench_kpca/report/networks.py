@@ -52,7 +52,6 @@ def of_other_networks(
             wanted = f"its newest record, {named}: evaluate it again, or move its newer records away."
         else:
             wanted = "the board asks for: evaluate it again."
-        remarks.append(
-            f"Records of {count} runs of {model} are of another network (other weights or options) than {wanted}"
-        )
+        what = f"Records of {count} runs of {model} are of another network (other weights or options)"
+        remarks.append(f"{what} than {wanted}")
     return tuple(remarks)

@@ -39,14 +39,13 @@ def asked_below(folder: Path) -> list[Asked]:
         with rendered(path) as board:
             metrics = {column["title"]: metric_for(column["metric"]) for column in board["columns"]}
             asked += [(metrics[answer["column"]], answer) for answer in board["answers"]]
-    return [
-        (metric, answer)
-        for metric, answer in asked
-        if metric.unit.points
-        and answer["against"]
-        and answer["against"]["low"] is not None
-        and all(row["trainings"] == row["planned"] for row in (answer, answer["against"], answer["control"]) if row)
-    ]
+    tested = [(metric, answer) for metric, answer in asked if metric.unit.points and answer["against"]]
+    return [(metric, answer) for metric, answer in tested if answer["against"]["low"] is not None and _is_whole(answer)]
+
+
+def _is_whole(answer: dict[str, Any]) -> bool:
+    rows = filter(None, (answer, answer["against"], answer["control"]))
+    return all(row["trainings"] == row["planned"] for row in rows)
 
 
 def verdicts(asked: Sequence[Asked]) -> str:
