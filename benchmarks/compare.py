@@ -5,10 +5,10 @@
     python benchmarks/compare.py error-rates [--trainings 3 5 10] [--recipes 4] [--repeats 4000] [--level 0.05]
 
 `protocols`: how often `autoattack-fast` and `autoattack` give the same verdict, and what each costs. Both attack the
-same images of the same networks, at several eps. Where they differ, the images are listed. With `--write` the result
-goes to `attacks/agreement.json`, from where `rbk eval`, `rbk records show` and boards take it. Records are kept in
-`--out`, so an interrupted measurement goes on; the whole list takes about half an hour of one core. `RBK_DATA` names
-the folder with `peers.py`, which defines the CIFAR-10 networks and reads their images.
+same images of the same networks, at several eps. Where they differ, the images are listed. With `--write` the rows go
+into `attacks/agreement.json`, from where `rbk eval`, `rbk records show` and boards take them. Records are kept in
+`--out`, so an interrupted measurement goes on; the whole list takes about three quarters of an hour of one core.
+`RBK_DATA` names the folder with `peers.py`, which defines the CIFAR-10 networks and reads their images.
 
 `recipes`: recipes over the trainings in several folders of records, such as those of two revisions of a board. For each
 folder alone, and for all together, it prints the difference of the first recipe from each other one under one protocol,
@@ -42,6 +42,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.files import without_seed, write_atomic
+from robustbench_kpca._core.strict import validate_json
 from robustbench_kpca.evaluation.caveats import in_full
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA, detectable_difference
@@ -56,7 +57,11 @@ from robustbench_kpca.report.answers import COMPARISONS
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import difference
 
-FAST, REFERENCE = "autoattack-fast-linf-8_255", "autoattack-linf-8_255"
+PROTOCOLS = {
+    "linf": ("autoattack-fast-linf-8_255", "autoattack-linf-8_255"),
+    "l2": ("autoattack-fast-l2-128_255", "autoattack-l2-128_255"),
+}
+"""Norm -> the short protocol and the long one."""
 CHUNK = 128  # images of a record
 COMMAND = "RBK_DATA=FOLDER python benchmarks/compare.py protocols --write"
 RECIPES = ("rpc_symvit_cifar_fast", "symvit_cifar_fast", "identity_symvit_cifar_fast")
@@ -114,6 +119,12 @@ class Row:
     eps: str
     images: int
     shown_as: str = ""
+    norm: Literal["linf", "l2"] = "linf"
+
+    @property
+    def title(self) -> str:
+        """What a row is called, for example `vit_digits l2 0.75`."""
+        return f"{self.shown_as or self.name} {self.norm} {self.eps}"
 
 
 CIFAR = "CIFAR-10 test, JPEG copies"
@@ -127,7 +138,22 @@ ROWS = [
     ),
     Row("vit_digits", masked, "masked", "8/255", 64, "vit_digits with masked gradients"),
     *(Row(f"{backbone}_digits_adv", digits, "robust", "28/255", 16) for backbone in BACKBONES),
-    *(Row(f"{backbone}_digits_adv", digits, "robust", "20/255", 16) for backbone in BACKBONES[:5]),
+    *(
+        Row(f"{backbone}_digits_adv", digits, "robust", eps, 16)
+        for backbone in BACKBONES
+        for eps in ("20/255", "24/255")
+    ),
+    *(
+        Row(f"{backbone}_digits_adv", digits, "robust", eps, 16, norm="l2")
+        for eps in ("3", "2")
+        for backbone in BACKBONES
+    ),
+    *(
+        Row(f"{backbone}_digits", digits, "plain", eps, 16, norm="l2")
+        for eps in ("1", "0.75")
+        for backbone in BACKBONES
+    ),
+    *(Row("cifar10_robust", cifar, "robust", eps, 32, norm="l2") for eps in ("1", "0.5")),
 ]
 
 
@@ -146,7 +172,7 @@ def chunks(row: Row, protocol: str, out: Path) -> list[Record]:
 
 def compare(row: Row, out: Path) -> tuple[Part, list[str]]:
     """Return the counts of a row, and a line for every image on which the two differ."""
-    fast, reference = (chunks(row, protocol, out) for protocol in (FAST, REFERENCE))
+    fast, reference = (chunks(row, protocol, out) for protocol in PROTOCOLS[row.norm])
     ours, theirs = (
         np.concatenate([record.outcomes["broken_by"] for record in records]) for records in (fast, reference)
     )
@@ -156,8 +182,7 @@ def compare(row: Row, out: Path) -> tuple[Part, list[str]]:
     n, missed, more = len(ours), (ours == "") & (theirs != ""), (ours != "") & (theirs == "")
     ids = [f"{at * CHUNK}+{name}" for at, record in enumerate(fast) for name in record.outcomes["sample"]]
     lines = [
-        f"{row.shown_as or row.name} at {row.eps}: image {ids[at]}, {FAST}: {ours[at] or 'robust'}, "
-        f"{REFERENCE}: {theirs[at] or 'robust'}"
+        f"{row.title}: image {ids[at]}, short: {ours[at] or 'robust'}, long: {theirs[at] or 'robust'}"
         for at in np.flatnonzero(missed | more)
     ]
     part = Part(
@@ -177,36 +202,48 @@ def compare(row: Row, out: Path) -> tuple[Part, list[str]]:
     return part, lines
 
 
+def merged(norm: str, parts: list[Part], known: Sequence[Agreement]) -> Agreement:
+    """Return the measured parts of one norm, with those that the file has of other rows."""
+    short, long = PROTOCOLS[norm]
+    scenario = load_scenario(short)[1]
+    assert isinstance(scenario, Attack)
+    search = search_digest(scenario)
+    before = [part for agreement in known if agreement.search == search for part in agreement.parts]
+    places = {(part.network, part.eps): part for part in [*before, *parts]}
+    return Agreement(
+        protocol=short, reference=long, search=search, date=datetime.now(UTC).date().isoformat(), command=COMMAND,
+        parts=tuple(places.values()),
+    )  # fmt: skip
+
+
 def protocols(arguments: argparse.Namespace) -> None:
-    """Print a row for each network and eps; write `attacks/agreement.json` where that is asked for."""
+    """Print a row for each network and eps; put them into `attacks/agreement.json` where that is asked for."""
     torch.set_num_threads(1)
     print(header(("torch", "timm", "numpy")))
-    parts, differences = [], []
-    for row in ROWS:
-        if not arguments.only or any(word in (row.shown_as or row.name) for word in arguments.only):
-            part, lines = compare(row, arguments.out)
-            parts.append(part)
-            differences += lines
-            print(part, flush=True)
-    scenario = load_scenario(FAST)[1]
-    assert isinstance(scenario, Attack)
-    today = datetime.now(UTC).date().isoformat()
-    found = Agreement(
-        protocol=FAST, reference=REFERENCE, search=search_digest(scenario), date=today, command=COMMAND, parts=parts
-    )
+    file = Path(__file__).parents[1] / "attacks" / FILE
+    known = validate_json(Measurements, file.read_bytes(), str(file)).measured
     columns = {
         "network": "network", "eps": "eps", "images": "images", "attacked": "attacked", "robust": "robust",
         "agreed": "agreed", "only_reference_broke": "only autoattack broke", "only_this_broke": "only fast broke",
         "passes": "passes, fast", "reference_passes": "passes, autoattack",
     }  # fmt: skip
-    rows = [
-        [*(getattr(part, name) for name in columns), f"{part.reference_passes / part.passes:.1f}"] for part in parts
-    ]
-    print("\n" + tabulate(rows, [*columns.values(), "ratio"], tablefmt="github"))
-    print("\n" + "\n".join([in_full(found), *differences]))
+    measured = []
+    for norm in PROTOCOLS:
+        parts, differences = [], []
+        for row in ROWS:
+            if row.norm == norm and (not arguments.only or any(word in row.title for word in arguments.only)):
+                part, lines = compare(row, arguments.out)
+                parts.append(part)
+                differences += lines
+                print(norm, part, flush=True)
+        measured.append(merged(norm, parts, known))
+        rows = [
+            [*(getattr(part, name) for name in columns), f"{part.reference_passes / part.passes:.1f}"] for part in parts
+        ]
+        print(f"\n{norm}\n\n" + tabulate(rows, [*columns.values(), "ratio"], tablefmt="github"))
+        print("\n" + "\n".join([in_full(measured[-1]), *differences]))
     if arguments.write:
-        file = Path(__file__).parents[1] / "attacks" / FILE
-        write_atomic(file, (Measurements(measured=(found,)).model_dump_json(indent=1) + "\n").encode())
+        write_atomic(file, (Measurements(measured=tuple(measured)).model_dump_json(indent=1) + "\n").encode())
 
 
 def trainings(folders: list[Path], recipe: str, protocol: str, samples: int) -> dict[int, list[Record]]:
@@ -278,10 +315,12 @@ def error_rates(asked: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parts = parser.add_subparsers(required=True)
-    part = parts.add_parser("protocols", help=f"compare the verdicts of {FAST} with those of {REFERENCE}")
-    part.add_argument("--only", nargs="+", default=[], help="rows whose network contains one of these words")
+    part = parts.add_parser("protocols", help="compare the verdicts of autoattack-fast with those of autoattack")
+    part.add_argument(
+        "--only", nargs="+", default=[], help="rows such as 'vit_digits l2 0.75' that have one of these words"
+    )
     part.add_argument("--out", type=Path, default=Path("runs/agreement"), help="folder of the records")
-    part.add_argument("--write", action="store_true", help=f"write attacks/{FILE}; needs every row")
+    part.add_argument("--write", action="store_true", help=f"put the rows into attacks/{FILE}")
     part.set_defaults(run=protocols)
     part = parts.add_parser("recipes", help="compare recipes over the trainings in several folders of records")
     part.add_argument("folders", nargs="+", type=Path)
@@ -297,8 +336,6 @@ def main() -> None:
     part.add_argument("--level", type=float, default=0.05)
     part.set_defaults(run=error_rates)
     asked = parser.parse_args()
-    if asked.run is protocols and asked.write and asked.only:
-        parser.error("--write needs every row: leave --only out")
     asked.run(asked)
 
 

@@ -56,10 +56,12 @@ def load_protocol(name: str | Path) -> tuple[str, dict[str, Any]]:
         raise BadInputError(f"protocol {str(name)[:40]}", expected="the name of a protocol, or a TOML file")
     if isinstance(name, Path) or name.endswith(".toml"):
         return Path(name).stem, load_toml(Path(name))
-    known = protocols()
-    if name not in known:
+    places = [root / shelf / f"{name}.toml" for shelf in ("corruptions", "attacks") for root in roots()]
+    path = next((path for path in places if path.stem == name and path.is_file()), None)
+    if path is None:
+        known = protocols()
         raise _at_another_eps(name, known) or unknown_name("protocol", name, known, usual="-linf-8_255")
-    return name, load_toml(known[name])
+    return name, load_toml(path)
 
 
 def _at_another_eps(name: str, known: Iterable[str]) -> UnknownNameError | None:

@@ -19,7 +19,7 @@ from robustbench_kpca.data.base import Image
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.io.memory import Remembered
 from robustbench_kpca.data.request import View
-from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.protocols.scenario import Certificate, Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import COUNTS
@@ -104,13 +104,20 @@ class Classification(Compute[Samples]):
 
     def batches(self, data: Samples, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
         """Yield images with their labels."""
-        if indices:
+        if isinstance(data, ArraySamples) and isinstance(data.images, Tensor):  # whole batches, without a loader
+            for at in range(0, len(indices), batch_size):
+                part = list(indices[at : at + batch_size])
+                images = data.images[part].contiguous()
+                data.form.check(images)
+                yield part, images, torch.tensor([data.labels[index] for index in part])
+        elif indices:
             fetch = partial(_fetch, data)
             yield from in_batches(fetch, _collate, indices, batch_size=batch_size, workers=workers)
 
     def rows(self, sample: Sample, data: Samples, space: InputSpace) -> list[Row]:  # noqa: ARG002
         """Return the one row of an image."""
-        clean, worst = space.leave(sample.clean[None]), space.leave(sample.worst[None])
+        clean, worst = space.leave(sample.clean), space.leave(sample.worst)
+        same = sample.worst is sample.clean
         row = {
             "sample": sample.id,
             "label": sample.label,
@@ -118,8 +125,8 @@ class Classification(Compute[Samples]):
             "prediction": sample.prediction,
             "rank": sample.rank,
             "broken_by": sample.broken_by,
-            "linf": float(distance(worst, clean, "linf")),
-            "l2": float(distance(worst, clean, "l2")),
+            "linf": 0.0 if same else float((worst - clean).abs().amax()),
+            "l2": 0.0 if same else float(distance(worst[None], clean[None], "l2")),
         }
         return [row | {name: getattr(sample, name) for name in COUNTS}]
 
