@@ -192,12 +192,14 @@ class Case:
     norm: str = "linf"
     dense: bool = False
     clip: bool = True
+    where: str = "grid"  # of patches, 4 pixels a side
 
     def loads(self, side: int, images: int = 8) -> list[Load]:
         """Attack a full batch; return what each step asked of the device."""
         stage = {"attack": self.attack, "restarts": 1, **self.options}
-        policy = {"policy": "strongest"} if self.dense else {}
-        protocol = scenario([stage], norm=self.norm, eps=EPS[self.norm], clip=self.clip, **policy)
+        more: dict[str, Any] = {"policy": "strongest"} if self.dense else {}
+        more |= {"patch": 4, "corners": self.where} if self.norm == "patches" else {}
+        protocol = scenario([stage], norm=self.norm, eps=EPS[self.norm], clip=self.clip, **more)
         task = task_named("segmentation" if self.dense else "classification")
         x, place = (
             torch.rand(images, 3, side, side, generator=torch.Generator().manual_seed(0)),
@@ -222,13 +224,15 @@ class Case:
         return found
 
 
-EPS = {"linf": 0.01, "l2": 0.5, "l1": 5.0}
+EPS = {"linf": 0.01, "l2": 0.5, "l1": 5.0, "l0": 4.0, "patches": 2.0}
 _PGD = {"steps": 6, "step_size": "0.25 eps", "random_start": True}
 _APGD = {"steps": 6, "loss": "ce", "targets": 1}
 _FAB = {"steps": 6, "targets": 2, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": False}
 _CW = {"steps": 6, "lr": 0.01, "binary_steps": 1, "initial_const": 1e4, "confidence": 0.0}
 _SPSA = {"steps": 5, "samples": 16, "delta": 0.01, "lr": 0.01}
 _SLD = {"steps": 6, "step_size": 1.0, "sparsity": 99, "skip_clipped": False, "random_start": False}
+_PATCH = {"steps": 6, "step_size": 0.1, "optimizer": "momentum", "decay": 1.0, "places": 1, "random_start": False}
+_SIGMA = {"steps": 6, "lr": 1.0, "sigma": 0.001, "threshold": 0.3, "rise": 0.01, "unit": "value"}
 CASES = {
     "PGD": Case("pgd", _PGD),
     "PGD in L2": Case("pgd", _PGD, "l2"),
@@ -255,5 +259,14 @@ CASES = {
     "HopSkipJump": Case("hopskipjump", {"queries": 12, "probes": 4, "max_probes": 8, "gamma": 1.0}),
     "SegPGD, every pixel": Case("segpgd", _PGD, dense=True),
     "SEA's APGD, every pixel": Case("apgd_shrinking", {"steps": 6, "loss": "ce_masked", "rho": 0.75}, dense=True),
+    "PGD in L0": Case("pgd", _PGD | {"step_size": 0.05}, "l0"),
+    "PGD on patches": Case("pgd", _PGD | {"step_size": 0.05}, "patches"),
+    "patch, by gradient": Case("patch", _PATCH | {"rank": "gradient"}, "patches"),
+    "patch, anywhere": Case("patch", _PATCH | {"rank": "random"}, "patches", where="anywhere"),
+    "patch in L0": Case("patch", _PATCH | {"rank": "gradient"}, "l0"),
+    "sigma-zero": Case("sigma_zero", _SIGMA, "l0"),
+    "Sparse-RS in L0": Case("sparse_rs", {"queries": 12, "alpha_init": 0.3}, "l0"),
+    "Sparse-RS on patches": Case("sparse_rs", {"queries": 12, "alpha_init": 0.4}, "patches"),
+    "Sparse-RS, patches anywhere": Case("sparse_rs", {"queries": 12, "alpha_init": 0.4}, "patches", where="anywhere"),
 }
-"""Attacks of several steps in balls. Those on words need a language model; those on pixels and patches are missing."""
+"""Attacks of several steps. Those on words need a language model."""

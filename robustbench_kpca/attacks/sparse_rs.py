@@ -17,7 +17,7 @@ from robustbench_kpca.attacks.shared.ball import require_norm
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.attacks.shared.patches import allowed_corners, at_corners, random_corners
-from robustbench_kpca.attacks.shared.rows import choose, none
+from robustbench_kpca.attacks.shared.rows import choose, constant, none
 from robustbench_kpca.protocols.scenario import Count
 from robustbench_kpca.protocols.threat import COUNTED, Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
@@ -101,9 +101,9 @@ class SparseRS:
         return {"corners": corners, "values": values, "x": at_corners(state["clean"], corners, values)}
 
     def _alpha(self, query: Labels) -> Float[Tensor, " batch"]:
-        after = torch.tensor(_AFTER, device=query.device)
+        after = constant(_AFTER, query.device)
         stage = torch.bucketize((query.double() / self.queries * 10_000).long(), after)
-        return self.alpha_init / torch.tensor(_DIVISORS, dtype=torch.float64, device=query.device)[stage]
+        return self.alpha_init / constant(_DIVISORS, query.device, torch.float64)[stage]
 
     def _other_pixels(self, state: State, threat: Threat) -> tuple[Tensor, Tensor]:
         clean, corners, values = state["clean"], state["best_corners"], state["best_values"]
@@ -123,14 +123,16 @@ class SparseRS:
         channels, side = clean.shape[1], threat.side
         corners, values = state["best_corners"].clone(), state["best_values"].clone()
         draws = uniforms(state["key"], query, _FIXED + channels)
-        window = (self._alpha(query).sqrt() * side).long().clamp_min(1).tolist()
+        window = (self._alpha(query).sqrt() * side).long().clamp_min(1)
         signs = _signs(draws[:, _FIXED:], clean)
-        for row, draw in enumerate(draws.tolist()):
+        known = torch.cat([window[:, None], query[:, None], corners, draws[:, :_FIXED]], 1).tolist()  # looks once
+        for row, numbers in enumerate(known):
+            size, asked, *places = map(int, numbers[: 2 + threat.count])
+            draw = numbers[2 + threat.count :]
             one = int(draw[0] * threat.count)
-            if int(query[row]) % _MOVED_EVERY == 0:
-                corners[row, one] = self._moved(corners[row], one, draw, threat, clean, query=int(query[row]))
+            if asked % _MOVED_EVERY == 0:
+                corners[row, one] = self._moved(places, one, draw, threat, clean, query=asked)
                 continue
-            size = window[row]
             top, left = (int(draw[axis] * (side - size + 1)) for axis in (1, 2))
             part = values[row, one, :, top : top + size, left : left + size]
             if size > 1:
@@ -140,17 +142,17 @@ class SparseRS:
                 part[channel] = 1 - part[channel]
         return corners, values
 
-    def _moved(self, corners: Tensor, one: int, draw: list[float], threat: Threat, clean: Images, query: int) -> int:
+    def _moved(self, corners: list[int], one: int, draw: list[float], threat: Threat, clean: Images, query: int) -> int:
         """Return another corner for one of the patches."""
         allowed = allowed_corners(threat, *clean.shape[2:])
         if threat.corners != "anywhere":
             free = allowed.flatten().clone()
-            free[corners.cpu()] = False
+            free[corners] = False
             places = free.nonzero()[:, 0]
-            return int(places[int(draw[4] * len(places))]) if len(places) else int(corners[one])
+            return int(places[int(draw[4] * len(places))]) if len(places) else corners[one]
         height, width = allowed.shape
         reach = _FURTHEST * (1 - query / self.queries)
-        row, column = divmod(int(corners[one]), width)
+        row, column = divmod(corners[one], width)
         row = round(row + (2 * draw[4] - 1) * reach * clean.shape[2])
         column = round(column + (2 * draw[5] - 1) * reach * clean.shape[3])
         return min(max(row, 0), height - 1) * width + min(max(column, 0), width - 1)

@@ -17,6 +17,7 @@ from robustbench_kpca.records.estimate import proportion
 from robustbench_kpca.records.record import find_records, load_record
 
 FAST = "autoattack-fast-linf-8_255"
+SHORT = (FAST, "autoattack-fast-l2-128_255")
 PART = Part(
     network="a", kind="robust", data="d", eps="2/255", images=100, attacked=60, robust=40, agreed=98,
     only_reference_broke=1, only_this_broke=1, passes=100.0, reference_passes=700.0,
@@ -31,16 +32,18 @@ def measured(*parts, stages=(QUICK,)):
     )  # fmt: skip
 
 
-def test_the_measurement_is_of_the_protocol_as_it_stands():
-    found = agreement_of(*load_scenario(FAST))
+@pytest.mark.parametrize("name", SHORT)
+def test_the_measurement_is_of_the_protocol_as_it_stands(name):
+    found = agreement_of(*load_scenario(name))
     assert found is not None
     assert found.parts, "measure again: benchmarks/compare.py protocols --write"
-    assert found.protocol == FAST
+    assert found.protocol == name
     assert found.reference in presets.protocols()
 
 
-def test_its_counts_add_up():
-    for part in agreement_of(*load_scenario(FAST)).parts:
+@pytest.mark.parametrize("name", SHORT)
+def test_its_counts_add_up(name):
+    for part in agreement_of(*load_scenario(name)).parts:
         assert part.agreed + part.only_reference_broke + part.only_this_broke == part.images
         assert part.images >= part.attacked >= part.robust
         assert part.robust >= part.only_this_broke

@@ -17,6 +17,7 @@ from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Mask
 
+_HOST = torch.device("cpu")
 Gain = Float[Tensor, "batch height width"]
 Places = Bool[Tensor, "batch row column"]
 """One value for every upper left corner: (height - side + 1) x (width - side + 1)."""
@@ -28,8 +29,10 @@ Inside = Bool[Tensor, "batch 1 height width"]
 
 
 @lru_cache(maxsize=16)
-def allowed_corners(threat: Threat, height: int, width: int) -> Bool[Tensor, "row column"]:
-    """Tell at which upper left corners a square may lie.
+def allowed_corners(
+    threat: Threat, height: int, width: int, device: torch.device = _HOST
+) -> Bool[Tensor, "row column"]:
+    """Tell at which upper left corners a square may lie; made once a device, so do not write into it.
 
     Raises:
         BadInputError: a square does not fit into the image, or fewer of them fit than may change.
@@ -49,7 +52,7 @@ def allowed_corners(threat: Threat, height: int, width: int) -> Bool[Tensor, "ro
         allowed[::step, ::step] = True
     if threat.count > int(allowed.sum()):
         raise BadInputError(f"{threat} for {size}", expected=f"at most {int(allowed.sum())}, for which there is room")
-    return allowed
+    return allowed.to(device)
 
 
 def most_gain(gain: Gain, threat: Threat) -> Inside:
@@ -58,7 +61,7 @@ def most_gain(gain: Gain, threat: Threat) -> Inside:
     Where squares cannot overlap these are the best there are; where they may lie anywhere, each is the best beside the
     ones before.
     """
-    allowed = allowed_corners(threat, *gain.shape[1:]).to(gain.device)
+    allowed = allowed_corners(threat, *gain.shape[1:], gain.device)
     if threat.corners != "anywhere":
         return _painted(_largest(_sums(gain, threat.side), allowed, threat.count), threat.side)
     inside = torch.zeros_like(gain, dtype=torch.bool)[:, None]
@@ -115,7 +118,7 @@ def beyond(x: Images, clean: Images, threat: Threat) -> Mask:
     changed = (x != clean).any(1)
     if threat.norm == "l0":
         return changed.flatten(1).sum(1) > threat.count
-    allowed = allowed_corners(threat, *changed.shape[1:]).to(x.device)
+    allowed = allowed_corners(threat, *changed.shape[1:], x.device)
     if threat.corners == "anywhere":
         covered = [_cover(one, threat.side, threat.count) for one in changed.cpu().numpy()]
         return ~torch.tensor(covered, device=x.device)
