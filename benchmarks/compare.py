@@ -138,7 +138,11 @@ ROWS = [
     ),
     Row("vit_digits", masked, "masked", "8/255", 64, "vit_digits with masked gradients"),
     *(Row(f"{backbone}_digits_adv", digits, "robust", "28/255", 16) for backbone in BACKBONES),
-    *(Row(f"{backbone}_digits_adv", digits, "robust", "20/255", 16) for backbone in BACKBONES[:5]),
+    *(
+        Row(f"{backbone}_digits_adv", digits, "robust", eps, 16)
+        for backbone in BACKBONES
+        for eps in ("20/255", "24/255")
+    ),
     *(
         Row(f"{backbone}_digits_adv", digits, "robust", eps, 16, norm="l2")
         for eps in ("3", "2")
