@@ -1,6 +1,6 @@
 """What tells Pathfinder's classes apart without following a curve: distance and places of the discs, and all pixels.
 
-python benchmarks/pathfinder.py [SOURCE], by default of 4,000 pictures. Test accuracy in percent.
+python benchmarks/pathfinder.py [SOURCE], by default that of the board. Test accuracy in percent.
 """
 
 import sys
@@ -13,7 +13,7 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.sets._sized import sized
 from robustbench_kpca.data.sets.pathfinder import Size, draw
 
-SOURCE = "pathfinder:side=12,contour=2,distractors=0,train=4000"
+SOURCE = "pathfinder:side=10,contour=2,distractors=0"
 
 
 def discs(size: Size, split: str) -> np.ndarray:

@@ -92,8 +92,9 @@ def _place_special(model: Any, attention: str, placed: dict[str, Any], options: 
 
 
 def _stated(shape: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the usual stem: the config is part of what identifies an evaluation, and older ones do not name it."""
-    return {key: value for key, value in shape.items() if (key, value) != ("stem", "patch")}
+    """Leave out what is usual: the config is part of what identifies an evaluation, and older ones do not name it."""
+    usual = ("stem", "patch"), ("places", "random")
+    return {key: value for key, value in shape.items() if (key, value) not in usual}
 
 
 def _view(shape: dict[str, Any], crop: float) -> dict[str, Any]:

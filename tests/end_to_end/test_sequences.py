@@ -50,7 +50,7 @@ def test_lists_from_recipe_to_record(tmp_path, kind):
 ARENA = {
     "bytes": ("bytes:length=16,test=12,val=4,train=32", 16),
     "retrieval": ("retrieval:length=16,test=12,val=4,train=32", 16),
-    "pathfinder": ("pathfinder:side=12,contour=2,distractors=1,test=12,val=4,train=32", 144),
+    "pathfinder": ("pathfinder:side=10,contour=2,distractors=0,test=12,val=4,train=32", 100),
     "pixels": ("pixels:side=4,train=40:digits", 16),
 }
 

@@ -39,7 +39,7 @@ def test_the_discs_are_on_one_curve_where_the_label_says_so(size, index):
     assert (last[0] in dashes_reached(dashes, 0)) == bool(index % 2)
 
 
-@pytest.mark.parametrize("size", [Size(), SMALL, Size(side=12, contour=2, distractors=0)])
+@pytest.mark.parametrize("size", [Size(), SMALL, Size(side=10, contour=2, distractors=0)])
 def test_the_distance_of_the_discs_says_nothing(size):
     for index in range(8):
         _, (first, second, *_) = draw(size, "train", index)

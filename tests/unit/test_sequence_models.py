@@ -1,5 +1,7 @@
 """Encoders of sequences: padding is hidden, order matters, what does not fit is refused."""
 
+import math
+
 import pytest
 import torch
 
@@ -77,6 +79,17 @@ def test_the_arenas_recipes_build_what_they_name(fork):
         assert (recipe.schedule, recipe.power) == ("polynomial", 1)
 
 
+def test_positions_may_begin_with_row_and_column(fork):
+    model = create_model("softmax_seq_pixels", length=9, places="grid", **TINY)
+    assert create_model(**model.config).config == model.config
+    assert "places" not in create_model("softmax_seq_pixels", places="random").config
+    rows, columns = model.pos_embed.detach().view(3, 3, 8).split(4, -1)
+    angles = math.pi / 3 * torch.tensor([[0.0, 0.0], [1.0, 4.0], [2.0, 8.0]])
+    waves = torch.cat([angles.sin(), angles.cos()], 1)
+    assert torch.allclose(rows, waves[:, None].expand(3, 3, 4))
+    assert torch.allclose(columns, waves.expand(3, 3, 4))
+
+
 @pytest.mark.parametrize("family", ["primal_seq", "scaled_seq"])
 def test_attentions_without_a_mask_see_padding(fork, family):
     model = create_model(f"{family}_listops", length=8, **TINY)
@@ -115,6 +128,9 @@ def test_other_masks_are_refused(fork, name, causal):
         ("softmax_seq_waves", {"img_size": 32}, "'img_size'"),
         ("softmax_seq_listops", {"texts": 2}, "'texts'"),
         ("softmax_seq_retrieval", {"texts": 3}, "texts = 3"),
+        ("softmax_seq_pixels", {"places": "grids"}, "'grids' with 1024"),
+        ("softmax_seq_listops", {"places": "grid"}, "32 tokens"),
+        ("softmax_seq_pixels", {"places": "grid", "embed_dim": 6}, "width 6"),
     ],
 )
 def test_what_cannot_be_built_is_refused(fork, name, options, message):

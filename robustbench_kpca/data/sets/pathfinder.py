@@ -67,7 +67,7 @@ class Size:
 
     def __post_init__(self) -> None:
         most = {"side": 128, "contour": 64, "distractors": 64}
-        require_within(self, "pathfinder", {"side": 12, "contour": 2, "distractors": 0, "seed": 0}, most)
+        require_within(self, "pathfinder", {"side": 10, "contour": 2, "distractors": 0, "seed": 0}, most)
         if 24 * self.contour > (self.side - 2) ** 2:  # both targets, 3 long and 2 wide a dash, on half of the picture
             raise BadInputError(f"no room for two curves of {self.contour} dashes", fix="ask for shorter ones")
 
