@@ -5,6 +5,7 @@ import torch
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.training.recipe import load_recipe
 
 LISTS = "listops:test=40,val=20,train=200"
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -59,7 +60,9 @@ ARENA = {
 def test_the_arena_from_recipe_to_record(tmp_path, size):
     data, length = ARENA[size]
     weights = trained(tmp_path, f"primal_{size}", f"data={data}", f"model_options.length={length}")
-    asked = ["eval", "-m", f"primal_seq_{size}", "--set", f"model.length={length}", "--checkpoint", weights]
+    options = load_recipe(f"primal_{size}", {"model_options.length": length})[1].model_options
+    given = [word for key, value in options.items() for word in ("--set", f"model.{key}={value}")]
+    asked = ["eval", "-m", f"primal_seq_{size}", *given, "--checkpoint", weights]
     assert (
         main([*asked, "--data", data, "--limit", "12", "-p", "clean", "-p", "word-swap", "-o", str(tmp_path / "runs")])
         == 0
