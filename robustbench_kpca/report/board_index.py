@@ -29,7 +29,7 @@ from robustbench_kpca.report.overview import asked_below, overview, rendered, ve
 from robustbench_kpca.report.render import JSON
 from robustbench_kpca.report.spoken import explained
 
-_HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= tied)", "State")
+_HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= tied)", "Runs")
 MANY = 3
 """More rows in the first place are counted, not named."""
 OVERVIEW = "overview.svg"
@@ -51,7 +51,13 @@ class Entry:
     rows: int
     rank_by: str
     first: str
-    state: str
+    ready: int
+    runs: int
+
+    @property
+    def how_far(self) -> str:
+        """The number of its evaluations, and how many of them are made unless all are."""
+        return str(self.runs) if self.ready == self.runs else f"{self.ready} of {self.runs}"
 
 
 def write_index(folder: Path) -> Path:
@@ -79,12 +85,13 @@ def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: Se
     blocks: list[Block] = []
     if drawn:
         blocks += [Heading("What was found"), *(Paragraph(line) for line in said if line), Figure(drawn, _FOUND)]
-    if boards:
+    for heading, whole in (("Boards", True), ("In progress", False)):
         rows = [
-            (Link(board.title, board.link), board.data, str(board.rows), board.rank_by, board.first, board.state)
+            (Link(board.title, board.link), board.data, str(board.rows), board.rank_by, board.first, board.how_far)
             for board in boards
+            if (board.ready == board.runs) == whole
         ]
-        blocks += [Heading("Boards"), Table(_HEADS, rows)]
+        blocks += [Heading(heading), Table(_HEADS, rows)] if rows else []
     blocks += [Heading("Papers, reproduced")] if packs else []
     for pack in packs:
         title = Link(pack["title"], pack["link"]) if pack["link"] else pack["title"]
@@ -111,7 +118,8 @@ def _entry(path: Path) -> Entry:
             len(board["rows"]),
             rank_by=board["rank_by"],
             first="; ".join(_tied(names) for names in first.values()) or "–",
-            state="complete" if board["ready"] == board["runs"] else f"{board['ready']} of {board['runs']} runs",
+            ready=board["ready"],
+            runs=board["runs"],
         )
 
 

@@ -68,6 +68,17 @@ def test_the_index_explains_the_words_of_its_questions(tmp_path):
     assert "SymViT is" not in page
 
 
+def test_unfinished_boards_stand_apart(tmp_path):
+    content = {"data": "digits", "split": "test", "rank_by": "PGD", "rows": [], "answers": [], "columns": [], "runs": 3}
+    for name, ready in (("whole", 3), ("begun", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "board.json").write_text(json.dumps(content | {"title": name, "ready": ready}))
+    whole, begun = write_index(tmp_path).read_text().split("In progress")
+    assert "whole/index.html" in whole
+    assert "begun/index.html" not in whole
+    assert "2 of 3" in begun
+
+
 def test_nothing_is_drawn_of_nothing():
     assert overview.overview([]) == overview.verdicts([]) == ""
 
