@@ -93,7 +93,7 @@ def _place_special(model: Any, attention: str, placed: dict[str, Any], options: 
 
 def _stated(shape: dict[str, Any]) -> dict[str, Any]:
     """Leave out what is usual: the config is part of what identifies an evaluation, and older ones do not name it."""
-    usual = ("stem", "patch"), ("places", "random")
+    usual = ("stem", "patch"), ("places", "learned")
     return {key: value for key, value in shape.items() if (key, value) not in usual}
 
 

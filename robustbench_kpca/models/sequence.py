@@ -46,7 +46,8 @@ class SequenceTransformer(nn.Module):
             self.embed = nn.Embedding(shape.vocabulary, width, padding_idx=PAD)
         else:
             self.embed = nn.Conv2d(shape.channels, width, (1, shape.patch_size), stride=(1, shape.patch_size))
-        self.pos_embed = nn.Parameter(_first_positions(shape.places, self.tokens, width))
+        self.pos_embed = nn.Parameter(truncated_normal_(torch.empty(1, self.tokens, width)))
+        self.register_buffer("grid", _given_positions(shape.places, self.tokens, width), persistent=False)
         self.drop = nn.Dropout(shape.dropout)
         rates = [shape.drop_path_rate * index / max(shape.depth - 1, 1) for index in range(shape.depth)]
         self.blocks = nn.ModuleList(
@@ -70,7 +71,7 @@ class SequenceTransformer(nn.Module):
         """Return (batch, classes)."""
         embedded, kept = self._embedded(x)
         mask = None if kept is None else kept[:, None, None]
-        encoded = self.drop(embedded + self.pos_embed)
+        encoded = self.drop(embedded + self.pos_embed + self.grid)
         for block in self.blocks:
             encoded = block(encoded, attn_mask=mask if getattr(block.attn, "takes_key_mask", False) else None)
         encoded = self.norm(encoded)
@@ -102,18 +103,18 @@ class SequenceTransformer(nn.Module):
         return self.embed(words), words != PAD
 
 
-def _first_positions(places: str, tokens: int, width: int) -> Float[Tensor, "1 tokens width"]:
-    """Return what positions begin with: truncated normal with deviation 0.02, or sinusoids of row and column.
+def _given_positions(places: str, tokens: int, width: int) -> Float[Tensor, "1 _tokens _width"]:
+    """Return what is added to the learned positions: 0, or sinusoids of row and column.
 
     The vector of row r and column c is [sin(r f_i), cos(r f_i), sin(c f_i), cos(c f_i)]. The f_i are equally spaced,
     from half a period to two periods on a side: a choice of this project.
     """
-    if places == "random":
-        return truncated_normal_(torch.empty(1, tokens, width))
+    if places == "learned":
+        return torch.zeros(1, 1, 1)
     side = math.isqrt(tokens)
     if places != "grid" or side**2 != tokens or width % 4:
         reason = f"places = {places!r} with {tokens} tokens of width {width}"
-        raise UnfitError(f"{reason}; 'random' fits all, 'grid' square pictures and multiples of 4")
+        raise UnfitError(f"{reason}; 'learned' fits all, 'grid' square pictures and multiples of 4")
     angles = torch.arange(side)[:, None] * torch.linspace(1, 4, width // 4) * math.pi / side
     along = torch.cat([angles.sin(), angles.cos()], 1)
     return torch.cat([along.repeat_interleave(side, 0), along.repeat(side, 1)], 1)[None]

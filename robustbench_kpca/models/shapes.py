@@ -64,7 +64,7 @@ class SequenceShape:
         patch_size: places of a signal that become one token; 1 for tokens.
         dropout: after the embedding, in attentions and after their layers and perceptrons.
         head_hidden: width of the classifier's hidden layer; 0: it is one linear layer.
-        places: where the learned positions begin: `random`, or `grid`, sinusoids of row and column of a square picture.
+        places: `learned`, or `grid`: sinusoids of row and column of a square picture are added to learned positions.
 
     The others are named as in timm's ViT.
 
@@ -82,7 +82,7 @@ class SequenceShape:
     drop_path_rate: float = 0.0
     dropout: float = 0.0
     head_hidden: int = 0
-    places: str = "random"
+    places: str = "learned"
 
 
 @dataclass(frozen=True)

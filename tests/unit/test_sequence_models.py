@@ -79,11 +79,11 @@ def test_the_arenas_recipes_build_what_they_name(fork):
         assert (recipe.schedule, recipe.power) == ("polynomial", 1)
 
 
-def test_positions_may_begin_with_row_and_column(fork):
+def test_positions_may_say_row_and_column(fork):
     model = create_model("softmax_seq_pixels", length=9, places="grid", **TINY)
     assert create_model(**model.config).config == model.config
-    assert "places" not in create_model("softmax_seq_pixels", places="random").config
-    rows, columns = model.pos_embed.detach().view(3, 3, 8).split(4, -1)
+    assert "places" not in create_model("softmax_seq_pixels", places="learned").config
+    rows, columns = model.grid.view(3, 3, 8).split(4, -1)
     angles = math.pi / 3 * torch.tensor([[0.0, 0.0], [1.0, 4.0], [2.0, 8.0]])
     waves = torch.cat([angles.sin(), angles.cos()], 1)
     assert torch.allclose(rows, waves[:, None].expand(3, 3, 4))
