@@ -297,6 +297,7 @@ def test_bad_packs(own, file, old, new, message):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # minutes, where types are checked on a busy machine
 @pytest.mark.parametrize("name", PACKS)
 def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples):
     """Trainings last two epochs and attacks a few steps: whether every step can be made and shown is what is tested."""
