@@ -29,6 +29,7 @@ class SequenceTransformer(nn.Module):
     """
 
     config: dict[str, Any]
+    grid: Tensor | None
 
     def __init__(self, attention: str, shape: SequenceShape) -> None:
         super().__init__()
@@ -71,7 +72,8 @@ class SequenceTransformer(nn.Module):
         """Return (batch, classes)."""
         embedded, kept = self._embedded(x)
         mask = None if kept is None else kept[:, None, None]
-        encoded = self.drop(embedded + self.pos_embed + self.grid)
+        placed = embedded + self.pos_embed
+        encoded = self.drop(placed if self.grid is None else placed + self.grid)
         for block in self.blocks:
             encoded = block(encoded, attn_mask=mask if getattr(block.attn, "takes_key_mask", False) else None)
         encoded = self.norm(encoded)
@@ -103,14 +105,14 @@ class SequenceTransformer(nn.Module):
         return self.embed(words), words != PAD
 
 
-def _given_positions(places: str, tokens: int, width: int) -> Float[Tensor, "1 _tokens _width"]:
-    """Return what is added to the learned positions: 0, or sinusoids of row and column.
+def _given_positions(places: str, tokens: int, width: int) -> Float[Tensor, "1 tokens width"] | None:
+    """Return what is added to the learned positions: nothing, or sinusoids of row and column.
 
     The vector of row r and column c is [sin(r f_i), cos(r f_i), sin(c f_i), cos(c f_i)]. The f_i are equally spaced,
     from half a period to two periods on a side: a choice of this project.
     """
     if places == "learned":
-        return torch.zeros(1, 1, 1)
+        return None
     side = math.isqrt(tokens)
     if places != "grid" or side**2 != tokens or width % 4:
         reason = f"places = {places!r} with {tokens} tokens of width {width}"

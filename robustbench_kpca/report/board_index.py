@@ -55,9 +55,14 @@ class Entry:
     runs: int
 
     @property
+    def whole(self) -> bool:
+        """Whether all of its evaluations are made."""
+        return self.ready == self.runs
+
+    @property
     def how_far(self) -> str:
         """The number of its evaluations, and how many of them are made unless all are."""
-        return str(self.runs) if self.ready == self.runs else f"{self.ready} of {self.runs}"
+        return str(self.runs) if self.whole else f"{self.ready} of {self.runs}"
 
 
 def write_index(folder: Path) -> Path:
@@ -89,7 +94,7 @@ def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: Se
         rows = [
             (Link(board.title, board.link), board.data, str(board.rows), board.rank_by, board.first, board.how_far)
             for board in boards
-            if (board.ready == board.runs) == whole
+            if board.whole == whole
         ]
         blocks += [Heading(heading), Table(_HEADS, rows)] if rows else []
     blocks += [Heading("Papers, reproduced")] if packs else []

@@ -23,7 +23,6 @@ from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import only_one, require_no_contradiction
 from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
 
-"""A record that was checked; of an older schema what its file holds, unchecked."""
 KEPT = 3_000_000
 """Rows of outcomes that are kept in memory; tables beyond them are read again where they are needed."""
 Key = tuple[Any, ...]

@@ -79,7 +79,7 @@ def in_parts(work: Callable[[Tensor, Tensor], Tensor], a: Images, b: Images) -> 
 
     No part has a single sample if the batch has several: torch sums that in another order where it has threads.
     """
-    parts = 1 if len(a) < 4 else min(-(-a.numel() // _PART), len(a) // 2)
+    parts = min(-(-a.numel() // _PART), len(a) // 2)
     if parts < 2 or len(a) != len(b) or waits(a.device):
         return work(a, b)
     pairs = zip(a.tensor_split(parts), b.tensor_split(parts), strict=True)

@@ -92,7 +92,7 @@ def write_pages(
             here, trouble = False, str(error)
         pages[name] = here
         if board and here:
-            said += [(name, contrast(board))] if contrast(board) else []
+            said += [(name, changed)] if (changed := contrast(board)) else []
             finished = [answer for answer in answers(board) if answer.has_all_trainings]
             said += [(name, in_a_line(answer, spoken(board))) for answer in finished]
         rows.append(_row(name, item, steps, trouble, page=here))

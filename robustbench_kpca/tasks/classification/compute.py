@@ -116,7 +116,7 @@ class Classification(Compute[Samples]):
 
     def rows(self, sample: Sample, data: Samples, space: InputSpace) -> list[Row]:  # noqa: ARG002
         """Return the one row of an image."""
-        clean, worst = space.leave(sample.clean), space.leave(sample.worst)
+        clean, worst = space.leave(sample.clean[None]), space.leave(sample.worst[None])
         same = sample.worst is sample.clean
         row = {
             "sample": sample.id,
@@ -125,8 +125,8 @@ class Classification(Compute[Samples]):
             "prediction": sample.prediction,
             "rank": sample.rank,
             "broken_by": sample.broken_by,
-            "linf": 0.0 if same else float((worst - clean).abs().amax()),
-            "l2": 0.0 if same else float(distance(worst[None], clean[None], "l2")),
+            "linf": 0.0 if same else float(distance(worst, clean, "linf")),
+            "l2": 0.0 if same else float(distance(worst, clean, "l2")),
         }
         return [row | {name: getattr(sample, name) for name in COUNTS}]
 
