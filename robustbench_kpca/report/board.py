@@ -55,6 +55,8 @@ class Board:
     """What is known of its models beside their records."""
     others: tuple[str, ...] = ()
     """Sentences about models of which there are records of another network only, or whose weights are not here."""
+    plan: str = ""
+    """A sentence about the plan that its records follow: which, and whether it is older; empty where there is none."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Files of weights at hand, by model, as commands name them: in place of those that the records were made with."""
 

@@ -115,6 +115,7 @@ def provenance(board: Board) -> list[str]:
     seconds = sum(record.seconds for record in records)
     said = lines(board.spot_check, records)
     return [
+        *([f"- {board.plan}"] if board.plan else []),
         f"- Command: `{board.remake}`, from {len(records)} records; each record names its revision.",
         f"- Data digest: {data}; batch size {batch}.",
         f"- Processor: {processor}; device {device}; torch {torch}; timm {timm}.",

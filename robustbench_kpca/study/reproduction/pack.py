@@ -17,6 +17,7 @@ from robustbench_kpca._core.strict import STRICT, load_toml, validate
 from robustbench_kpca.protocols.presets import pack_path
 from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.report.board_spec import Limit, Question
+from robustbench_kpca.report.lead import CORRECTED, LITERAL
 
 PACK, STATEMENTS = "pack.toml", "statements.toml"
 ScaleName = Literal["embedded", "paper"]
@@ -92,6 +93,11 @@ class ItemColumn(BaseModel):
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The titles on the page: one, or those of the literal column and of its corrected twin."""
+        return (f"{self.title}{LITERAL}", f"{self.title}{CORRECTED}") if self.corrected else (self.title,)
 
 
 class Table(BaseModel):
@@ -243,9 +249,8 @@ def _item(path: Path, pack: Pack) -> Item:
         _require([column.reference for column in item.column if column.reference], item.arms, "arm", where)
         asked = [arm for question in item.question for arm in (question.subject, question.baseline, question.ablation)]
         _require(asked, item.arms, "arm", where)
-        _require(
-            [question.column for question in item.question], [column.title for column in item.column], "column", where
-        )
+        titles = [title for column in item.column for title in column.titles]
+        _require([item.rank_by, *(question.column for question in item.question)], titles, "column", where)
         _check_seeds(item, pack, where)
     elif not isinstance(item, Curves | Cost | Efficiency):
         _require([item.samples], pack.paper.samples, "samples", where)

@@ -12,9 +12,9 @@ from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.curves import read_curves
-from robustbench_kpca.report.lead import CORRECTED, LITERAL
 from robustbench_kpca.report.matching import fill, shown_metrics
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, ItemColumn, Table
+from robustbench_kpca.study.reproduction.registered import registered
 from robustbench_kpca.study.reproduction.roles import Model, Roles
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training.overfitting import overfitting
@@ -38,7 +38,8 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there.
 
     Raises:
-        BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table.
+        BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table,
+            or the pack has a plan that is younger than a record.
 
     """
     board = _filled(name, table, roles, roles.records())
@@ -52,6 +53,7 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
         spot_check=load_spot_check(check) if check.is_file() else None,
         remarks=overfitted(models, roles),
         others=(*board.others, *lost),
+        plan=registered(roles.out, [run.record for run in board.runs if run.record]),
         files=files,
     )
 
@@ -151,13 +153,12 @@ def _reference(table: Table, column: ItemColumn, roles: Roles) -> str | None:
 
 def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:
     samples = roles.samples(column.samples)
+    title, *corrected = column.titles
     literal = Column(
-        title=column.title, protocol=roles.protocol(column.protocol), metric=column.metric, data=samples.data,
+        title=title, protocol=roles.protocol(column.protocol), metric=column.metric, data=samples.data,
         split=samples.split, limit=samples.limit, eps=column.eps, draws=column.draws,
         corruption=column.corruption, reference=_reference(table, column, roles),
         against=None if column.against is None else roles.samples(column.against).data,
     )  # fmt: skip
-    if not column.corrected:
-        return [literal]
-    twin = {"title": f"{column.title}{CORRECTED}", "protocol": roles.protocol(column.corrected)}
-    return [literal.model_copy(update={"title": f"{column.title}{LITERAL}"}), literal.model_copy(update=twin)]
+    twins = [{"title": twin, "protocol": roles.protocol(column.corrected)} for twin in corrected]
+    return [literal, *(literal.model_copy(update=twin) for twin in twins)]

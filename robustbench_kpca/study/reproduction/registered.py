@@ -1,0 +1,51 @@
+"""Whether a plan was registered before what it plans: its last commit must be behind the revision of every record."""
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.records.record import Record
+
+PLAN = "plan.md"
+
+
+def registered(folder: Path, records: Iterable[Record]) -> str:
+    """Say in which commit the plan of a pack was last changed, and that its records are younger.
+
+    Empty where `folder` has no `plan.md`. Where a history is not here, or a revision is not in it, it says so: a copy
+    without `.git` cannot tell.
+
+    Raises:
+        BadInputError: a record was made at a revision that does not have this plan.
+
+    """
+    plan = folder / PLAN
+    if not plan.is_file():
+        return ""
+    commit = _git(folder, ["log", "-1", "--format=%H", "--", PLAN])
+    if not commit:
+        return f"There is a plan ({PLAN}); whether it is older than the records cannot be told here: no git history."
+    revisions = {record.environment.revision: record.spec.model.name for record in records}
+    unknown = 0
+    for revision, model in revisions.items():
+        made_at = (revision or "").removesuffix("+")
+        if not made_at or _git(folder, ["cat-file", "-t", made_at]) != "commit":
+            unknown += 1
+        elif _git(folder, ["merge-base", commit, made_at]) != commit:
+            raise BadInputError(
+                f"{plan} was changed in {commit[:8]}, after a record of {model} was made (revision {made_at[:8]})",
+                expected="a plan that is older than its records; deviations go into another file",
+            )
+    rest = f"; this history does not have {unknown} of their revisions" if unknown else ""
+    return f"Planned in {PLAN}, commit {commit[:8]}, before the records were made{rest}."
+
+
+def _git(folder: Path, words: Sequence[str]) -> str:
+    """Return what git prints; empty where there is no git, no repository, or nothing of that name."""
+    command = ["git", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,69 @@
+"""A plan is a plan only before: one that was changed after a record stops the board."""
+
+import subprocess
+
+import pytest
+from stand_ins import posing_as
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.study.reproduction.registered import registered
+
+
+@pytest.fixture
+def git(tmp_path):
+    """A repository with one commit, and what runs git in it."""
+    who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+
+    def run(*words):
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    run("init", "--quiet")
+    run("commit", "--quiet", "--allow-empty", "--message", "Begin")
+    return run
+
+
+def commit(git, folder, **files):
+    """Write files of Markdown, commit them, and return the commit."""
+    for name, text in files.items():
+        (folder / f"{name}.md").write_text(text)
+        git("add", f"{name}.md")
+    git("commit", "--quiet", "--message", "Write")
+    return git("rev-parse", "HEAD").strip()
+
+
+def made_at(revision):
+    """A record of the model `net`, made at a revision."""
+    spec = posing_as(object, model=posing_as(object, name="net"))
+    return posing_as(Record, spec=spec, environment=posing_as(object, revision=revision))
+
+
+def test_records_at_the_plan_and_after_it_follow_it(git, tmp_path):
+    planned = commit(git, tmp_path, plan="Ten seeds.")
+    later = commit(git, tmp_path, notes="A deviation.")
+    said = registered(tmp_path, [made_at(planned), made_at(f"{later}+")])
+    assert said == f"Planned in plan.md, commit {planned[:8]}, before the records were made."
+
+
+@pytest.mark.parametrize("mark", ["", "+"])
+def test_a_plan_that_was_changed_after_a_record_is_refused(git, tmp_path, mark):
+    before = commit(git, tmp_path, plan="Ten seeds.")
+    after = commit(git, tmp_path, plan="Five seeds.")
+    with pytest.raises(BadInputError, match=f"{after[:8]}, after a record of net was made .revision {before[:8]}"):
+        registered(tmp_path, [made_at(after), made_at(before + mark)])
+
+
+@pytest.mark.parametrize("revision", [None, "0" * 40, "--all"])
+def test_a_revision_that_the_history_lacks_is_said(git, tmp_path, revision):
+    planned = commit(git, tmp_path, plan="Ten seeds.")
+    said = registered(tmp_path, [made_at(planned), made_at(revision)])
+    assert said.endswith("before the records were made; this history does not have 1 of their revisions.")
+
+
+def test_a_copy_without_history_says_so(tmp_path):
+    (tmp_path / "plan.md").write_text("Ten seeds.")
+    assert "no git history" in registered(tmp_path, [made_at("0" * 40)])
+
+
+def test_without_a_plan_nothing_is_said(tmp_path):
+    assert registered(tmp_path, [made_at("0" * 40)]) == ""
