@@ -137,7 +137,7 @@ def test_a_machine_finds_an_attack_by_its_address(cluster, tmp_path):
 
 
 def test_a_cluster_is_started_for_the_run_and_ended(toy, tmp_path):
-    """The last one: Ray loses actors in a process that goes back to a cluster which it left for another (docs/limits.md)."""
+    """It comes last: in a process that goes back to a cluster which it left, Ray loses actors (docs/limits.md)."""
     asked = ["-m", f"{toy}/toy.py:build", "--data", "digits", "--limit", "24", "--batch-size", "4", "--device", "cpu"]
     asked = ["eval", *asked, "-p", "noise-blur-contrast", "--set", 'corruptions=["contrast"]', "-q"]
     assert main([*asked, "-o", str(tmp_path / "plain")]) == 0
