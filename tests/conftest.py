@@ -40,6 +40,16 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture
+def types_unchecked():
+    """For runs of whole commands, which last minutes: types are checked where their parts are tested."""
+    from jaxtyping import config
+
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
 class Linear(nn.Module):
     """Two classes, logits (0, w . x + b): everything about attacking it is known in closed form."""
 

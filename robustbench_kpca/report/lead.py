@@ -62,4 +62,7 @@ def contrast(board: Board) -> str:
         unit = metric_for(column.metric).unit
         ends = [unit.text(value) for value in (min(values), max(values))] if values else []
         spans += [ends[-1] if len(set(ends)) == 1 else f"{unit.number(min(values))} to {ends[-1]}"] if ends else []
-    return f"{title}: {spans[0]} as the authors ran it, {spans[1]} corrected." if len(spans) == 2 else ""
+    if len(spans) < 2:
+        return ""
+    what = metric_for(pair[0].metric).title
+    return f"{title}, {what[0].lower()}{what[1:]}: {spans[0]} as the authors ran it, {spans[1]} corrected."

@@ -14,7 +14,7 @@ from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.tables import board_of, metrics_of
 
 ROOT, FOLDER = Path(__file__).parents[2], Path("leaderboards")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("types_unchecked")]
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ BASELINE = Path(__file__).parents[2] / "leaderboards" / "digits" / "records"
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # minutes, where types are checked on a busy machine
-def test_the_demo_meets_the_committed_board(tmp_path, capsys):
+def test_the_demo_meets_the_committed_board(tmp_path, capsys, types_unchecked):
     assert main(["board", "demo", "--out", str(tmp_path), "--quiet"]) == 0
     out = capsys.readouterr().out
     for page in ("README.md", "index.html"):

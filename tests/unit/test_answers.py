@@ -316,7 +316,7 @@ def test_what_the_correction_of_a_protocol_changes_is_said_first():
     assert contrast(made) == ""
     spec = made.spec.model_copy(update={"column": (literal, corrected), "rank_by": "PGD, corrected", "question": ()})
     both = replace(made, spec=spec)
-    assert contrast(both) == "PGD: 40.2 to 59.9 % as the authors ran it, 40.2 to 59.9 % corrected."
+    assert contrast(both) == "PGD, robust accuracy: 40.2 to 59.9 % as the authors ran it, 40.2 to 59.9 % corrected."
     (found,) = _lead(both, {})
     assert found.text.text.startswith(contrast(both))
     fewer = replace(both, runs=tuple(run for run in both.runs if run.model != "RPC-s0"))

@@ -140,7 +140,7 @@ def test_the_search_in_bfloat16_is_the_standard_ensemble():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_passes_of_a_sample_that_is_never_broken(name):
-    assert stands(name) == cost(name)
+    assert stands(name, steps=20, queries=200) == cost(name, steps=20, queries=200)
 
 
 @pytest.mark.parametrize("name", PRESETS)

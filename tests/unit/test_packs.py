@@ -299,7 +299,7 @@ def test_bad_packs(own, file, old, new, message):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # minutes, where types are checked on a busy machine
 @pytest.mark.parametrize("name", PACKS)
-def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples):
+def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples, types_unchecked):
     """Trainings of two seeds last two epochs, and attacks a few steps: can every step be made and shown?"""
     folder, out = tmp_path / name, tmp_path / "out"
     folder.mkdir()
@@ -346,7 +346,9 @@ def look_alikes(top):
 
 
 @pytest.mark.slow
-def test_tables_of_base_models_are_trained_evaluated_and_shown(tmp_path, monkeypatch, few_resamples):
+def test_tables_of_base_models_are_trained_evaluated_and_shown(
+    tmp_path, monkeypatch, few_resamples, types_unchecked
+):
     """Tables 7 and 8 of Teo & Nguyen with models of the base recipes, 12 wide and two layers deep, on look-alikes."""
     base = shapes.VIT["base_patch16_224"]
     monkeypatch.setitem(shapes.VIT, "base_patch16_224", replace(base, embed_dim=12, depth=2, num_heads=3))

@@ -115,14 +115,14 @@ def _index(
     finished = [row[:-1] for row in table if row[-1] == COMPLETE]
     unfinished = [row for row in table if row[-1] != COMPLETE]
     answered = [(Link(name, folder=name), ": ", *line) for name, line in said]
-    blocks: list[Block] = [Bullets(answered)] if answered else []
+    blocks: list[Block] = [*([Bullets(answered)] if answered else []), Paragraph(Prose(roles.intro))]
     if finished:
         blocks.append(Grid(("Item", "Title", "Done"), finished))
     if unfinished:
         blocks += [Heading("In progress"), Grid(("Item", "Title", "Done", "State"), unfinished)]
     if statements:
         blocks.append(Paragraph((Link(BESIDE, folder=STATEMENTS), ".")))
-    blocks += [Paragraph(Prose(f"{pack.source}. {pack.intro}")), Paragraph(Prose(roles.intro))]
+    blocks.append(Paragraph(Prose(f"{pack.source}. {pack.intro}")))
     if absent:
         steps = [Bullets([f"{why}: {steps}" for why, steps in absent])]
         blocks += [Details("Not run", [*steps, Paragraph((Code(f"{roles.command} --plan"), " lists every step."))])]

@@ -1,0 +1,93 @@
+"""Every number on the cards of the pack `answer`, computed again from outcomes alone: the formulas are written out here.
+
+They are those of docs/decisions/0049: seeds are blocks, images a second source; nothing of `records/trainings.py` is used.
+"""
+
+import csv
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+FOLDER = Path(__file__).parents[2] / "leaderboards" / "answer"
+BOARDS = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*/board.json"))]
+CARDS = [(board, answer) for board in BOARDS for answer in board["answers"]]
+ARMS = {
+    "ViT": "vit", "SymViT": "symvit", "RPC-SymViT, first layer": "rpc_symvit",
+    "Identity-SymViT, first layer": "identity_symvit",
+}  # fmt: skip
+STEMS = {
+    "AutoAttack 4/255": "autoattack-fast-linf-8_255+eps=4_255", "PGD, literal": "teo2024-pgd",
+    "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8+eps=2",
+}  # fmt: skip
+
+
+def stands(arm, seed, column):
+    """For every image, 1 where the network still answers correctly, by the name of the image."""
+    [file] = FOLDER.glob(f"records/{ARMS[arm]}_digits-epochs100-s{seed}__digits-test__{STEMS[column]}__*.outcomes.csv.xz")
+    with lzma.open(file, "rt") as lines:
+        return {row["sample"]: float(not row["broken_by"]) for row in csv.DictReader(lines)}
+
+
+def table(arm, column):
+    """Shape (10, n): a row for each seed."""
+    rows = [stands(arm, seed, column) for seed in range(10, 20)]
+    assert len({tuple(row) for row in rows}) == 1, "the same images"
+    return np.array([[*row.values()] for row in rows])
+
+
+@pytest.fixture(scope="module")
+def means():
+    """Arm and column -> the ten numbers."""
+    return {(arm, column): table(arm, column).mean(1) for arm in ARMS for column in STEMS}
+
+
+def residual(numbers):
+    rest = numbers - numbers.mean(1, keepdims=True) - numbers.mean(0) + numbers.mean()
+    return (rest**2).sum() / (numbers.shape[0] - 1) / (numbers.shape[1] - 1)
+
+
+def compared(first, second, column, means):
+    """Return the difference, its standard error, degrees of freedom, and how many rows lend their spread."""
+    single = table(first, column) - table(second, column)
+    seeds, n = single.shape
+    alone = single.mean(1).var(ddof=1)
+    pooled = 2 * residual(np.array([means[arm, column] for arm in ARMS]))
+    others = (3 * pooled - alone) / 2
+    apart = alone / others > stats.f.ppf(0.9, seeds - 1, 2 * (seeds - 1))
+    by_seed, freedom = max(alone, pooled), (1 if apart else 3) * (seeds - 1)
+    of_seeds, of_images = n * by_seed, seeds * single.mean(0).var(ddof=1)
+    rest = ((single - single.mean(1, keepdims=True) - single.mean(0) + single.mean()) ** 2).sum() / (seeds - 1) / (n - 1)
+    total = max(of_seeds + of_images - rest, of_seeds, of_images)
+    parts = of_seeds**2 / freedom + of_images**2 / (n - 1) + rest**2 / ((seeds - 1) * (n - 1))
+    return single.mean(), (total / (seeds * n)) ** 0.5, total**2 / parts, 2 if apart else 4
+
+
+def test_every_question_of_the_plan_is_answered():
+    assert len(CARDS) == 4
+
+
+@pytest.mark.parametrize(("board", "card"), CARDS, ids=[card["column"] for _, card in CARDS])
+def test_a_card_follows_from_outcomes(board, card, means):
+    assert card["value"] == pytest.approx(means[card["subject"], card["column"]].mean(), abs=1e-9)
+    signs, inside = [], []
+    for duel, other in ((card["against"], card["baseline"]), (card["control"], card["ablation"])):
+        difference, error, freedom, rows = compared(card["subject"], other, card["column"], means)
+        p_value = min(1.0, 2 * 2 * stats.t.sf(abs(difference) / error, freedom))
+        ends = {
+            level: [difference + sign * stats.t.ppf((1 + level) / 2, freedom) * error for sign in (-1, 1)]
+            for level in (0.95, 0.975)
+        }
+        assert duel["value"] == pytest.approx(means[other, card["column"]].mean(), abs=1e-9)
+        assert duel["difference"] == pytest.approx(difference, abs=1e-9)
+        assert (duel["seeds"], duel["rows"]) == (10, rows)
+        assert duel["p_value"] == pytest.approx(p_value, abs=1e-6)
+        assert [duel["low"], duel["high"]] == pytest.approx(ends[0.975], abs=1e-6)
+        assert [duel["inner_low"], duel["inner_high"]] == pytest.approx(ends[0.95], abs=1e-6)
+        signs.append(0 if p_value >= 0.05 else np.sign(difference))
+        inside.append(-0.02 < ends[0.95][0] and ends[0.95][1] < 0.02)
+    same = "equivalent" if all(inside) and not any(signs) else "no difference found"
+    assert card["verdict"] == ("hurts" if signs[0] < 0 else "helps" if min(signs) > 0 else same)
