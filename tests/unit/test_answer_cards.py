@@ -1,6 +1,6 @@
-"""Every number on the cards of the pack `answer`, computed again from outcomes alone: the formulas are written out here.
+"""Every number on the cards of the pack `answer`, computed again from outcomes alone, by formulas written out here.
 
-They are those of docs/decisions/0049: seeds are blocks, images a second source; nothing of `records/trainings.py` is used.
+They are those of docs/decisions/0049: seeds are blocks, images a second source. `records/trainings.py` is not used.
 """
 
 import csv
@@ -27,7 +27,8 @@ STEMS = {
 
 def stands(arm, seed, column):
     """For every image, 1 where the network still answers correctly, by the name of the image."""
-    [file] = FOLDER.glob(f"records/{ARMS[arm]}_digits-epochs100-s{seed}__digits-test__{STEMS[column]}__*.outcomes.csv.xz")
+    model = f"{ARMS[arm]}_digits-epochs100-s{seed}"
+    [file] = FOLDER.glob(f"records/{model}__digits-test__{STEMS[column]}__*.outcomes.csv.xz")
     with lzma.open(file, "rt") as lines:
         return {row["sample"]: float(not row["broken_by"]) for row in csv.DictReader(lines)}
 
@@ -60,7 +61,8 @@ def compared(first, second, column, means):
     apart = alone / others > stats.f.ppf(0.9, seeds - 1, 2 * (seeds - 1))
     by_seed, freedom = max(alone, pooled), (1 if apart else 3) * (seeds - 1)
     of_seeds, of_images = n * by_seed, seeds * single.mean(0).var(ddof=1)
-    rest = ((single - single.mean(1, keepdims=True) - single.mean(0) + single.mean()) ** 2).sum() / (seeds - 1) / (n - 1)
+    rest = single - single.mean(1, keepdims=True) - single.mean(0) + single.mean()
+    rest = (rest**2).sum() / ((seeds - 1) * (n - 1))
     total = max(of_seeds + of_images - rest, of_seeds, of_images)
     parts = of_seeds**2 / freedom + of_images**2 / (n - 1) + rest**2 / ((seeds - 1) * (n - 1))
     return single.mean(), (total / (seeds * n)) ** 0.5, total**2 / parts, 2 if apart else 4
@@ -88,6 +90,6 @@ def test_a_card_follows_from_outcomes(board, card, means):
         assert [duel["low"], duel["high"]] == pytest.approx(ends[0.975], abs=1e-6)
         assert [duel["inner_low"], duel["inner_high"]] == pytest.approx(ends[0.95], abs=1e-6)
         signs.append(0 if p_value >= 0.05 else np.sign(difference))
-        inside.append(-0.02 < ends[0.95][0] and ends[0.95][1] < 0.02)
+        inside.append(max(map(abs, ends[0.95])) < 0.02)
     same = "equivalent" if all(inside) and not any(signs) else "no difference found"
     assert card["verdict"] == ("hurts" if signs[0] < 0 else "helps" if min(signs) > 0 else same)

@@ -346,9 +346,7 @@ def look_alikes(top):
 
 
 @pytest.mark.slow
-def test_tables_of_base_models_are_trained_evaluated_and_shown(
-    tmp_path, monkeypatch, few_resamples, types_unchecked
-):
+def test_tables_of_base_models_are_trained_evaluated_and_shown(tmp_path, monkeypatch, few_resamples, types_unchecked):
     """Tables 7 and 8 of Teo & Nguyen with models of the base recipes, 12 wide and two layers deep, on look-alikes."""
     base = shapes.VIT["base_patch16_224"]
     monkeypatch.setitem(shapes.VIT, "base_patch16_224", replace(base, embed_dim=12, depth=2, num_heads=3))
