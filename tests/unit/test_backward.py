@@ -154,6 +154,19 @@ def test_masked_attention_is_found_and_the_record_names_the_twin(tmp_path, few_r
     assert "pgd through values=smooth" in set(adaptive.outcomes["broken_by"])
 
 
+@pytest.mark.slow
+def test_autoattack_overstates_masked_attention_and_says_so(tmp_path, few_resamples, fork):
+    """It ends with Square, which needs no gradient, and still finds 20 points less than the stage through the twin."""
+    masked, data = place(load_model("vit_digits"), Steps, layers="all"), load_data("digits", limit=48)
+    how = {"eps": "4/255", "name": "masked", "batch_size": 48}
+    both = protocol(tmp_path, PGD, PGD | {"backward_of": "values=smooth"})
+    ensemble = evaluate(masked, data, protocol="autoattack-fast-linf-8_255", audit="quick", **how)
+    adaptive = evaluate(masked, data, protocol=both, audit=False, **how)
+    assert ensemble.metrics["robust_accuracy"].value > adaptive.metrics["robust_accuracy"].value + 0.2
+    assert any("zero everywhere" in flag for flag in ensemble.flags)
+    assert {"gradients", "slope", "reach"} <= {check.name for check in ensemble.audit.flags}
+
+
 def test_a_twin_by_its_address(tmp_path, monkeypatch, few_resamples):
     (tmp_path / "twin.py").write_text("def smooth(model):\n    return model.inner\n")
     monkeypatch.chdir(tmp_path)
