@@ -29,7 +29,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
@@ -251,7 +251,11 @@ VERSUS = {
     "APGD-L2, 0.5, robust": Duel(
         ROBUST, "apgd-ce-linf-8_255", reference_autoattack(0.5, "apgd-ce", norm="L2"), {"norm": "l2", "eps": 0.5}
     ),
-    "PGD-40, 2/255, peer": replace(_pgd(PEER, 2), few=True),
+    "FGSM, 2/255, peer": Duel(PEER, "fgsm-linf-8_255", torchattacks("FGSM", eps=2 / 255), {"eps": "2/255"}),
+    "APGD-L2, 0.25, peer": Duel(
+        PEER, "apgd-ce-linf-8_255", reference_autoattack(0.25, "apgd-ce", norm="L2"), {"norm": "l2", "eps": 0.25}
+    ),
+    "PGD-40, 2/255, peer": _pgd(PEER, 2),
     "FAB, untargeted, 2/255, peer": Duel(
         PEER,
         "fab-t-linf-8_255",
