@@ -1,5 +1,6 @@
 """The pages of a pack: one for each table or figure, and an index that says what is shown and what was not run."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,14 +116,15 @@ def _index(
     finished = [row[:-1] for row in table if row[-1] == COMPLETE]
     unfinished = [row for row in table if row[-1] != COMPLETE]
     answered = [(Link(name, folder=name), ": ", *line) for name, line in said]
-    blocks: list[Block] = [*([Bullets(answered)] if answered else []), Paragraph(Prose(roles.intro))]
+    scale, *rest = re.split(r"(?<=\.)\s", roles.intro, maxsplit=1)
+    blocks: list[Block] = [*([Bullets(answered)] if answered else []), Paragraph(Prose(scale))]
     if finished:
         blocks.append(Grid(("Item", "Title", "Done"), finished))
     if unfinished:
         blocks += [Heading("In progress"), Grid(("Item", "Title", "Done", "State"), unfinished)]
     if statements:
         blocks.append(Paragraph((Link(BESIDE, folder=STATEMENTS), ".")))
-    blocks.append(Paragraph(Prose(f"{pack.source}. {pack.intro}")))
+    blocks += [Paragraph(Prose(text)) for text in (f"{pack.source}. {pack.intro}", *rest)]
     if absent:
         steps = [Bullets([f"{why}: {steps}" for why, steps in absent])]
         blocks += [Details("Not run", [*steps, Paragraph((Code(f"{roles.command} --plan"), " lists every step."))])]
