@@ -43,7 +43,7 @@ def test_a_board_is_what_its_records_say(name):
 @pytest.mark.parametrize("name", sorted(presets.find("packs")))
 def test_the_tables_of_a_pack_are_what_its_records_say(name):
     folder = FOLDER / name
-    scale = re.search("--scale ([a-z]+)", (folder / "README.md").read_text())[1]
+    scale = re.search("Made by .*--scale ([a-z]+)", (folder / "README.md").read_text())[1]
     title, pack, items = load_pack(str(folder))
     roles = Roles(title, pack, scale, folder, {}, {}, metrics=metrics_of(items.values()))
     tables = {key: item for key, item in items.items() if isinstance(item, Table) and (folder / key).is_dir()}
