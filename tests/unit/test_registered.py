@@ -53,11 +53,16 @@ def test_a_plan_that_was_changed_after_a_record_is_refused(git, tmp_path, mark):
         registered(tmp_path, [made_at(after), made_at(before + mark)])
 
 
-@pytest.mark.parametrize("revision", [None, "0" * 40, "--all"])
+@pytest.mark.parametrize("revision", [None, "0" * 40, "--all", "HEAD"])
 def test_a_revision_that_the_history_lacks_is_said(git, tmp_path, revision):
     planned = commit(git, tmp_path, plan="Ten seeds.")
     said = registered(tmp_path, [made_at(planned), made_at(revision)])
     assert said.endswith("before the records were made; this history does not have 1 of their revisions.")
+
+
+def test_records_of_another_history_alone_do_not_follow_it(git, tmp_path):
+    commit(git, tmp_path, plan="Ten seeds.")
+    assert "cannot be told here: this history has none" in registered(tmp_path, [made_at("0" * 40), made_at(None)])
 
 
 def test_a_copy_without_history_says_so(tmp_path):
