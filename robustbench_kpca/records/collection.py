@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.records.html import html_table
-from robustbench_kpca.records.record import Record, find_records, load_record
+from robustbench_kpca.records.record import Record, find_records, html_table, load_record
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,17 +3,19 @@
 The compute half writes records, and the report half reads them. This file imports no torch.
 """
 
+from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, PrivateAttr
+from tabulate import tabulate
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import read_file, safe_file, sha256, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.html import html_table
 from robustbench_kpca.records.images import ImagesFile
 from robustbench_kpca.records.orphans import sweep
 from robustbench_kpca.records.outcomes import Outcomes
@@ -276,3 +278,10 @@ def find_records(folder: Path | str) -> list[Path]:
     if not paths:
         raise BadInputError(f"no *{SUFFIX} below {folder}", fix="run: rbk eval … --out FOLDER")
     return paths
+
+
+def html_table(rows: Iterable[Sequence[str]]) -> str:
+    """Return the table of `cells` that notebooks show, one row a record; every text is escaped."""
+    head = ("model", "data", "n", "protocol", "metrics (95 % interval)", "audit")
+    cells = [[escape(cell).replace("\n", "<br>") for cell in row] for row in rows]
+    return str(tabulate(cells, head, tablefmt="unsafehtml", disable_numparse=True))

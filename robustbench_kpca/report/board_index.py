@@ -29,7 +29,7 @@ from robustbench_kpca.report.overview import asked_below, overview, rendered, ve
 from robustbench_kpca.report.render import JSON
 from robustbench_kpca.report.spoken import explained
 
-_HEADS = ("Board", "Data", "Rows", "Ranked by", "First (= tied)", "Runs")
+_HEADS = ("Board", "First (= tied)", "Ranked by", "Data", "Rows", "Runs")
 MANY = 3
 """More rows in the first place are counted, not named."""
 OVERVIEW = "overview.svg"
@@ -92,7 +92,7 @@ def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: Se
         blocks += [Heading("What was found"), *(Paragraph(line) for line in said if line), Figure(drawn, _FOUND)]
     for heading, whole in (("Boards", True), ("In progress", False)):
         rows = [
-            (Link(board.title, board.link), board.data, str(board.rows), board.rank_by, board.first, board.how_far)
+            (Link(board.title, board.link), board.first, board.rank_by, board.data, str(board.rows), board.how_far)
             for board in boards
             if board.whole == whole
         ]

@@ -24,9 +24,9 @@ KINDS = {
 _COLOURS = {HELPS: "#1a7f37", HURTS: "#b42318", EQUIVALENT: INK, SAME: INK, OPEN: INK}
 _HOW = (
     "It helps only if it beats baseline and control. The two intervals hold together with 95 % (each has 97.5 %), and "
-    "p-values are doubled. The grey band is what these trainings could not find reliably: a true difference at its "
-    "edge would have been found with a probability of 80 %. Seeds are blocks: spread is what "
-    "they leave. It is that of all rows with these seeds, or of the two rows where theirs is larger."
+    "p-values are doubled. Found reliably: with a probability of 80 %; a true difference within the grey band of the "
+    "picture would not have been. Seeds are blocks: spread is what they leave, of all rows with these seeds, or of "
+    "the two rows where theirs is larger."
 )
 _EQUIVALENT = (
     "It is equivalent if no difference is found and both intervals of 95 %, {intervals}, lie within ± {margin:g} "

@@ -101,21 +101,23 @@ def _spread(numbers: Values, samples: OverSamples) -> float:
 
 def power_of(board: "Board") -> str:
     """Say it of every column; empty where nothing can be compared."""
-    found = [one for column in board.columns if (one := detectable(board, column)) is not None]
-    if not found:
+    columns = [gap for column in board.columns if (gap := detectable(board, column)) is not None]
+    if not columns:
         return ""
     metrics = {column.title: column.metric for column in board.columns}
     shown = [
-        f"{quoted(one.column)}: {metric_for(metrics[one.column]).unit.gap(one.difference)} "
-        f"({_trainings(one)}{one.samples:,} samples)"
-        for one in found
+        f"{quoted(gap.column)}: {metric_for(metrics[gap.column]).unit.gap(gap.difference)} "
+        f"({_trainings(gap)}{gap.samples:,} samples)"
+        for gap in columns
     ]
+    cards = " An answer says it of its own rows, with p below half of that." if board.spec.question else ""
     return (
-        f"Power: the true difference between two rows that one two-sided test (p below {ALPHA}, not adjusted for "
-        f"several tests) would have found with a probability of {100 * POWER:.0f} %, if rows differ from sample to "
-        f"sample, and trainings with one seed from one another, as these here do. {'; '.join(shown)}."
+        f"Power: the true difference between neighbours in the ranking (the median of all such pairs) that one "
+        f"two-sided test (p below {ALPHA}, not adjusted for several tests) would have found with a probability of "
+        f"{100 * POWER:.0f} %, if rows differ from sample to sample, and trainings with one seed from one another, as "
+        f"these here do.{cards} {'; '.join(shown)}."
     )
 
 
-def _trainings(one: Detectable) -> str:
-    return f"{one.trainings} seeds, " if one.trainings > 1 else ""
+def _trainings(gap: Detectable) -> str:
+    return f"{gap.trainings} seeds, " if gap.trainings > 1 else ""

@@ -164,6 +164,13 @@ def test_a_name_means_the_embedded_thing_or_the_papers(own, tmp_path):
     assert paper.column[1].protocol == "fgsm-linf-1_255"
 
 
+def test_an_arm_of_the_paper_is_run_where_it_learns_from_data_of_the_scale(own, tmp_path):
+    (own / "pack.toml").write_text(f'{OWN}same = {{ title = "Same", recipe = "vit_digits", seeds = [3] }}\n')
+    roles = roles_of(own, tmp_path)[1]
+    assert [(model.name, model.why_not) for model in roles.models("same")] == [("vit_digits-s3", "")]
+    assert [model.why_not for model in roles.models("large")] == [NO_STAND_IN]
+
+
 def test_what_is_missing_is_said_and_seeds_come_in_rounds(own, tmp_path):
     items, roles = roles_of(own, tmp_path)
     steps = plan(items, roles)

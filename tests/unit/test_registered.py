@@ -72,3 +72,10 @@ def test_a_copy_without_history_says_so(tmp_path):
 
 def test_without_a_plan_nothing_is_said(tmp_path):
     assert registered(tmp_path, [made_at("0" * 40)]) == ""
+
+
+def test_a_plan_with_changes_of_no_commit_is_refused(git, tmp_path):
+    planned = commit(git, tmp_path, plan="Ten seeds.")
+    (tmp_path / "plan.md").write_text("Five seeds.")
+    with pytest.raises(BadInputError, match=r"plan\.md has changes that are not committed"):
+        registered(tmp_path, [made_at(planned)])

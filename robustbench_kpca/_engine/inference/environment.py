@@ -1,13 +1,13 @@
 """Describe where an evaluation ran: package versions, device, threads, git revision, determinism."""
 
 import platform
-import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import torch
 
+from robustbench_kpca._core.git import git
 from robustbench_kpca._engine.inference.acceleration import compiled_as, float32_products
 from robustbench_kpca.records.spec import Environment
 
@@ -72,14 +72,6 @@ def revision() -> str | None:
     """Git commit of this checkout, `+` marking uncommitted changes; None for an installed package."""
     if not (_CHECKOUT / ".git").exists():
         return None
-    try:
-        commit = _git("rev-parse HEAD")
-        changed = _git("status --porcelain -- robustbench_kpca attacks corruptions")
-        return commit + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(command: str) -> str:
-    words = ["git", "-C", str(_CHECKOUT), *command.split()]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    commit = git(_CHECKOUT, ["rev-parse", "HEAD"])
+    changed = git(_CHECKOUT, ["status", "--porcelain", "--", "robustbench_kpca", "attacks", "corruptions"])
+    return None if commit is None or changed is None else commit + ("+" if changed else "")

@@ -240,16 +240,24 @@ class Roles:
         return self._loaded[data, split]
 
     def _load(self, data: str, split: str | None) -> Dataset | str:
-        if self.scale == "embedded" and data not in {samples.data for samples in self.pack.embedded.samples.values()}:
+        if self.scale == "embedded" and data not in self._data:
             return NO_STAND_IN
         try:
             return load_data(self.source(data), split)
         except BadInputError as error:
             return str(error)
 
+    @property
+    def _data(self) -> set[str]:
+        return {samples.data for samples in self._chosen.samples.values()}
+
     def _arm(self, role: str) -> tuple[Arm, str]:
+        """Return an arm, and why it is not run. The paper's is run at this scale if it learns from data of it."""
         arm = self._chosen.arms.get(role)
-        return (arm, "") if arm is not None else (self.pack.paper.arms[role], NO_STAND_IN)
+        if arm is not None:
+            return arm, ""
+        arm = self.pack.paper.arms[role]
+        return arm, "" if arm.recipe and load_recipe(arm.recipe)[1].data in self._data else NO_STAND_IN
 
     def _existing(self, role: str, name: str, order: int, why_not: str) -> Model:
         file = self.checkpoints.get(name)
