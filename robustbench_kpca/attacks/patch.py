@@ -79,11 +79,8 @@ class Patch:
         over = ~ranks & (state["step"] >= self.steps)
         finished = over & (state["run"] + 1 >= self.places)
         begins = (over | ranks) & ~finished
-        state |= {"finished": finished}
-        if not begins.any():
-            return state
         begun = self._begun(state, threat)
-        return {name: choose(begins, begun[name], values) for name, values in state.items()}
+        return {name: choose(begins, begun[name], values) for name, values in (state | {"finished": finished}).items()}
 
     def _moved(self, state: State, gradient: Images) -> State:
         if self.optimizer == "adam":

@@ -71,7 +71,8 @@ class Roles:
     Attributes:
         name: of the pack.
         pack: the pack.
-        scale: `embedded` or `paper`. What the embedded scale does not name is taken from the paper's, and not run.
+        scale: `embedded` or `paper`. What the embedded scale does not name is taken
+            from the paper's, and run only where its recipe learns from data of this scale.
         out: folder of the results.
         folders: data set -> folder.
         checkpoints: model -> file of weights.
