@@ -149,7 +149,7 @@ def reaches_eps(record: Record, scenario: Scenario) -> str | None:
     """Check that some perturbation is longer than half of eps, where an attack begins on or all over the ball.
 
     A record of a smaller eps, passed off as one of a larger, has none. An attack that begins at the clean image may
-    break all images near it.
+    break all images near it. To a model that answers the same to all, no image is worse than the clean one.
     """
     if not isinstance(scenario, Attack) or "linf" not in record.outcomes.columns or scenario.space == "normalised":
         return None
@@ -162,6 +162,8 @@ def reaches_eps(record: Record, scenario: Scenario) -> str | None:
         return None
     outcomes = record.outcomes
     if scenario.below or int((outcomes["forwards"] > 0).sum()) < FEW:
+        return None
+    if "prediction" in outcomes.columns and len(np.unique(outcomes["prediction"])) == 1:
         return None
     column = "linf" if scenario.norm == "linf" else "l2"
     longest = float(outcomes[column].max())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca._core.errors import BadInputError
@@ -167,6 +168,15 @@ def test_a_small_budget_is_not_a_large_one(tmp_path):
     path = forge(record, tmp_path, eps=8 / 255)
     with pytest.raises(BadInputError, match="breaks the rule 'reaches-eps'"):
         load_consistent(path)
+
+
+def test_the_honest_record_of_a_constant_model_passes(tmp_path):
+    """No image is worse than the clean one, so nothing is moved."""
+    constant = load_model("vit_digits")
+    torch.nn.init.zeros_(constant.head.weight)
+    evaluate(constant, load_data("digits", limit=160), protocol="pgd20-linf-8_255", audit=False, out=tmp_path)
+    (path,) = find_records(tmp_path)
+    assert load_consistent(path).outcomes["linf"].max() == 0
 
 
 def test_an_attack_that_begins_at_the_image_may_break_all_near_it(tmp_path, few_resamples):

@@ -20,7 +20,7 @@ ARMS = {
     "Identity-SymViT, first layer": "identity_symvit",
 }  # fmt: skip
 STEMS = {
-    "AutoAttack 4/255": "autoattack-fast-linf-8_255-eps-4_255", "PGD, literal": "teo2024-pgd",
+    "AutoAttack fast 4/255": "autoattack-fast-linf-8_255-eps-4_255", "PGD, literal": "teo2024-pgd",
     "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8-eps-2",
 }  # fmt: skip
 
