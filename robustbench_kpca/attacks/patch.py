@@ -35,12 +35,12 @@ class Patch:
     the clean image or, with `random_start`, with uniform values in its places.
 
     A sample that is never misclassified costs `places * steps` backward passes, one more with `rank = "gradient"`, and
-    one more forward pass than that (the loop's check of the last image).
+    as many forward passes and one for the last image of each run (of the last run, the loop's check).
     """
 
     norms: ClassVar[tuple[Norm, ...]] = COUNTED
     many_labels: ClassVar[bool] = True
-    most_passes: ClassVar[tuple[str, str]] = ("backwards + 1", "places * steps + (rank == 'gradient')")
+    most_passes: ClassVar[tuple[str, str]] = ("backwards + places", "places * steps + (rank == 'gradient')")
     steps: Count
     step_size: Annotated[float, Field(gt=0, le=1)]
     optimizer: Literal["momentum", "adam"]
@@ -78,9 +78,14 @@ class Patch:
         state = {name: choose(ranks, ranked[name], values) for name, values in moved.items()}
         over = ~ranks & (state["step"] >= self.steps)
         finished = over & (state["run"] + 1 >= self.places)
-        begins = (over | ranks) & ~finished
+        begins, ends = (over | ranks) & ~finished, over & ~finished
+        state |= {"finished": finished}
+        if not bool(begins.any()):
+            return state
+        if bool(ends.any()):
+            query.rows(ends).logits(state["x"][ends])  # the loop shows the last image of the last run only
         begun = self._begun(state, threat)
-        return {name: choose(begins, begun[name], values) for name, values in (state | {"finished": finished}).items()}
+        return {name: choose(begins, begun[name], values) for name, values in state.items()}
 
     def _moved(self, state: State, gradient: Images) -> State:
         if self.optimizer == "adam":
@@ -102,7 +107,8 @@ class Patch:
         if self.random_start:
             x = torch.where(inside, uniforms(keys, run, clean[0].numel()).view(clean.shape).to(clean), clean)
         zeros = {name: torch.zeros_like(state[name]) for name in ("mean", "square", "step")}
-        return state | zeros | {"x": x, "inside": inside, "run": run, "gain": gain.masked_fill(inside[:, 0], 0)}
+        used = -torch.finfo(gain.dtype).tiny  # below places that have no gradient, and were not tried
+        return state | zeros | {"x": x, "inside": inside, "run": run, "gain": gain.masked_fill(inside[:, 0], used)}
 
 
 ATTACK = Patch

@@ -61,7 +61,8 @@ class Viewed(Certified):
         """Return logits."""
         logits = self._logits(x)
         votes = self.tally(logits)
-        return _through(votes / votes.sum(1, keepdim=True), logits.softmax(-1).mean(1))
+        shares = torch.where(torch.isfinite(logits).all(-1, keepdim=True), logits, 0).softmax(-1).mean(1)
+        return _through(votes / votes.sum(1, keepdim=True), shares)
 
     def tally(self, logits: Float[Tensor, "batch view class"]) -> Logits:
         """Count the votes; a view whose logits are not finite has none."""
@@ -109,7 +110,8 @@ class Drawn(Certified):
 def one_hot(logits: Float[Tensor, "*batch class"]) -> Float[Tensor, "*batch class"]:
     """Return 1 for the class of the largest logit, the first of equal ones; nothing where a logit is not finite."""
     finite = torch.isfinite(logits).all(-1, keepdim=True)
-    return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits) * finite
+    exact = torch.promote_types(logits.dtype, torch.float32)  # bfloat16 counts to 256 only
+    return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(exact) * finite
 
 
 def _through(shares: Logits, soft: Logits) -> Logits:

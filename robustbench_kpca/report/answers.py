@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
     from robustbench_kpca.report.board_spec import Column, Question
 
-HELPS, HURTS, EQUIVALENT, SAME, OPEN = "helps", "hurts", "equivalent", "no difference found", "not yet"
+HELPS, HURTS, LESS = "helps", "hurts", "worse than its control"
+EQUIVALENT, SAME, OPEN = "equivalent", "no difference found", "not yet"
 """Verdicts. It helps only if it beats baseline and control, and is equivalent only if it is to both."""
 NONE, RAISED, UNKNOWN = "no audit flag", "audit flags raised", "not audited throughout"
 """What audits found of masked gradients."""
@@ -76,7 +77,7 @@ class Answer:
     Attributes:
         question: as the board asks it.
         metric: of its column.
-        verdict: `HELPS`, `HURTS`, `EQUIVALENT`, `SAME` or `OPEN`.
+        verdict: `HELPS`, `HURTS`, `LESS`, `EQUIVALENT`, `SAME` or `OPEN`.
         value: the number of the subject; None without one.
         trainings, planned: of the subject.
         samples: their number.
@@ -166,6 +167,8 @@ def _verdict(metric: Metric, against: Duel | None, control: Duel | None, margin:
     if control is None or control.p_value is None:
         return OPEN if sign > 0 else SAME
     signs = sign, control.sign(metric)
+    if signs[1] < 0:
+        return LESS
     if signs == (0, 0) and margin is not None:
         both = all(duel.within(margin / metric.unit.scale) for duel in (against, control))
         return EQUIVALENT if both else SAME

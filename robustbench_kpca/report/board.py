@@ -123,8 +123,8 @@ class Board:
         return self._estimates[title, column.title]
 
     def certified(self, title: str, column: Column) -> Estimate | None:
-        """Return what the certificate of a column proves of a row; None without one, or without its record."""
-        if column.proven is None:
+        """Return what the certificate of a column proves of the trainings that were attacked; None if not of all."""
+        if column.proven is None or self.seeds(title, column.proven).keys() != self.seeds(title, column).keys():
             return None
         return rows.estimate(metric_for(column.proven.metric), column.proven, self.trainings(title, column.proven))
 

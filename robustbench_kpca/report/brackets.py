@@ -59,16 +59,24 @@ def _same(certificate: Record, attack: Record) -> bool:
     return what[0] == what[1]
 
 
+def furthest(asked: Certificate, made: Attack) -> float:
+    """Return how far an attack goes at most, in the units of the radius; infinite where this is not known."""
+    threat, sided = made.threat, made.norm == "l0" or isinstance(made.patch, int)
+    if made.space != "pixel":
+        return np.inf
+    if asked.norm == "l2":
+        return made.eps if made.norm == "l2" else np.inf
+    if asked.norm == "l0":
+        return float(threat.count * threat.side**2) if sided and threat.counted else np.inf
+    return float(threat.side) if made.norm == "patches" and sided and made.eps <= asked.eps else np.inf
+
+
 def _reach(asked: Certificate, made: Attack, outcomes: Outcomes) -> NDArray[np.float64]:
     """Return how far each deciding image is away, in the units of the radius; infinite where this is not known."""
-    threat, sided = made.threat, made.norm == "l0" or isinstance(made.patch, int)
     if asked.norm == "l2":
         away: NDArray[np.float64] = outcomes["l2"] * (1 + 1e-5) + 1e-6
         return away
-    if asked.norm == "l0" and sided and threat.counted:
-        return np.full(len(outcomes), float(threat.count * threat.side**2))
-    one_kind = made.norm == "patches" and sided and made.eps <= asked.eps
-    return np.full(len(outcomes), float(threat.side) if one_kind else np.inf)
+    return np.full(len(outcomes), furthest(asked, made))
 
 
 def _chance(share: float, draws: int, forwards: int) -> float:

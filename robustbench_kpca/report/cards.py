@@ -7,7 +7,7 @@ from robustbench_kpca._core.errors import printable_lines
 from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Paragraph, Verdict, Word
 from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import Unit
-from robustbench_kpca.report.answers import EQUIVALENT, HELPS, HURTS, OPEN, SAME, Answer, Duel
+from robustbench_kpca.report.answers import EQUIVALENT, HELPS, HURTS, LESS, OPEN, SAME, Answer, Duel
 from robustbench_kpca.report.spoken import named
 
 if TYPE_CHECKING:
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 KINDS = {
     HELPS: "supported",
     HURTS: "not-supported",
+    LESS: "not-supported",
     EQUIVALENT: "equivalent",
     SAME: "not-testable",
     OPEN: "not-measured",
 }
 """Verdict -> its colour."""
-_COLOURS = {HELPS: "#1a7f37", HURTS: "#b42318", EQUIVALENT: INK, SAME: INK, OPEN: INK}
+_COLOURS = {HELPS: "#1a7f37", HURTS: "#b42318", LESS: "#b42318", EQUIVALENT: INK, SAME: INK, OPEN: INK}
 _HOW = (
     "It helps only if it beats baseline and control. The two intervals hold together with 95 % (each has 97.5 %), and "
     "p-values are doubled. Found reliably: with a probability of 80 %; a true difference within the grey band of the "

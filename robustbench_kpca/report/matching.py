@@ -13,12 +13,13 @@ from robustbench_kpca._core.strict import load_toml, validate
 from robustbench_kpca.metrics import Mean, answers, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, find
-from robustbench_kpca.protocols.scenario import Corruption
+from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
 from robustbench_kpca.report.best_known import by_model
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
+from robustbench_kpca.report.brackets import furthest
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import only_one, require_no_contradiction
 from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
@@ -94,6 +95,7 @@ def fill(
         _require_metric(spec, column, where)
         if column.proven is not None:
             _require_metric(spec, column.proven, where)
+            _require_bracket(spec, column, column.proven, where)
     known: dict[Key, list[Record]] = {}
     for record in records:
         known.setdefault(_key(record), []).append(record)
@@ -146,6 +148,19 @@ def read(
             else:
                 rows += len(record.outcomes)
     return [records[key] for key in keys]
+
+
+def _require_bracket(spec: BoardSpec, column: Column, proven: Column, where: str) -> None:
+    """Refuse a certificate that says nothing of the attacks beside it, since some of them go further."""
+    for asked in (needed.resolve()[1] for needed in spec.needed(proven)):
+        for made in (needed.resolve()[1] for needed in spec.needed(column)):
+            assert isinstance(asked, Certificate)
+            if isinstance(made, Attack) and furthest(asked, made) > asked.asked:
+                raise BadInputError(
+                    f"board {where}: column '{column.title}': a certificate within {asked.threat} beside an attack "
+                    f"within {made.threat}",
+                    expected="an attack within the same, or less",
+                )
 
 
 def _require_metric(spec: BoardSpec, column: Column, where: str) -> None:

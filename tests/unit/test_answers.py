@@ -111,7 +111,7 @@ def test_it_helps_where_it_beats_baseline_and_control():
 
 
 @pytest.mark.parametrize(
-    ("control", "verdict"), [(0.3, "helps"), (0.5, "no difference found"), (0.7, "no difference found")]
+    ("control", "verdict"), [(0.3, "helps"), (0.5, "no difference found"), (0.7, "worse than its control")]
 )
 def test_what_only_beats_its_baseline_does_not_help(control, verdict):
     assert answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": control}), ASKED).verdict == verdict

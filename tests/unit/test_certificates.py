@@ -1,6 +1,7 @@
 """Certificates: worked cases, other implementations, attacks on true and on planted false ones, and false records."""
 
 from itertools import combinations_with_replacement, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from robustbench_kpca.records import proof
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.proof import Bands, Blocks, Masks, Noise, Pixels
 from robustbench_kpca.records.record import OutcomesFile
+from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column, Row
 from robustbench_kpca.report.brackets import broken_proof
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import require_no_contradiction
@@ -278,6 +281,66 @@ def test_a_proof_that_is_one_view_too_good_is_contradicted_by_an_attack(tmp_path
         require_no_contradiction(bracket(tmp_path, 5), [])
 
 
+class Halves(nn.Module):
+    """Answers in bfloat16, which holds whole numbers up to 256."""
+
+    def forward(self, x):
+        bright = (x.amax((1, 2, 3)) > 0.6).bfloat16()
+        return torch.stack([1 - bright, bright], 1)
+
+
+def test_votes_are_counted_exactly_whatever_the_base_model_answers_in():
+    x = torch.zeros(1, 1, 32, 32)
+    x.view(-1)[:769] = 1
+    model = Ablated(Halves().eval(), Blocks(block=1))
+    assert model.counted(x).tolist() == [[255, 769]]
+
+
+class Broken(Bright):
+    def forward(self, x):
+        return super().forward(x) * torch.where(x[:, :1].amax((1, 2, 3)) > 0.9, torch.nan, 1.0)[:, None]
+
+
+def test_what_is_not_finite_has_no_vote_and_no_answer():
+    """The third image makes all views fail, the second those of one band."""
+    x = torch.full((3, 1, SIDE, SIDE), 0.2)
+    x[1, ..., 0], x[2] = 1.0, 1.0
+    model, y = Ablated(Broken().eval(), Bands(band=1)), torch.zeros(3, dtype=torch.long)
+    outcomes = certified(model, PATCH, x, y, batch_size=3, classes=2).outcomes
+    assert outcomes["prediction"].tolist() == [0, 0, -1]
+    assert outcomes["votes"].tolist() == [8, 7, 0]
+    logits = model(x)
+    assert torch.isfinite(logits[:2]).all()
+    assert logits[:2].argmax(1).tolist() == [0, 0]
+
+
+def test_draws_are_not_lost_where_memory_runs_out(monkeypatch):
+    x, y = torch.full((2, 1, SIDE, SIDE), 0.2), torch.zeros(2, dtype=torch.long)
+    shown = []
+
+    class Greedy(Bright):
+        def forward(self, x):
+            shown.append(len(x))
+            if len(shown) == 12 and len(x) > 50:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().forward(x)
+
+    model = Noisy(Greedy().eval(), Noise(sigma=0.01))
+    outcomes = certified(model, L2, x, y, batch_size=100, classes=2, samples=1000).outcomes
+    assert max(shown[12:]) == 50
+    assert outcomes["votes"].tolist() == [1000, 1000]
+
+
+def test_different_networks_may_have_the_same_votes():
+    x, y = torch.full((3, 1, SIDE, SIDE), 0.2), torch.zeros(3, dtype=torch.long)
+    nets = [Bright(), Bright()]
+    for number, net in enumerate(nets):
+        net.own = nn.Parameter(torch.tensor(float(number)))
+    models = [Noisy(net.eval(), Noise(sigma=0.01)) for net in nets]
+    made = [certified(m, L2, x, y, batch_size=3, classes=2, samples=100, name=f"m{k}") for k, m in enumerate(models)]
+    require_no_contradiction(made, [Row(title="Both", models=("m0", "m1"))])
+
+
 def test_votes_that_depend_on_the_batch_or_on_chance_are_refused():
     x, y = images()
     for allow in ((), ("batch", "stochastic")):
@@ -384,7 +447,17 @@ def test_a_board_shows_a_bracket(tmp_path, capsys):
     assert main(["records", "verify", str(tmp_path / "records"), "--samples", "2"]) == 0
     assert main(["board", "render", str(tmp_path), "-q"]) == 0
     assert cell["text"] in (tmp_path / "README.md").read_text()
+    (tmp_path / "noise.toml").write_text(NOISE.format(patch=5))
+    with pytest.raises(BadInputError, match=r"a certificate within .* beside an attack within"):
+        load_board(str(tmp_path))
     bare = BOARD.replace('metric = "robust_accuracy"', 'metric = "clean_accuracy"')
     (tmp_path / "board.toml").write_text(bare)
     with pytest.raises(BadInputError, match="beside clean_accuracy"):
         load_board(str(tmp_path))
+
+
+def test_a_bracket_is_of_the_same_trainings():
+    """Where one of two attacked trainings has a certificate, nothing is certified of the row."""
+    column = Column(title="Patch", protocol="patch-4-anywhere", metric="robust_accuracy", certificate=PATCH)
+    stub = SimpleNamespace(seeds=lambda _, asked: {0: [], 1: []} if asked is column else {0: []})
+    assert Board.certified(stub, "row", column) is None

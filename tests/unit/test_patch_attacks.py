@@ -31,6 +31,13 @@ SPARSE = {"attack": "sparse_rs", "restarts": 1, "queries": 300, "alpha_init": 0.
 ZERO = {"lr": 1.0, "sigma": 1e-3, "threshold": 0.3, "rise": 0.01}
 
 
+class Flat(torch.nn.Module):
+    """Its gradient is zero everywhere."""
+
+    def forward(self, x):
+        return 0 * x.flatten(1)[:, :2] + torch.tensor([0.0, 1.0])
+
+
 def fewest(x, y, weight, bias, threat):
     """Return how far the score of the label can fall by one square at its best place, and the score."""
     towards = torch.where(y.bool(), -1.0, 1.0)[:, None, None, None] * weight
@@ -52,7 +59,7 @@ def test_the_worst_of_all_places_breaks_exactly_what_one_patch_can(linear, optim
     counts, broken = passes(stage, "patches", 1, linear(weight, bias), x, y, 20, patch=2, corners="grid")
     assert broken == (fall > score).tolist()
     assert 5 < sum(broken) < 18
-    assert counts[broken.index(False)] == (16 * 15 + 2, 16 * 15 + 1)
+    assert counts[broken.index(False)] == (16 * 15 + 1 + 16, 16 * 15 + 1)
 
 
 def test_each_run_takes_the_next_places_of_the_ranking(linear):
@@ -68,6 +75,32 @@ def test_each_run_takes_the_next_places_of_the_ranking(linear):
         inside = drive(attack, linear(weight, 0.0), x, y, threat, steps)["inside"][0, 0]
         seen.append(tuple(inside.nonzero()[0].tolist()))
     assert seen == [(2, 2), (2, 0), (0, 2), (0, 0)]
+
+
+def test_the_last_image_of_every_run_counts(linear):
+    """Two of three steps of 0.2 do not reach the boundary, and only the best place does."""
+    weight = torch.zeros(1, 4, 4)
+    weight[0, :2, :2] = 0.25
+    weight[0, :2, 2:] = 0.01
+    x, y = torch.full((1, 1, 4, 4), 0.1), torch.zeros(1, dtype=torch.long)
+    stage = PATCH | {"steps": 3, "step_size": 0.2, "random_start": False}
+    for places in (1, 2):
+        _, broken = passes(
+            stage | {"places": places}, "patches", 1, linear(weight, -0.6), x, y, 1, patch=2, corners="grid"
+        )
+        assert broken == [True]
+
+
+def test_places_without_gradient_are_tried_before_any_is_tried_again():
+    attack = Patch(
+        **{name: value for name, value in PATCH.items() if name not in ("attack", "restarts")}
+        | {"places": 4, "steps": 1}
+    )
+    x, y = torch.full((1, 1, 4, 4), 0.5), torch.ones(1, dtype=torch.long)
+    threat = Threat("patches", 1, patch=2, corners="grid")
+    model = Flat()
+    seen = {tuple(drive(attack, model, x, y, threat, at)["inside"][0, 0].nonzero()[0].tolist()) for at in range(1, 5)}
+    assert seen == {(0, 0), (0, 2), (2, 0), (2, 2)}
 
 
 @pytest.mark.parametrize("where", ["grid", "anywhere"])
@@ -115,8 +148,8 @@ def test_the_schedule_is_that_of_the_authors():
 def test_passes_are_as_stated(threat):
     where = {} if threat.norm == "l0" else {"patch": 2, "corners": "grid"}
     assert stands(SPARSE, threat.norm, threat.eps, **where) == (301, 0)
-    assert stands(PATCH | {"steps": 4, "places": 2}, threat.norm, threat.eps, **where) == (10, 9)
-    assert stands(PATCH | {"steps": 4, "places": 2, "rank": "random"}, threat.norm, threat.eps, **where) == (9, 8)
+    assert stands(PATCH | {"steps": 4, "places": 2}, threat.norm, threat.eps, **where) == (11, 9)
+    assert stands(PATCH | {"steps": 4, "places": 2, "rank": "random"}, threat.norm, threat.eps, **where) == (10, 8)
 
 
 def transcribed(model, inputs, labels, steps, lr=1.0, sigma=1e-3, threshold=0.3, t=0.01):

@@ -70,6 +70,12 @@ def test_a_copy_without_history_says_so(tmp_path):
     assert "no git history" in registered(tmp_path, [made_at("0" * 40)])
 
 
+def test_a_plan_of_no_commit_is_refused(git, tmp_path):
+    (tmp_path / "plan.md").write_text("Ten seeds.")
+    with pytest.raises(BadInputError, match="not committed"):
+        registered(tmp_path, [made_at(git("rev-parse", "HEAD").strip())])
+
+
 def test_without_a_plan_nothing_is_said(tmp_path):
     assert registered(tmp_path, [made_at("0" * 40)]) == ""
 

@@ -24,12 +24,12 @@ def registered(folder: Path, records: Iterable[Record]) -> str:
     plan = folder / PLAN
     if not plan.is_file():
         return ""
+    if git(folder, ["status", "--porcelain", "--", PLAN]):
+        raise BadInputError(f"{plan} has changes that are not committed", fix=f"git restore {PLAN}, or commit it first")
     commit = git(folder, ["log", "-1", "--format=%H", "--", PLAN])
     untold = f"There is a plan ({PLAN}); whether it is older than the records cannot be told here"
     if not commit:
         return f"{untold}: no git history."
-    if git(folder, ["status", "--porcelain", "--", PLAN]):
-        raise BadInputError(f"{plan} has changes that are not committed", fix=f"git restore {PLAN}, or commit it first")
     revisions = {record.environment.revision: record.spec.model.name for record in records}
     unknown = 0
     for revision, model in revisions.items():

@@ -57,7 +57,7 @@ class CertifiedAnswers(Answers):
         answers, votes, rivals = (torch.tensor(part) for part in zip(*rows, strict=True))
         radius = torch.tensor(radii, dtype=torch.float64)
         return {
-            "prediction": torch.where(radius < 0, -1, answers),
+            "prediction": torch.where((radius < 0) | (votes == 0), -1, answers),
             "votes": votes,
             "rival": rivals,
             "radius": radius.clamp_min(0),
@@ -74,7 +74,8 @@ class CertifiedAnswers(Answers):
     def _votes(self, model: Drawn, image: Tensor, row: int, scope: str, count: int) -> Tensor:
         rng = generator(sample_key(self.seed, f"certificate {scope}", self.samples.ids[row]))
         votes: Any = 0
-        for start in range(0, count, self.runner.batch_size):
-            shown = model.copies(image, min(self.runner.batch_size, count - start), rng)
+        size = self.runner.batch_size  # which the runner halves where memory runs out
+        for start in range(0, count, size):
+            shown = model.copies(image, min(size, count - start), rng)
             votes = votes + self.runner.logits(shown.to(self.runner.device)).sum(0).cpu()
         return torch.as_tensor(votes)
