@@ -2,7 +2,9 @@
 
 - `photographs`: a model on a folder of photographs, all claims, layer by layer; by default DeiT-Tiny, 100 images.
 - `bundled`: every bundled model on the digits.
-- `power`: the verdict on value vectors for V = alpha V_theory + (1 - alpha) noise; --csv writes the figure's data.
+- `power`: the verdict on value vectors for V = alpha V_theory + (1 - alpha) noise, judged like a model's values; keys
+  and noise are Gaussian, V_theory and noise have norm 1. The tests of the thresholds use this curve, too; --csv writes
+  the figure's data.
 - `chance`: the similarities of unrelated random matrices.
 - `memory`: peak resident memory when diagnosing 10, 20 and 40 images, each in a separate process.
 
@@ -19,28 +21,89 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from _shared import header
 from tabulate import tabulate
+from torch import Tensor, nn
 
 from robustbench_kpca import load_model
+from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.request import DEIT
 from robustbench_kpca.evaluation.requests import DataRequest, NamedModel
 from robustbench_kpca.models.bundle import bundled as bundled_models
 from robustbench_kpca.models.source import stated_view
-from robustbench_kpca.study.diagnostics import CLAIMS, tables
+from robustbench_kpca.study.diagnostics import CLAIMS, tables, thresholds
 from robustbench_kpca.study.diagnostics.chance import chance_levels
-from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
-from robustbench_kpca.study.diagnostics.power import power_curve
+from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Outcome
+from robustbench_kpca.study.diagnostics.kernel import spectrum
+from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.procedures import corrected
 from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
+from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
+LAYERS = ("Layer", "Statistic", "Mean", "Chance", "Least p (Holm)")
 BY_LAYER = ("linear_cka", "kernel_cka", "subspace_overlap", "matching_cosine")
 BY_LAYER_OF_LOSS = ("projection_error", "log10_phi", "log10_h", "log10_ratio", "inequality")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The result at one alpha: mean linear CKA, chance level, fraction of heads above chance, and the verdict."""
+
+    alpha: float
+    linear_cka: float
+    chance: float
+    above_chance: float
+    outcome: Outcome
+
+
+def power_curve(
+    alphas: Sequence[float],
+    *,
+    tokens: int = 197,
+    width: int = 64,
+    heads: int = 6,
+    images: int = 10,
+    block: int = 5,
+    key_std: float = 1.0,
+    seed: int = 0,
+) -> list[Point]:
+    """Judge the values for each alpha; keys and noise are the same for all."""
+    shape = (images, heads, tokens, width)
+    keys = key_std * _gaussian(shape, seed, "keys")
+    theory, _ = spectrum(keys).theoretical_values(width)
+    noise = _gaussian(shape, seed, "noise")
+    unit_theory, unit_noise = (x / x.norm(dim=(-2, -1), keepdim=True) for x in (theory, noise))
+    return [_point(alpha, keys, alpha * unit_theory + (1 - alpha) * unit_noise, block, seed) for alpha in alphas]
+
+
+def _point(alpha: float, keys: Tensor, values: Tensor, block: int, seed: int) -> Point:
+    claim = CLAIMS.get("value_vectors")
+    images, heads = keys.shape[:2]
+    numbers = tuple(range(heads))
+    totals = Totals(claim, [(0, head) for head in numbers], draws_for(heads))
+    for first in range(0, images, block):
+        k, v = keys[first : first + block], values[first : first + block]
+        ids = tuple(str(image) for image in range(first, first + len(k)))
+        layer = Layer(0, "planted", nn.Identity(), k, q=k, k=k, v=v, h=None, heads=numbers, ids=ids, seed=seed)
+        totals.add([claim.observe(layer)], block_orders(seed, str(first), draws_for(heads), len(k)))
+    results = totals.results()
+    measured = results.statistics["linear_cka"]
+    above = sum(unit.p_holm is not None and unit.p_holm <= thresholds.SIGNIFICANCE for unit in measured.units)
+    assert measured.null is not None
+    return Point(alpha, measured.estimate.value, measured.null.chance, above / heads, claim.verdict(results).outcome)
+
+
+def _gaussian(shape: tuple[int, ...], seed: int, scope: str) -> Tensor:
+    rng = generator(sample_key(seed, "power", scope))
+    return torch.from_numpy(np.asarray(rng.standard_normal(shape)))
 
 
 def measured(name: str, data: str, images: int, claims: list[str] | None) -> Diagnosis:
@@ -62,7 +125,7 @@ def photographs(settings: argparse.Namespace) -> None:
     for claim, names in (("value_vectors", BY_LAYER), ("projection_loss", BY_LAYER_OF_LOSS)):
         if claim in done.claims:
             there = [name for name in names if name in done.claims[claim].statistics]
-            show(tables.layer_rows(done.claims[claim], there), tables.LAYERS)
+            show(tables.layer_rows(done.claims[claim], there), LAYERS)
     print(f"{settings.images} images: {done.seconds:.0f} s elapsed, {seconds:.0f} s of CPU; {peak():.0f} MB at most")
 
 

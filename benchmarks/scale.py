@@ -125,7 +125,7 @@ def start_ray(stack: ExitStack) -> None:
 
 def cpu_seconds(executor: Any) -> float:
     """Return the CPU seconds of this process and of those of an executor that are alive."""
-    from robustbench_kpca.evaluation.processes import Process, Processes
+    from robustbench_kpca.evaluation.engines import Process, Processes
 
     ticks = 0
     for worker in executor.workers.values() if isinstance(executor, Processes) else ():
@@ -155,7 +155,7 @@ def evaluated(named: Any, samples: int, steps: int, batch_size: int, engine: Any
 
 def observed(model: str, runs: Sequence[tuple[int, int]], batch: int) -> Iterator[tuple[list[float], float]]:
     """Evaluate in one other process; yield what was counted (forwards, backwards, shards) and the CPU seconds."""
-    from robustbench_kpca.evaluation.processes import Processes
+    from robustbench_kpca.evaluation.engines import Processes
     from robustbench_kpca.evaluation.requests import ModelRequest
 
     named = ModelRequest(model).named()
@@ -174,7 +174,7 @@ def processes(model: str, samples: int, repeats: int, batch_size: int, steps: in
     """Print what one plain loop, its shards in one process and in two take, one thread each."""
     import torch
 
-    from robustbench_kpca.evaluation.processes import Processes
+    from robustbench_kpca.evaluation.engines import Processes
     from robustbench_kpca.evaluation.ray_cluster import RayCluster
     from robustbench_kpca.evaluation.requests import ModelRequest
 

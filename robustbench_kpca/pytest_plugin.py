@@ -4,7 +4,7 @@ pytest loads it wherever this package is installed, so it imports nothing heavy 
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 _LINES = pytest.StashKey[list[str]]()
 
 
-@runtime_checkable
-class AssertRobust(Protocol):
-    """What the fixture `assert_robust` is."""
+class AssertRobust:
+    """What the fixture `assert_robust` is; it adds what it measured to `lines`."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
 
     def __call__(
         self,
@@ -56,32 +58,6 @@ class AssertRobust(Protocol):
             The record.
 
         """
-        ...
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
-    config.addinivalue_line("markers", "robustness: measures a model under attack; choose with `-m robustness`")
-    config.stash[_LINES] = []
-
-
-@pytest.fixture
-def assert_robust(request: pytest.FixtureRequest) -> AssertRobust:
-    """Evaluate a model in a test, and fail where it is not robust enough; see `AssertRobust`."""
-
-    def check(
-        model: "str | nn.Module",
-        data: Any,
-        protocol: str | Path,
-        *,
-        at_least: float | None = None,
-        baseline: Path | str | None = None,
-        drop: str | None = None,
-        metric: str | None = None,
-        limit: int | None = None,
-        alpha: float = 0.05,
-        **options: Any,
-    ) -> "Record":
         __tracebackhide__ = True
         from robustbench_kpca._core.errors import BadInputError
         from robustbench_kpca.report import gate
@@ -98,13 +74,23 @@ def assert_robust(request: pytest.FixtureRequest) -> AssertRobust:
             findings.append(gate.against_limit(record, at_least, metric))
         if baseline is not None and drop is not None:
             findings.append(gate.against_baseline(record, Path(baseline), drop, alpha))
-        request.config.stash[_LINES] += [str(finding) for finding in findings]
+        self.lines += [str(finding) for finding in findings]
         failed = [str(finding) for finding in findings if not finding.passed]
         if failed:
             pytest.fail("\n".join(failed), pytrace=False)
         return record
 
-    return check
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line("markers", "robustness: measures a model under attack; choose with `-m robustness`")
+    config.stash[_LINES] = []
+
+
+@pytest.fixture
+def assert_robust(request: pytest.FixtureRequest) -> AssertRobust:
+    """Evaluate a model in a test, and fail where it is not robust enough; see `AssertRobust`."""
+    return AssertRobust(request.config.stash[_LINES])
 
 
 @pytest.fixture

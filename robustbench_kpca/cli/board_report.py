@@ -36,7 +36,7 @@ def report(
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
     from robustbench_kpca.report.inferred import infer
-    from robustbench_kpca.report.sections import write_report
+    from robustbench_kpca.report.render import write_report
     from robustbench_kpca.report.table import cells, frame
 
     for name in metric:

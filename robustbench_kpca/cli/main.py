@@ -4,44 +4,14 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated
 
 import typer
 
 from robustbench_kpca._core.early_exit import refuse_early_exit
 from robustbench_kpca._core.errors import DISK_FULL, BenchmarkError, printable, reason_of, shortened
-from robustbench_kpca.cli import (
-    _interruption,
-    audit,
-    board_demo,
-    board_index,
-    board_plan,
-    board_render,
-    board_report,
-    check,
-    cross_check,
-    diagnose,
-    doctor,
-    evaluate,
-    images_corrupt,
-    images_draw,
-    listing,
-    records_attacks,
-    records_card,
-    records_clean,
-    records_curve,
-    records_export,
-    records_import_images,
-    records_show,
-    records_status,
-    records_submit,
-    records_verify,
-    records_view,
-    reproduce,
-    sweep,
-    train,
-)
+from robustbench_kpca.cli import _interruption, images_draw
 from robustbench_kpca.cli._examples import with_examples
 
 app = typer.Typer(
@@ -86,47 +56,32 @@ def _common(
         plugins.use(name)
 
 
-def _add(group: typer.Typer, name: str, command: Callable[..., Any], prefix: str = "") -> None:
-    short = (command.__doc__ or "").strip().splitlines()[0]
-    group.command(name, help=with_examples(prefix + name, command), short_help=short)(command)
+_FILES = {"eval": "evaluate", "list": "listing"}  # commands whose file and function have another name
 
 
-_add(app, "eval", evaluate.evaluate)
-_add(app, "sweep", sweep.sweep)
-_add(app, "audit", audit.audit)
-_add(app, "diagnose", diagnose.diagnose)
-_add(app, "check", check.check)
-_add(app, "cross-check", cross_check.cross_check)
-_add(app, "doctor", doctor.doctor)
-_add(app, "reproduce", reproduce.reproduce)
-_add(app, "train", train.train)
-_add(app, "list", listing.listing)
+def _add(group: typer.Typer, names: str, room: str = "") -> None:
+    """Add the commands of these names, each the function of its name in a file of its own."""
+    for name in names.split():
+        function = _FILES.get(name, name).replace("-", "_")
+        command = getattr(import_module(f"robustbench_kpca.cli.{room}{function}"), function)
+        short = (command.__doc__ or "").strip().splitlines()[0]
+        shown = with_examples(f"{room.replace('_', ' ')}{name}", command)
+        group.command(name, help=shown, short_help=short)(command)
+
+
+_add(app, "eval sweep audit diagnose check cross-check doctor reproduce train list")
 
 _records = typer.Typer(help="Print, verify, export, view and clean records.", rich_markup_mode=None)
-_add(_records, "show", records_show.show, "records ")
-_add(_records, "verify", records_verify.verify, "records ")
-_add(_records, "status", records_status.status, "records ")
-_add(_records, "clean", records_clean.clean, "records ")
-_add(_records, "attacks", records_attacks.attacks, "records ")
-_add(_records, "curve", records_curve.curve, "records ")
-_add(_records, "view", records_view.view, "records ")
-_add(_records, "export", records_export.export, "records ")
-_add(_records, "import-images", records_import_images.import_images, "records ")
-_add(_records, "submit", records_submit.submit, "records ")
-_add(_records, "card", records_card.card, "records ")
+_add(_records, "show verify status clean attacks curve view export import-images submit card", "records_")
 app.add_typer(_records, name="records")
 
 _images = typer.Typer(help="Write a folder of corrupted images, or draw pictures.", rich_markup_mode=None)
-_add(_images, "corrupt", images_corrupt.corrupt, "images ")
+_add(_images, "corrupt", "images_")
 _images.add_typer(images_draw.app, name="draw")
 app.add_typer(_images, name="images")
 
 _board = typer.Typer(help="Render boards and pages, and list missing runs.", rich_markup_mode=None)
-_add(_board, "demo", board_demo.demo, "board ")
-_add(_board, "render", board_render.render, "board ")
-_add(_board, "report", board_report.report, "board ")
-_add(_board, "plan", board_plan.plan, "board ")
-_add(_board, "index", board_index.index, "board ")
+_add(_board, "demo render report plan index", "board_")
 app.add_typer(_board, name="board")
 
 

@@ -21,10 +21,10 @@ from robustbench_kpca._engine.inference.runner import Runner, device_for, frozen
 from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.evaluation.attacked import attack_all
 from robustbench_kpca.evaluation.evaluation import batch_on, runner_for
 from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.options import RunOptions, run_options
+from robustbench_kpca.evaluation.part import attack_all
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.reporter import python_reporter
 from robustbench_kpca.evaluation.requests import HowGiven, Models, data_of, models_of

@@ -1,22 +1,33 @@
-"""The executors by name. Each makes the same outcomes, byte for byte.
+"""The executors by name, and our own one, `Processes`: several processes of this machine, one thread each.
 
-An executor is one of `concurrent.futures`: ours, or one of Dask, mpi4py or the standard library that a caller gives.
+Each makes the same outcomes, byte for byte. An executor is one of `concurrent.futures`: ours, or one of Dask, mpi4py or
+the standard library that a caller gives.
 """
 
+import multiprocessing
+import os
 import signal
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import parent_process, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from types import FrameType
+from typing import Any
 
 import torch
 
+from robustbench_kpca._core.early_exit import no_early_exit
+from robustbench_kpca._core.errors import LostError
 from robustbench_kpca._engine.inference.loader import cores_here
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.processes import Processes
+from robustbench_kpca.evaluation.pool import Call, Pool, Worker
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
-from robustbench_kpca.evaluation.worker import THREADS
+from robustbench_kpca.evaluation.worker import GRACE, THREADS, Answer, StoppableJournal
 
 Engine = Executor | None
 """Who makes outcomes. None: this process, of several models at once; of a part of the work, some of the shards."""
@@ -79,3 +90,135 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise KeyboardInterrupt
+
+
+START = "spawn"
+_NEWS = 0.5  # seconds between two messages about progress
+
+
+class Processes(Pool):
+    """So many processes. A process in place k uses CUDA device k modulo their number."""
+
+    def start(self, rank: int) -> "Process":
+        """Start a process."""
+        context: Any = multiprocessing.get_context(START)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs, rank), name=f"evaluation-{rank}")
+        with _without_interrupts():
+            process.start()
+        theirs.close()
+        return Process(ours, process)
+
+
+class Process(Worker):
+    """A process at the other end of a pipe; `work` is the first argument that was sent last, which is large."""
+
+    def __init__(self, pipe: Any, process: BaseProcess) -> None:
+        self.pipe, self.process, self.work = pipe, process, None
+
+    def ready(self) -> None:
+        """Wait for its first message."""
+        self.host, self.pid = self._heard()
+
+    def make(self, call: Call) -> Answer:
+        """Send function and arguments, but work that it has; then listen until the answer comes."""
+        function, work, *given = call.what
+        with suppress(OSError):  # it is gone: we shall hear how
+            self.pipe.send((function, None if work is self.work else work, given))
+        self.work = work
+        while True:
+            kind, content = self._heard()
+            if kind != "progress":
+                return kind, content
+            call.batches, call.rows = content
+
+    def _heard(self) -> Any:
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            raise LostError(_how(self.process)) from None
+
+    def stop(self) -> None:
+        """Send SIGTERM."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.process.kill()
+
+    def close(self) -> None:
+        """Close the pipe, which ends an idle process, and wait."""
+        self.pipe.close()
+        _how(self.process)  # one that waits for a disk ends later
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back while a process starts. The process inherits this: it must not end with a traceback of its own.
+
+    What a terminal sends, it sends to all processes; the first one ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it would let interrupts through again when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _how(process: BaseProcess) -> str:
+    """Say how a process ended."""
+    process.join(GRACE)
+    if process.is_alive():
+        process.kill()
+        process.join(GRACE)
+        return "closed its pipe and did not end"
+    code = process.exitcode
+    return f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"
+
+
+def serve(pipe: Connection, rank: int) -> None:
+    """Make calls until the pipe is closed; the first message is (machine, process number), see `Process`."""
+    for name in {"SIGINT", "SIGHUP"} & set(signal.Signals.__members__):  # these reach all processes; the first decides
+        signal.signal(signal.Signals[name], signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: setattr(StoppableJournal, "stopping", True))
+    threading.Thread(target=_watch_parent, daemon=True).start()
+    if torch.cuda.is_available() and torch.cuda.device_count() > 1:  # "cuda" is then another device in each process
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    last = None
+    with no_early_exit(), suppress(EOFError, OSError):  # the pipe is closed: there is nothing more to do
+        pipe.send((socket.gethostname(), os.getpid()))
+        while not StoppableJournal.stopping:
+            function, work, given = pipe.recv()
+            last = last if work is None else work
+            pipe.send(function(last, *given, progress=_teller(pipe)))
+
+
+def _teller(pipe: Connection) -> Callable[..., None]:
+    """Return a `Progress` that sends the numbers of finished batches and rows, twice a second at most."""
+    told, batches = time.monotonic(), 0
+
+    def tell(done: int, total: int, /, **news: Any) -> None:  # noqa: ARG001 (the parent adds up what is done)
+        nonlocal told, batches
+        batches += 1
+        if time.monotonic() - told >= _NEWS:
+            told = time.monotonic()
+            try:
+                pipe.send(("progress", (batches, done)))
+            except OSError:  # nobody is there any more
+                StoppableJournal.stopping = True
+
+    return tell
+
+
+def _watch_parent() -> None:
+    """When the first process is gone, even killed, write the journal at the next batch and end."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        StoppableJournal.stopping = True
+        time.sleep(GRACE)
+        os._exit(1)

@@ -1,9 +1,10 @@
-"""One evaluation of one model under one protocol: identify it before it runs, and write its record afterwards."""
+"""One evaluation of one model under one protocol: find its record or identify it, and write its record afterwards."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,15 +31,14 @@ from robustbench_kpca.evaluation.part import Subject
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel
 from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lock_of, tidy
 from robustbench_kpca.evaluation.shards import Made
-from robustbench_kpca.evaluation.stored import renewed, stored_record
-from robustbench_kpca.metrics import measure
+from robustbench_kpca.metrics import METRICS, measure
 from robustbench_kpca.models.certified import require_certifiable
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
-from robustbench_kpca.records.images import KeptImages
+from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, Record
+from robustbench_kpca.records.record import SUFFIX, NewerSchemaError, OutcomesFile, Record, load_record
 from robustbench_kpca.records.spec import DataInfo, Environment, Passes, ProtocolInfo, Spec
 from robustbench_kpca.tasks import task_named
 
@@ -153,10 +153,10 @@ class Evaluation:
         out = self.options.out
         if out is None or self.options.fresh:
             return self.finished
-        record = stored_record(out, self.spec, self.scenario, self.images)
+        record = _stored_record(out, self.spec, self.scenario, self.images)
         self.outdated = () if record is None else differing(record.algorithms, self.algorithms)
         if record is not None:
-            self.finished = None if self.outdated else renewed(record, self.scenario, self.audit, out)
+            self.finished = None if self.outdated else _renewed(record, self.scenario, self.audit, out)
         return self.finished
 
     @contextmanager
@@ -303,3 +303,44 @@ def _halved(used: int, asked: int, smaller: Record | None) -> tuple[str, ...]:
     before = [] if smaller is None else [flag for flag in smaller.flags if flag.startswith(said)]
     now = [f"{said} {asked}: it went on with {used}"] if used < asked else []
     return tuple(dict.fromkeys(before + now))
+
+
+def _stored_record(out: Path, spec: Spec, scenario: Scenario, images: int) -> Record | None:
+    """Return the record of a specification from a folder; None if there is none, or it must be made again.
+
+    It is made again if it is damaged, if its table lacks a column of today, or if it keeps the images of fewer samples.
+
+    Raises:
+        NewerSchemaError: it was written by a newer version of the package.
+
+    """
+    path = out / f"{spec.stem()}{SUFFIX}"
+    if not path.is_file():
+        return None
+    try:
+        record = load_record(path)
+        kept = () if not images or record.images_file is None else load_images(out, record.images_file).samples
+    except NewerSchemaError:
+        raise
+    except BadInputError:
+        return None
+    columns = task_named(spec.data.task).table(scenario.kind).columns
+    same = record.spec.digest() == spec.digest() and record.outcomes_file.columns == columns
+    return record if same and len(kept) >= images else None
+
+
+def _renewed(record: Record, scenario: Scenario, audit: Audit | None, out: Path) -> Record:
+    """Return a record with what is made anew of a stored one, which is written if that is something else.
+
+    These are metrics from outside, whose code may have changed, and the audit; but a quick one does not replace a full
+    one.
+    """
+    added = measure(record.outcomes, scenario, METRICS.added) if METRICS.added else {}
+    current = record.model_copy(update={"metrics": dict(sorted({**record.metrics, **added}.items()))})
+    current = record if current.metrics == record.metrics else current
+    levels = tuple(one and one.plan.level for one in (record.audit, audit))
+    if audit is not None and levels != ("full", "quick"):
+        current = current if record.audit == audit else current.audited(audit)
+    if current is not record:
+        current.save(out)
+    return current

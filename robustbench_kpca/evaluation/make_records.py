@@ -1,18 +1,22 @@
-"""Make the records of one step of a plan: check the models, hold the locks, let the outcomes be made, and finish."""
+"""Make the records of one step of a plan, from checked models to saved files, and keep images of attacked samples."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+import torch
+from torch import Tensor
+
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
-from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.input_space import InputSpace
+from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.precision import remark
 from robustbench_kpca._engine.inference.runner import frozen
 from robustbench_kpca.audit.first_batch import require_apart
 from robustbench_kpca.audit.preflight import as_flags, preflight
-from robustbench_kpca.evaluation.adversarial_images import Keeper
+from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.engines import Engine
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.part import make_part
@@ -22,6 +26,7 @@ from robustbench_kpca.evaluation.sharded import make_share, outcomes_by
 from robustbench_kpca.evaluation.shards import Made
 from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.records.images import LIMIT, KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
@@ -66,8 +71,17 @@ def make_records(
         open_ones = [one for one in zip(group, notes, strict=True) if one[0].look() is None]
         left = [evaluation for evaluation, _ in open_ones]
         keeper = _keeper(left)
+        made: list[tuple[Outcomes, Made] | EvaluationError] = []
         if left and (engine is not None or options.part is not None):
-            made = [_elsewhere(engine, left[0], locks[0], smaller=known, progress=progress)]
+            [evaluation] = left
+            try:
+                if engine is not None:
+                    made = [outcomes_by(engine, evaluation, lock=locks[0], smaller=known, progress=progress)]
+                else:
+                    assert options.out is not None, "of a part"
+                    made = [ShardRun.of(evaluation, options.out, progress, locks[0]).outcomes(evaluation)]
+            except IncompleteError as error:
+                return [error]
         elif left:
             made = make_part(
                 [one.subject for one in left],
@@ -82,26 +96,10 @@ def make_records(
         results = iter(
             [
                 one if isinstance(one, EvaluationError) else evaluation.finish(*one, said, smaller, images)
-                for (evaluation, said), one in zip(open_ones, made if left else [], strict=True)
+                for (evaluation, said), one in zip(open_ones, made, strict=True)
             ]
         )
         return [evaluation.finished or next(results) for evaluation in group]
-
-
-def _elsewhere(
-    engine: Engine,
-    evaluation: Evaluation,
-    lock: Lock | None,
-    smaller: Outcomes | None,
-    progress: Progress | None,
-) -> tuple[Outcomes, Made] | EvaluationError:
-    try:
-        if engine is None:
-            assert evaluation.options.out is not None, "of a part"
-            return ShardRun.of(evaluation, evaluation.options.out, progress, lock).outcomes(evaluation)
-        return outcomes_by(engine, evaluation, lock=lock, smaller=smaller, progress=progress)
-    except IncompleteError as error:
-        return error
 
 
 def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
@@ -124,6 +122,55 @@ def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
         if alone:
             raise
         raise BadInputError(f"model '{subject.name}': {error}") from error
+
+
+class Keeper:
+    """Gathers the images of at most `count` samples, spread over the data as `--limit` does.
+
+    With a journal they survive an interruption. `numbers` is how many numbers one image has.
+
+    Raises:
+        BadInputError: the task has no single image that decides a sample, or the images are too large.
+
+    """
+
+    def __init__(self, data: Dataset, space: InputSpace, count: int, numbers: int, journal: Journal | None) -> None:
+        if task_named(data.task).compute.success.graded:
+            raise BadInputError(f"no images are kept for {data.task}", fix="leave --keep-adversarial out")
+        self.wanted = set(data.spread(count).ids)
+        size = 8 * numbers * len(self.wanted)  # two images of four bytes a number
+        if size > LIMIT:
+            raise BadInputError(
+                f"the images of {len(self.wanted)} samples take {size:,} bytes",
+                expected=f"at most {LIMIT:,}",
+                fix=f"keep {LIMIT // (8 * numbers)}",
+            )
+        self.order, self.space = data.ids, space
+        self.found: dict[str, tuple[Tensor, Tensor]] = {}
+        self.part: Journal | None = None
+        if journal is not None:
+            self.part = journal.part("images")
+            self.part.before_write = []
+            saved = self.part.read()
+            self.found = dict(saved["rows"]) if saved else {}
+            journal.before_write.append(self._save)
+
+    def add(self, sample: Sample) -> None:
+        """Take the images of a finished sample, if it is one of those to keep."""
+        if sample.id in self.wanted:
+            clean, worst = (self.space.leave(image).float().cpu() for image in (sample.clean, sample.worst))
+            self.found[sample.id] = clean, worst
+
+    def result(self) -> KeptImages:
+        """Return the images, in the order of the data."""
+        kept = [self.found[name] for name in self.order if name in self.found]
+        assert kept, "every sample is attacked, or found wrong before"
+        clean, attacked = (torch.stack([pair[which] for pair in kept]).numpy() for which in (0, 1))
+        return KeptImages.of(tuple(name for name in self.order if name in self.found), clean, attacked)
+
+    def _save(self) -> None:
+        assert self.part is not None
+        self.part.write({"rows": self.found})
 
 
 def _keeper(evaluations: Sequence[Evaluation]) -> Keeper | None:

@@ -108,10 +108,6 @@ class Audit(BaseModel):
             raise BadInputError(f"the audit of '{self.subject.model}': its digest does not follow from its plan")
         return self
 
-    def serves(self, level: Level, eps: float) -> bool:
-        """Whether this audit is enough where one of this level is asked for at this eps: a full one is, there."""
-        return self.plan.level in ("full", level) and self.plan.eps == eps
-
     @property
     def flags(self) -> tuple[Check, ...]:
         """The checks that were flagged."""

@@ -1,8 +1,11 @@
 """The record of one evaluation: what is needed to run it again, to check it, and to compare it with another.
 
-The compute half writes records, and the report half reads them. This file imports no torch.
+The compute half writes records, and the report half reads them. Files of another schema are refused, and what no record
+names is deleted. This file imports no torch.
 """
 
+import json
+import time
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -12,23 +15,26 @@ from pydantic import BaseModel, PrivateAttr
 from tabulate import tabulate
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import read_file, safe_file, sha256, write_atomic
+from robustbench_kpca._core.files import OLD, read_file, safe_file, sha256, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.records.images import SUFFIX as IMAGES
 from robustbench_kpca.records.images import ImagesFile
-from robustbench_kpca.records.orphans import sweep
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.schema import NewerSchemaError as NewerSchemaError
-from robustbench_kpca.records.schema import require_schema
 from robustbench_kpca.records.spec import Environment, Passes, Spec
 from robustbench_kpca.records.table import ColumnType, Table
 from robustbench_kpca.records.text import SUFFIX as TABLE
 from robustbench_kpca.records.text import most_bytes, pack, unpack
 
 SUFFIX = ".record.json"
+SCHEMA_VERSION = 3
 DIGITS = 12
 """Hexadecimal digits of its content in the name of a file beside a record."""
+
+
+class NewerSchemaError(BadInputError):
+    """A record written by a later version: it is neither read nor replaced."""
 
 
 class OutcomesFile(BaseModel):
@@ -224,7 +230,7 @@ class Record(BaseModel):
         write_atomic(folder / self.outcomes_file.file, pack(self.outcomes.to_csv()))
         path = folder / f"{self.spec.stem()}{SUFFIX}"
         write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
-        sweep(path, SUFFIX)
+        _sweep(path)
         return path
 
 
@@ -246,12 +252,34 @@ def load_record(path: Path | str) -> Record:
     """
     path = Path(path)
     text = read_file(path, "record")
-    record = validate_json(Record, require_schema(text, path), str(path))
+    record = validate_json(Record, _require_schema(text, path), str(path))
     object.__setattr__(record, "_path", path)
     object.__setattr__(record, "_outcomes", _read_table(record, path))
     if record.audit is not None:
         record.require_own(record.audit)
     return record
+
+
+def _require_schema(text: bytes, path: Path) -> bytes:
+    """Return a record's JSON, if it is of the one schema that is read.
+
+    Raises:
+        NewerSchemaError: it was written by a later version.
+        BadInputError: it was written by an earlier version, or is no record.
+
+    """
+    try:
+        version = json.loads(text)["schema_version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BadInputError(f"{path} is no record", expected="a JSON file written by rbk eval") from None
+    if version == SCHEMA_VERSION:
+        return text
+    newer = not isinstance(version, int) or version > SCHEMA_VERSION
+    raise (NewerSchemaError if newer else BadInputError)(
+        f"{path} has record schema {version}",
+        expected=f"schema {SCHEMA_VERSION}",
+        fix="upgrade robustbench-kpca" if newer else "evaluate again",
+    )
 
 
 def _read_table(record: Record, path: Path) -> Outcomes:
@@ -267,6 +295,38 @@ def _read_table(record: Record, path: Path) -> Outcomes:
     outcomes = Outcomes.from_text(text, columns, where)
     record.require_table(stated.sha256, len(outcomes))
     return outcomes
+
+
+def _sweep(record: Path) -> None:
+    """Delete what lies beside a record under its name, is not named by it, and is older than a day.
+
+    Two hosts that write one evaluation write two tables, since names hold a digest of the content; the record that was
+    renamed last decides which one counts. A day, since another host may have written its table and not yet its record.
+    """
+    stem = record.name.removesuffix(SUFFIX)
+    patterns = [f"{stem}.{'[0-9a-f]' * DIGITS}{end}" for end in (TABLE, IMAGES)]
+    old = [path for pattern in patterns for path in record.parent.glob(pattern) if _is_old(path)]
+    named = _named(record) if old else None
+    for path in old:
+        if named is not None and path.name not in named:
+            path.unlink(missing_ok=True)
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > OLD
+    except OSError:
+        return False
+
+
+def _named(record: Path) -> set[str] | None:
+    """Return the files that a record names, or None if that cannot be told."""
+    try:
+        content = json.loads(record.read_bytes())
+        images = content.get("images_file")
+        return {str(content["outcomes_file"]["file"]), *([str(images["file"])] if images else [])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def find_records(folder: Path | str) -> list[Path]:

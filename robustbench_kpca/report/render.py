@@ -1,20 +1,36 @@
-"""The files of a board: its page in Markdown and HTML, and its numbers as CSV and JSON."""
+"""The files of a board: its page in Markdown and HTML, and its numbers as CSV and JSON, for other programs.
 
+A report of one's own runs is the board of its data set, or of several data sets a section each, with the boards behind.
+"""
+
+import csv
+import io
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import require_marked, write_atomic
+from robustbench_kpca._core.files import require_marked, safe_name, write_atomic
 from robustbench_kpca._core.web import as_html, as_markdown
-from robustbench_kpca._core.web.document import PAGE, README
+from robustbench_kpca._core.web.document import PAGE, README, Block, Code, Document, Heading, Link, Paragraph, Prose
+from robustbench_kpca._core.web.write import write_page
+from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.board_page import MADE, document
-from robustbench_kpca.report.numbers import csv_text, json_text
+from robustbench_kpca.report.board_page import MADE, audit_blocks, document, plain_table
+from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.notes import caption
+from robustbench_kpca.report.power import detectable
+from robustbench_kpca.report.spoken import named, spoken
+from robustbench_kpca.report.table import MISSING, cells, shown
 
 CSV, JSON = "board.csv", "board.json"
+HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high", "n", "best", "flags")
 
 
-def require_own(folder: Path) -> None:
+def _require_own(folder: Path) -> None:
     """Refuse to replace a README.md or index.html that is no page of a board.
 
     Raises:
@@ -48,3 +64,81 @@ def write_board(board: Board, folder: Path) -> list[Path]:
     for name, text in texts.items():
         write_atomic(folder / name, text.encode())
     return [folder / name for name in texts]
+
+
+def csv_text(board: Board) -> str:
+    """Render board.csv: one line per cell; values are not scaled, so accuracies are in [0, 1]."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEAD)
+    for row in cells(board):
+        for column, cell in zip(board.columns, row["columns"], strict=True):
+            numbers = ["" if cell[name] is None else f"{cell[name]:.9g}" for name in ("value", "low", "high")]
+            what = [column.title, column.metric, " ".join(column.protocols)]
+            rest = [cell["n"] or "", int(cell["best"]), "; ".join(cell["flags"])]
+            writer.writerow([row["rank"] or "", row["model"], *what, *numbers, *rest])
+    return text.getvalue()
+
+
+def json_text(board: Board) -> str:
+    """Render board.json: what the board is of, its columns, and its rows with their cells."""
+    names = spoken(board)
+    spec, ready = board.spec, sum(run.record is not None for run in board.runs)
+    content: dict[str, Any] = {
+        "name": board.name, "title": spec.title, "data": spec.data, "split": spec.split, "seed": spec.seed,
+        "rank_by": spec.rank_by, "runs": len(board.runs), "ready": ready,
+        "columns": [
+            {"title": column.title, "metric": column.metric, "protocols": column.protocols,
+             "unit": metric_for(column.metric).unit.name, "lower_is_better": metric_for(column.metric).lower_is_better,
+             "power": _power(board, column)}
+            for column in board.columns
+        ],
+        "answers": [answer.content() for answer in answers(board)],
+        "rows": [
+            {"rank": row["rank"], "place": row["place"], "model": row["model"],
+             "name": named(names, row["model"]), "marks": row["marks"],
+             "cells": [None if cell["text"] == MISSING else {key: value for key, value in cell.items() if key != "text"}
+                       for cell in row["columns"]]}
+            for row in cells(board)
+        ],
+    }  # fmt: skip
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _power(board: Board, column: Column) -> dict[str, Any] | None:
+    """Return which difference between two rows one comparison would have found with 80 %."""
+    gap = detectable(board, column)
+    return None if gap is None else {key: value for key, value in asdict(gap).items() if key != "column"}
+
+
+def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path]:
+    """Write README.md and index.html, each file whole or not at all; of several data sets also a folder for each.
+
+    Raises:
+        BadInputError: a page that would be replaced is no page of a board.
+
+    """
+    if len(boards) == 1:
+        _require_own(folder)
+        return write_board(boards[0], folder)
+    folders = [folder / safe_name(board.spec.data) for board in boards]
+    for place in (folder, *folders):
+        _require_own(place)
+    whole = [page for board, place in zip(boards, folders, strict=True) for page in write_board(board, place)]
+    pages = write_page(_sections(title, boards), folder)
+    for name in (CSV, JSON):  # of an earlier report of one data set: the numbers are in the folders now
+        (folder / name).unlink(missing_ok=True)
+    return [*pages, *whole]
+
+
+def _sections(title: str, boards: Sequence[Board]) -> Document:
+    """Return the page of several data sets: a section each."""
+    blocks: list[Block] = []
+    for board in boards:
+        blocks += [Heading(board.spec.data), Paragraph(Prose(board.spec.intro))]
+        blocks.append(plain_table(board, spoken(board), shown(board)))
+        blocks.append(Paragraph(Prose(caption(board)), soft=True))
+        blocks += audit_blocks(board)
+        blocks.append(Paragraph(Link("Columns, records and commands", folder=safe_name(board.spec.data))))
+    blocks += (Heading(MADE), Paragraph(("Command: ", Code(boards[0].remake))))
+    return Document(title, blocks)

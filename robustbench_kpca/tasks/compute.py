@@ -141,9 +141,9 @@ class Compute(ABC, Generic[Data]):
     def rows(self, sample: Sample, data: Data, space: InputSpace) -> list[Row]:
         """Return the rows of outcomes of a finished sample of the data."""
 
-    @abstractmethod
-    def is_settled(self, rows: list[Row]) -> bool:
-        """Tell whether the rows at a smaller budget make an attack at a larger one unnecessary."""
+    def is_settled(self, rows: list[Row]) -> bool:  # noqa: ARG002
+        """Tell whether the rows at a smaller budget make a larger one needless: never where more can do more harm."""
+        return False
 
     @abstractmethod
     def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
@@ -176,9 +176,10 @@ class Compute(ABC, Generic[Data]):
         return self.spread(chosen, count)
 
     def spread(self, data: Data, count: int) -> Data:
-        """Return `count` samples that can share a batch, evenly spread."""
-        kept: Data = data.spread(count)
-        return kept
+        """Return `count` samples that can share a batch, evenly spread: of the largest group."""
+        groups = self.groups(data, range(len(data)))
+        alike: Data = data.take(max(groups, key=len)) if len(groups) > 1 else data
+        return alike.spread(count)
 
     def tensors(self, data: Data) -> tuple[Images, Labels]:
         """Return all samples as one batch."""

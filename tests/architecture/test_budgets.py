@@ -45,17 +45,14 @@ def bound():
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 645),  # + registered.py
-    "lines of the package": (
-        lambda: lines(files(PACKAGE)),
-        69_120,
-    ),  # + certificates, blocks of seeds, several seeds at once, imported images, optimality, places, plans
-    "files of evaluation": (lambda: len(files(EVALUATION)), 29),  # + foretell.py
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_300),  # + batches of GPUs, --plan, --escalate
-    "classes of evaluation": (lambda: classes(files(EVALUATION)), 46),  # + Foretold
+    "files of the package": (lambda: len(files(PACKAGE)), 630),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 68_760),
+    "files of evaluation": (lambda: len(files(EVALUATION)), 24),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_240),
+    "classes of evaluation": (lambda: classes(files(EVALUATION)), 46),
     "lines that are not formatted": (unformatted, 60),
-    "variables `found`": (lambda: bound()["found"], 73),
-    "variables `one`": (lambda: bound()["one"], 65),
+    "variables `found`": (lambda: bound()["found"], 70),
+    "variables `one`": (lambda: bound()["one"], 62),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 15),  # + optimality.py
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),
     "words of docs": (lambda: words(ROOT / "docs"), 18_000),

@@ -7,8 +7,7 @@ import pytest
 
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.report.matching import load_board
-from robustbench_kpca.report.numbers import csv_text, json_text
-from robustbench_kpca.report.render import CSV, JSON, html, markdown
+from robustbench_kpca.report.render import CSV, JSON, csv_text, html, json_text, markdown
 from robustbench_kpca.study.reproduction.pack import Table, load_pack
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.tables import board_of, metrics_of

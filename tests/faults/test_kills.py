@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import processes, shard_folder, shard_run
+from robustbench_kpca.evaluation import engines, shard_folder, shard_run
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shards import SUFFIX
 
@@ -58,7 +58,7 @@ def begin(arguments, errors):
 
 def share(address):
     """Let this process start others from its parent's server, and not from one that must import torch first."""
-    processes.START = "forkserver"
+    engines.START = "forkserver"
     forkserver._forkserver._forkserver_address = address
     forkserver._forkserver.ensure_running = resource_tracker.ensure_running
 

@@ -25,8 +25,7 @@ from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.matching import load_board, read
-from robustbench_kpca.report.numbers import json_text
-from robustbench_kpca.report.render import html, markdown, write_board
+from robustbench_kpca.report.render import html, json_text, markdown, write_board
 from robustbench_kpca.report.table import audit_lines, frame, without_numbers
 
 TOML = """

@@ -18,7 +18,7 @@ from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.audit.preflight import inspect
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.evaluation.api import evaluate
-from robustbench_kpca.evaluation.attacked import attack_all
+from robustbench_kpca.evaluation.part import attack_all
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks import task_named

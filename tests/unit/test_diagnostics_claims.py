@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from diagnostics import power_curve
 from scipy import stats
 from torch import nn
 
@@ -19,7 +20,6 @@ from robustbench_kpca.study.diagnostics.kernel import spectrum
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.moments import Moments
 from robustbench_kpca.study.diagnostics.pairs import differences
-from robustbench_kpca.study.diagnostics.power import power_curve
 from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 TOKENS, WIDTH, HEADS = 30, 8, 4

@@ -9,8 +9,7 @@ from robustbench_kpca import load_data, load_model
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.matching import load_board
-from robustbench_kpca.report.numbers import json_text
-from robustbench_kpca.report.render import markdown
+from robustbench_kpca.report.render import json_text, markdown
 
 N, EPS = 16, 8 / 255
 TOML = """

@@ -12,9 +12,9 @@ import pytest
 from unfinished_states import STATE, Clock
 
 from robustbench_kpca._core.errors import EvaluationError, LostError
-from robustbench_kpca.evaluation import processes, shard_run, sharded
+from robustbench_kpca.evaluation import engines, shard_run, sharded
+from robustbench_kpca.evaluation.engines import Processes
 from robustbench_kpca.evaluation.pool import Pool, Worker
-from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.evaluation.sharded import carry_out
@@ -290,7 +290,7 @@ class Process:
 @pytest.mark.untyped  # its process is a stand-in
 def test_ctrl_c_does_not_reach_a_process_that_starts(monkeypatch):
     """It would end with a traceback of its own: until it has loaded the package it cannot ignore the signal."""
-    monkeypatch.setattr(type(processes.multiprocessing.get_context("spawn")), "Process", Process)
-    monkeypatch.setattr(processes, "START", "spawn")
+    monkeypatch.setattr(type(engines.multiprocessing.get_context("spawn")), "Process", Process)
+    monkeypatch.setattr(engines, "START", "spawn")
     assert signal.SIGINT in Processes(2).start(0).process.blocked
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -15,7 +15,7 @@ from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.adversarial_images import Keeper
+from robustbench_kpca.evaluation.make_records import Keeper
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.first_samples import BYTES, load_first_samples
@@ -186,7 +186,7 @@ def test_altered_or_hostile_images_are_refused(folder, record, tmp_path, monkeyp
 
 
 def test_too_many_images_are_refused_before_the_attack(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.adversarial_images.LIMIT", 100_000)
+    monkeypatch.setattr("robustbench_kpca.evaluation.make_records.LIMIT", 100_000)
     with pytest.raises(BadInputError, match=r"take 245,760 bytes; expected at most 100,000; keep 4"):
         attacked(tmp_path, 10)
 

@@ -3,6 +3,7 @@
 import itertools
 
 import attack_checks
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,18 +13,22 @@ from tiny_language_model import TinyLanguageModel, some_text
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca._engine.attack_loop.engine import Engine, build_attack
+from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import gbda
 from robustbench_kpca.attacks.gbda import GBDA
 from robustbench_kpca.attacks.hotflip import HotFlip
 from robustbench_kpca.attacks.random_swap import RandomSwap
+from robustbench_kpca.data.text import Text
+from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.tasks.language.attacked import rows_of, worse_of
+from robustbench_kpca.tasks.language.compute import COMPUTE
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.types import END_OF_LINE, IGNORE
 from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
+TEXT = Text("text", "test", np.zeros(100), Vocabulary(["<eos>", "word"]), block=1)  # names the articles of rows
 ONE = Threat("words", 0.01)  # one word, whatever the length
 HOTFLIP = {"attack": "hotflip", "restarts": 1, "steps": 4, "tries": 3}
 SETTINGS = {"samples": 2, "candidates": 5, "learning_rate": 0.3, "temperature": 1.0, "initial": 1.0}
@@ -303,7 +308,10 @@ def run(scenario, model, x, y, batch_size, order=None, interrupt=None):
         assert known
         second.restore(entries, dict(enumerate(second.given(x))))
         second.run(source([row for row in rows if row not in known]))
-    return [rows_of(found[row], 0)[0] | {"worst": found[row].worst.flatten().tolist()} for row in range(len(x))]
+    return [
+        COMPUTE.rows(found[row], TEXT, InputSpace())[0] | {"worst": found[row].worst.flatten().tolist()}
+        for row in range(len(x))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -360,7 +368,7 @@ def test_gradients_beat_random_draws_of_the_same_cost():
 def test_the_worse_of_two_rates_is_kept_with_the_passes_of_both(texts):
     small, large = (run(protocol(RANDOM, eps=eps), *texts, 4)[0] for eps in (0.01, 0.2))
     for pair in ((small, large), (large, small)):
-        (row,) = worse_of(*([one] for one in pair))
+        (row,) = COMPUTE.combined(*([one] for one in pair))
         assert row["nll"] == max(small["nll"], large["nll"])
         assert row["forwards"] == small["forwards"] + large["forwards"]
 

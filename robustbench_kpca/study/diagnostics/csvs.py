@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Measured
 
@@ -20,7 +20,7 @@ def layers(diagnosis: Diagnosis) -> str:
             (claim, name, *row)
             for claim, judged in diagnosis.claims.items()
             for name, measured in judged.statistics.items()
-            for row in _by_layer(measured)
+            for row in by_layer(measured)
         ),
     )
 
@@ -40,7 +40,8 @@ def profiles(diagnosis: Diagnosis) -> str:
     return _text(PROFILES, rows)
 
 
-def _by_layer(measured: Measured) -> Iterable[tuple[Cell, ...]]:
+def by_layer(measured: Measured) -> Iterator[tuple[int, int, float | None, float | None, float | None]]:
+    """Yield per layer its number, how many heads, the mean over them and images, chance, and the least p."""
     for layer in sorted({unit.layer for unit in measured.units}):
         units = [unit for unit in measured.units if unit.layer == layer]
         chance = _mean([unit.chance for unit in units if unit.chance is not None])

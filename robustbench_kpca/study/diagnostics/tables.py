@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from robustbench_kpca.records.estimate import Estimate
+from robustbench_kpca.study.diagnostics.csvs import by_layer
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Judged, Measured
 from robustbench_kpca.study.diagnostics.figures import controls
 
@@ -39,23 +40,11 @@ def finding_rows(diagnosis: Diagnosis) -> list[Row]:
 
 def layer_rows(judged: Judged, names: Sequence[str] | None = None) -> list[Row]:
     """Return one row per layer and statistic: means over heads."""
-    rows: list[Row] = []
-    for name in judged.statistics if names is None else names:
-        units = judged.statistics[name].units
-        for layer in sorted({unit.layer for unit in units}):
-            own = [unit for unit in units if unit.layer == layer]
-            chances = [unit.chance for unit in own if unit.chance is not None]
-            p_values = [unit.p_holm for unit in own if unit.p_holm is not None]
-            rows.append(
-                (
-                    str(layer),
-                    name,
-                    number(_mean([unit.mean for unit in own])),
-                    number(_mean(chances)) if chances else "",
-                    number(min(p_values)) if p_values else "",
-                )
-            )
-    return rows
+    return [
+        (str(layer), name, *("" if value is None else number(value) for value in values))
+        for name in (judged.statistics if names is None else names)
+        for layer, _, *values in by_layer(judged.statistics[name])
+    ]
 
 
 def layer_matrix(judged: Judged) -> tuple[Row, list[Row]]:
@@ -126,7 +115,3 @@ def _null_cells(measured: Measured, diagnosis: Diagnosis) -> Row:
     level = diagnosis.protocol.thresholds["SIGNIFICANCE"]
     beyond = f"{heads_beyond_chance(measured, level)} of {len(measured.units)}"
     return (number(null.chance), "" if null.z is None else f"{null.z:.1f}", number(null.p), beyond)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -6,7 +6,7 @@ the scale of the paper, for whoever owns the data, and at the embedded scale, wh
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -100,18 +100,28 @@ class ItemColumn(BaseModel):
         return (f"{self.title}{LITERAL}", f"{self.title}{CORRECTED}") if self.corrected else (self.title,)
 
 
-class Table(BaseModel):
+class _Titled(BaseModel):
+    """What every table or figure states."""
+
+    model_config = STRICT
+    title: str
+    intro: str
+
+
+class _OfArms(_Titled):
+    """One that can be made: its rows or curves are arms."""
+
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Table(_OfArms):
     """A table, or a figure of curves over eps: rows are arms. Sorted by the column `rank_by`.
 
     `question`: asked of arms, and answered on the page. `turn`: under a budget, all steps of a smaller number come
     first. `seeds`: the seeds whose trainings it has, where a table of all would be too dear.
     """
 
-    model_config = STRICT
     kind: Literal["table"]
-    title: str
-    intro: str
-    arms: Annotated[tuple[str, ...], Field(min_length=1)]
     rank_by: str
     column: Annotated[tuple[ItemColumn, ...], Field(min_length=1)]
     question: tuple[Question, ...] = ()
@@ -119,93 +129,62 @@ class Table(BaseModel):
     seeds: tuple[Seed, ...] = ()
 
 
-class Claims(BaseModel):
+class Claims(_OfArms):
     """Claims about attention, measured on some images of `samples`, for each arm.
 
     `literal`: measurements of the reproduction study, made as its programs make them, beside the claims.
     """
 
-    model_config = STRICT
     kind: Literal["claims"]
-    title: str
-    intro: str
-    arms: Annotated[tuple[str, ...], Field(min_length=1)]
     samples: str
     images: Annotated[int, Field(ge=1)]
     claims: Annotated[tuple[str, ...], Field(min_length=1)]
     literal: tuple[str, ...] = ()
 
 
-class Curves(BaseModel):
+class Curves(_OfArms):
     """Curves of training: one line per training of each arm."""
 
-    model_config = STRICT
     kind: Literal["curves"]
-    title: str
-    intro: str
-    arms: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-class Epochs(BaseModel):
+class Epochs(_OfArms):
     """The projection loss over the epochs of the first training of each arm, which must keep its weights."""
 
-    model_config = STRICT
     kind: Literal["epochs"]
-    title: str
-    intro: str
-    arms: Annotated[tuple[str, ...], Field(min_length=1)]
     samples: str
     splits: Annotated[tuple[str, ...], Field(min_length=1)]
     images: Annotated[int, Field(ge=1)]
 
 
-class Cost(BaseModel):
+class Cost(_OfArms):
     """Parameters, time of training, and passes and time of all evaluations: one row an arm."""
 
-    model_config = STRICT
     kind: Literal["cost"]
-    title: str
-    intro: str
-    arms: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-class Efficiency(BaseModel):
+class Efficiency(_OfArms):
     """Operations, time and memory of networks, and their parameters: one row an arm, as the paper's scale has it.
 
     Weights and inputs are random, `batch_size` at once; times are medians of `repeats`. `tokens`: of the attention
     alone, one row for each of these numbers of tokens.
     """
 
-    model_config = STRICT
     kind: Literal["efficiency"]
-    title: str
-    intro: str
-    arms: Annotated[tuple[str, ...], Field(min_length=1)]
     batch_size: Annotated[int, Field(ge=1)] = 8
     repeats: Annotated[int, Field(ge=1)] = 5
     tokens: tuple[Annotated[int, Field(ge=2)], ...] = ()
 
 
-class Open(BaseModel):
+class Open(_Titled):
     """A table or figure that cannot be made, and why."""
 
-    model_config = STRICT
     kind: Literal["open"]
-    title: str
-    intro: str
     reason: str
 
 
 Item = Table | Claims | Curves | Epochs | Cost | Efficiency | Open
-_KINDS: dict[str, type[Item]] = {
-    "table": Table,
-    "claims": Claims,
-    "curves": Curves,
-    "epochs": Epochs,
-    "cost": Cost,
-    "efficiency": Efficiency,
-    "open": Open,
-}
+_KINDS: dict[str, type[Item]] = {kind.__name__.lower(): kind for kind in get_args(Item)}
 
 
 class Pack(BaseModel):

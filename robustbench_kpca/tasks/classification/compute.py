@@ -1,10 +1,11 @@
-"""Evaluate, attack and audit classifiers: one label per image."""
+"""Evaluate, attack, audit and train classifiers: one label per image."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.engine import CleanBatch
@@ -31,9 +32,9 @@ from robustbench_kpca.tasks.classification.classes import match_classes
 from robustbench_kpca.tasks.classification.odd_answers import odd_answers
 from robustbench_kpca.tasks.classification.requirements import at_size, first_cell, require_images
 from robustbench_kpca.tasks.classification.success import Misclassified
-from robustbench_kpca.tasks.classification.training import ClassificationTraining
 from robustbench_kpca.tasks.compute import Compute, Row
-from robustbench_kpca.types import Images, Labels
+from robustbench_kpca.tasks.training import Counts, Training, accuracy
+from robustbench_kpca.types import Images, Labels, Logits, PerSample
 
 Item = tuple[int, Tensor, int]
 _ONE_ROW = Presentation(
@@ -42,6 +43,18 @@ _ONE_ROW = Presentation(
     expected="one row of logits per image: (batch, classes)",
     fix="a model that returns logits for every pixel needs images with masks, such as --data shapes",
 )
+
+
+class ClassificationTraining(Training):
+    """One label per image, or one distribution over the classes per image."""
+
+    def losses(self, logits: Logits, targets: Tensor, smoothing: float) -> PerSample:
+        """Return the cross-entropy of each image."""
+        return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
+
+    def score(self, counts: Counts, loss: float) -> dict[str, float]:  # noqa: ARG002
+        """Return the accuracy."""
+        return {"accuracy": accuracy(counts)} if counts[1].sum() else {}
 
 
 class Classification(Compute[Samples]):

@@ -1,5 +1,6 @@
-"""Evaluate language models by a sliding window; attack them by changing words that they read."""
+"""Evaluate language models by a sliding window, attack them by changing words that they read, and train them."""
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -7,6 +8,7 @@ from itertools import groupby
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.engine import CleanBatch
@@ -16,21 +18,47 @@ from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.loader import in_batches
 from robustbench_kpca._engine.inference.runner import Presentation, Runner
 from robustbench_kpca._engine.inference.sliding_window.windows import BATCH_VALUES
+from robustbench_kpca.attacks.shared.words import changed
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
+from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
 from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.language import TASK
-from robustbench_kpca.tasks.language.attacked import rows_of, worse_of
 from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.tasks.language.swapped import swapped_stream
-from robustbench_kpca.tasks.language.training import LanguageTraining
 from robustbench_kpca.tasks.language.windows import require_words, windows_of
-from robustbench_kpca.types import IGNORE, Images
+from robustbench_kpca.tasks.training import Counts, Training, accuracy
+from robustbench_kpca.types import IGNORE, Images, Logits, PerSample
 
 Item = tuple[int, Tensor, Tensor]
+
+
+class LanguageTraining(Training):
+    """One label per place: the next word."""
+
+    def losses(self, logits: Logits, targets: Tensor, smoothing: float) -> PerSample:
+        """Return the sum of the cross-entropy over the places of each window that are not IGNORE.
+
+        Args:
+            logits: shape (batch, vocabulary, 1, length).
+            targets: shape (batch, 1, length): the next words, or IGNORE.
+            smoothing: label smoothing, in [0, 1).
+
+        """
+        last = logits.movedim(1, -1).flatten(0, -2)  # the order in which decoders make them, so nothing is copied
+        losses = F.cross_entropy(
+            last, targets.flatten(), reduction="none", label_smoothing=smoothing, ignore_index=IGNORE
+        ).view_as(targets)
+        return losses.flatten(1).sum(1)
+
+    def score(self, counts: Counts, loss: float) -> dict[str, float]:
+        """Return perplexity, exp(mean cross-entropy), and the share of words that are predicted right."""
+        if not counts[1].sum():
+            return {}
+        return {"perplexity": math.exp(loss) if loss < 700 else math.inf, "accuracy": accuracy(counts)}
 
 
 class Language(Compute[Text]):
@@ -132,23 +160,27 @@ class Language(Compute[Text]):
             groups.setdefault((start - first, stop - start), []).append(index)
         return list(groups.values())
 
-    def spread(self, data: Text, count: int) -> Text:
-        """Return blocks of the most frequent size, evenly spread."""
-        alike = max(self.groups(data, range(len(data))), key=len)
-        chosen = min(count, len(alike))
-        return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
-
     def rows(self, sample: Sample, data: Text, space: InputSpace) -> list[Row]:  # noqa: ARG002 (words have one space)
-        """Return the one row of a block."""
-        return rows_of(sample, int(data.articles[data.span(sample.index)[0]]))
-
-    def is_settled(self, rows: list[Row]) -> bool:  # noqa: ARG002
-        """Return False: more changed words can always make a block less probable."""
-        return False
+        """Return the one row of a block; where nothing worse was found it is as clean, without swaps."""
+        assert isinstance(sample.label, Tensor)
+        assert sample.given is not None
+        row = {
+            "sample": sample.id,
+            "article": int(data.articles[data.span(sample.index)[0]]),
+            "words": int((sample.label != IGNORE).sum()),
+            "read": sample.clean.numel(),
+            "clean_nll": -sample.given[1],
+            "nll": -sample.worst_margin,
+            "swaps": int(changed(sample.worst, sample.clean).sum()),
+            "attack": sample.worst_by,
+        }
+        return [row | {name: getattr(sample, name) for name in COUNTS}]
 
     def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
-        """Return the row in which the block is less probable."""
-        return worse_of(rows, smaller)
+        """Return the row of higher loss, at this rate or at a smaller one, with the passes of both."""
+        (mine,), (theirs,) = rows, smaller
+        worse = mine if mine["nll"] > theirs["nll"] else theirs
+        return [worse | {name: mine[name] + theirs[name] for name in COUNTS}]
 
 
 COMPUTE = Language()

@@ -1,16 +1,20 @@
-"""Evaluate segmenters by sliding windows; attack and audit them with one label per pixel."""
+"""Evaluate segmenters by sliding windows; attack, audit and train them with one label per pixel."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, groupby
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.engine import CleanBatch
 from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.attack_loop.success import Answer
 from robustbench_kpca._engine.inference.corrupted import cell_of, corrupted
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.journal import Journal
@@ -24,23 +28,47 @@ from robustbench_kpca._engine.inference.sliding_window.windows import (
     first_window,
     own_window,
 )
+from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.data.io.memory import Remembered
 from robustbench_kpca.data.samples import to_tensor
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
+from robustbench_kpca.metrics.shared.pixels import miou
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
+from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE_BOX, SLACK, AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
 from robustbench_kpca.tasks.drawing import Drawing
 from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.segmentation import TASK
-from robustbench_kpca.tasks.segmentation.attacked import rows_of, worse_of
-from robustbench_kpca.tasks.segmentation.counts import PixelResults, windowing_of
+from robustbench_kpca.tasks.segmentation.counts import WHOLE, PixelResults, pixel_counts, windowing_of
 from robustbench_kpca.tasks.segmentation.drawing import draw_scenes
 from robustbench_kpca.tasks.segmentation.success import FewerRight
-from robustbench_kpca.tasks.segmentation.training import SegmentationTraining
-from robustbench_kpca.types import Images
+from robustbench_kpca.tasks.training import Counts, Training, accuracy
+from robustbench_kpca.types import IGNORE, Images, Logits, PerSample
 
 Picture = tuple[int, Pixels, Mask]
+
+
+class SegmentationTraining(Training):
+    """One label per pixel."""
+
+    def losses(self, logits: Logits, targets: Tensor, smoothing: float) -> PerSample:
+        """Return the sum of the cross-entropy over the pixels of each image that are not IGNORE.
+
+        Args:
+            logits: shape (batch, classes, height, width).
+            targets: shape (batch, height, width): classes, or IGNORE.
+            smoothing: label smoothing, in [0, 1).
+
+        """
+        losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing, ignore_index=IGNORE)
+        return losses.flatten(1).sum(1)
+
+    def score(self, counts: Counts, loss: float) -> dict[str, float]:  # noqa: ARG002
+        """Return pixel accuracy and mIoU over all images together; empty if there are no labels."""
+        if not counts[1].sum():
+            return {}
+        return {"accuracy": accuracy(counts), "miou": float(miou(*counts.numpy()))}
 
 
 class Segmentation(Compute[Scenes]):
@@ -135,22 +163,34 @@ class Segmentation(Compute[Scenes]):
         return data.by_size(indices)
 
     def rows(self, sample: Sample, data: Scenes, space: InputSpace) -> list[Row]:  # noqa: ARG002
-        """Return the pixel counts of the clean image and of the worst image of each stage."""
-        return rows_of(sample, space)
+        """Return the pixel counts of the clean image and of the worst image of each stage.
 
-    def is_settled(self, rows: list[Row]) -> bool:  # noqa: ARG002
-        """Return False: a larger budget can always make more pixels wrong."""
-        return False
+        The first row of each picture has class -1 and contains totals; then follows one row per class that occurs in
+        the mask or the prediction. A stage that found nothing worse than the clean image has no rows.
+        """
+        truth = _numbers(sample.label)
+        rows = _picture(sample.id, 0, "", truth, _numbers(sample.clean_prediction))
+        rows[0] |= {name: getattr(sample, name) for name in COUNTS}
+        clean = space.leave(sample.clean[None])
+        for stage, (image, _, prediction, _, attack) in sorted(sample.found.items()):
+            whole, *classes = _picture(sample.id, stage, attack, truth, _numbers(prediction))
+            after = space.leave(image[None])
+            sizes = {"linf": float(distance(after, clean, "linf")), "l2": float(distance(after, clean, "l2"))}
+            rows += [whole | sizes, *classes]
+        return rows
 
     def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
-        """Return the worse picture of each stage."""
-        return worse_of(rows, smaller)
-
-    def spread(self, data: Scenes, count: int) -> Scenes:
-        """Return images of the most frequent size, evenly spread."""
-        alike = max(data.by_size(range(len(data))), key=len)
-        chosen = min(count, len(alike))
-        return data.take([alike[(2 * k + 1) * len(alike) // (2 * chosen)] for k in range(chosen)])
+        """Return the rows of each stage's picture with fewer right pixels; picture 0 has the passes of both runs."""
+        mine, theirs = (
+            {number: list(rows) for number, rows in groupby(part, key=lambda row: row["picture"])}
+            for part in (rows, smaller)
+        )
+        pictures = []
+        for number in sorted({*mine, *theirs}):
+            choices = [part[number] for part in (mine, theirs) if number in part]
+            pictures.append(min(choices, key=lambda picture: int(picture[0]["intersection"])))
+        whole, *others = chain.from_iterable(pictures)
+        return [whole | {name: rows[0][name] + smaller[0][name] for name in COUNTS}, *others]
 
     def draw(self, model: nn.Module, data: Scenes, protocol: Scenario, *, seed: int, frost: str) -> Drawing:
         """Draw images, masks and predictions: see `draw_scenes`."""
@@ -198,3 +238,18 @@ def _stack(items: list[Picture]) -> CleanBatch:
     index, images, masks = zip(*items, strict=True)
     labels = torch.from_numpy(np.stack(masks)).long()
     return list(index), torch.stack([to_tensor(image) for image in images]), labels
+
+
+def _picture(
+    sample: str, number: int, attack: str, truth: NDArray[np.int16], prediction: NDArray[np.int16]
+) -> list[Row]:
+    """Return the rows of one picture; the first row is for all classes together."""
+    counts = pixel_counts(truth, prediction)
+    same = {"sample": sample, "picture": number, "attack": attack, "linf": 0.0, "l2": 0.0, **dict.fromkeys(COUNTS, 0)}
+    lines = [(WHOLE, *counts[:, 1:].sum(0).tolist()), *counts.tolist()]
+    return [same | dict(zip(("class", "intersection", "truth", "predicted"), line, strict=True)) for line in lines]
+
+
+def _numbers(answer: Answer) -> NDArray[np.int16]:
+    assert isinstance(answer, torch.Tensor)
+    return answer.numpy()

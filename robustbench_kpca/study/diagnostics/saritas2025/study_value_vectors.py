@@ -5,6 +5,7 @@ without their chance level, which the corrected claim `value_vectors` gives.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor
@@ -35,13 +36,13 @@ class StudyValueVectors:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compare head by head."""
+        return head_by_head(layer, partial(self.measure, layer))
 
-        def measure(image: int, head: int) -> dict[str, Tensor]:
-            gram, g = centred_gram(layer.k[image, head])
-            theory = theoretical_values(axes_by_size(gram, layer.width), 1 / g)
-            return similarities(layer.values[image, head], theory)
-
-        return head_by_head(layer, measure)
+    def measure(self, layer: Layer, image: int, head: int) -> dict[str, Tensor]:
+        """Return the similarities of one head."""
+        gram, g = centred_gram(layer.k[image, head])
+        theory = theoretical_values(axes_by_size(gram, layer.width), 1 / g)
+        return similarities(layer.values[image, head], theory)
 
     def verdict(self, results: Results) -> Verdict:
         """Return no verdict, and the comparison with the published numbers."""
