@@ -145,7 +145,7 @@ def tracked(*paths: str) -> set[str]:
 
 
 LEFT_OUT = re.compile(
-    r"leaderboards/(.*\.(html|svg|png)|[^/]+/trainings/.*\.safetensors"
+    r"leaderboards/(.*\.(html|svg|png)|[^/]+/trainings/.*\.safetensors|(answer|league-digits)/trainings/.*"
     r"|(answer|chen2023|cifar10|cifar10-patches|imagenet-real|league-digits|league-plugin|league-plugin-cifar10|listops"
     r"|pathfinder|pixels|retrieval|teo2024|waves|wikitext)/records/.*)"
 )
