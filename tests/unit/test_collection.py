@@ -72,7 +72,7 @@ def test_a_folder_is_loaded_in_order_and_nothing_is_refused(tmp_path):
     records = load_records(FOLDER)
     assert len(records) == len(list(FOLDER.glob("*.record.json")))
     assert isinstance(records[:2], Records)
-    assert repr(records) == "Records(40 records of 4 models)"
+    assert repr(records) == "Records(44 records of 4 models)"
     with pytest.raises(BadInputError, match=r"no \*\.record\.json"):
         load_records(tmp_path)
 
