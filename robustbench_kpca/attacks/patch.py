@@ -34,13 +34,13 @@ class Patch:
     with the learning rate `step_size`, for which `decay` is not used. Values are clipped to [0, 1]. Each run begins at
     the clean image or, with `random_start`, with uniform values in its places.
 
-    A sample that is never misclassified costs `places * steps` backward passes, one more with `rank = "gradient"`, and
-    as many forward passes and one for the last image of each run (of the last run, the loop's check).
+    A sample that is never misclassified costs `steps` backward passes a run, one between two runs, which shows the last
+    image of the first, and one with `rank = "gradient"`; and a forward pass more, the loop's check of the last image.
     """
 
     norms: ClassVar[tuple[Norm, ...]] = COUNTED
     many_labels: ClassVar[bool] = True
-    most_passes: ClassVar[tuple[str, str]] = ("backwards + places", "places * steps + (rank == 'gradient')")
+    most_passes: ClassVar[tuple[str, str]] = ("backwards + 1", "places * (steps + 1) - 1 + (rank == 'gradient')")
     steps: Count
     step_size: Annotated[float, Field(gt=0, le=1)]
     optimizer: Literal["momentum", "adam"]
@@ -69,23 +69,16 @@ class Patch:
         return self._begun(state, threat) if self.rank == "random" else state
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Rank the places, or change the values in those of the run; begin the next run where one is over."""
+        """Rank the places, or change the values in those of the run, or show its last image and begin the next."""
         x, y = state["x"], state["y"]
         _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
         ranks = state["run"] < 0
+        begins = ranks | (state["step"] >= self.steps)
+        gain = torch.where(ranks[:, None, None], gradient.abs().sum(1), state["gain"])
+        begun = self._begun(state | {"gain": gain}, threat)
         moved = self._moved(state, gradient * state["inside"])
-        ranked = state | {"gain": torch.where(ranks[:, None, None], gradient.abs().sum(1), state["gain"])}
-        state = {name: choose(ranks, ranked[name], values) for name, values in moved.items()}
-        over = ~ranks & (state["step"] >= self.steps)
-        finished = over & (state["run"] + 1 >= self.places)
-        begins, ends = (over | ranks) & ~finished, over & ~finished
-        state |= {"finished": finished}
-        if not bool(begins.any()):
-            return state
-        if bool(ends.any()):
-            query.rows(ends).logits(state["x"][ends])  # the loop shows the last image of the last run only
-        begun = self._begun(state, threat)
-        return {name: choose(begins, begun[name], values) for name, values in state.items()}
+        finished = ~begins & (moved["step"] >= self.steps) & (state["run"] + 1 >= self.places)
+        return {name: choose(begins, begun[name], values) for name, values in (moved | {"finished": finished}).items()}
 
     def _moved(self, state: State, gradient: Images) -> State:
         if self.optimizer == "adam":

@@ -59,7 +59,7 @@ def test_the_worst_of_all_places_breaks_exactly_what_one_patch_can(linear, optim
     counts, broken = passes(stage, "patches", 1, linear(weight, bias), x, y, 20, patch=2, corners="grid")
     assert broken == (fall > score).tolist()
     assert 5 < sum(broken) < 18
-    assert counts[broken.index(False)] == (16 * 15 + 1 + 16, 16 * 15 + 1)
+    assert counts[broken.index(False)] == (16 * 15 + 15 + 2, 16 * 15 + 15 + 1)
 
 
 def test_each_run_takes_the_next_places_of_the_ranking(linear):
@@ -71,7 +71,7 @@ def test_each_run_takes_the_next_places_of_the_ranking(linear):
         | {"places": 4, "steps": 1}
     )
     seen = []
-    for steps in range(1, 5):
+    for steps in range(1, 8, 2):  # between two runs the last image of the first is shown
         inside = drive(attack, linear(weight, 0.0), x, y, threat, steps)["inside"][0, 0]
         seen.append(tuple(inside.nonzero()[0].tolist()))
     assert seen == [(2, 2), (2, 0), (0, 2), (0, 0)]
@@ -99,7 +99,7 @@ def test_places_without_gradient_are_tried_before_any_is_tried_again():
     x, y = torch.full((1, 1, 4, 4), 0.5), torch.ones(1, dtype=torch.long)
     threat = Threat("patches", 1, patch=2, corners="grid")
     model = Flat()
-    seen = {tuple(drive(attack, model, x, y, threat, at)["inside"][0, 0].nonzero()[0].tolist()) for at in range(1, 5)}
+    seen = {tuple(drive(attack, model, x, y, threat, at)["inside"][0, 0].nonzero()[0].tolist()) for at in range(1, 8)}
     assert seen == {(0, 0), (0, 2), (2, 0), (2, 2)}
 
 
@@ -148,8 +148,8 @@ def test_the_schedule_is_that_of_the_authors():
 def test_passes_are_as_stated(threat):
     where = {} if threat.norm == "l0" else {"patch": 2, "corners": "grid"}
     assert stands(SPARSE, threat.norm, threat.eps, **where) == (301, 0)
-    assert stands(PATCH | {"steps": 4, "places": 2}, threat.norm, threat.eps, **where) == (11, 9)
-    assert stands(PATCH | {"steps": 4, "places": 2, "rank": "random"}, threat.norm, threat.eps, **where) == (10, 8)
+    assert stands(PATCH | {"steps": 4, "places": 2}, threat.norm, threat.eps, **where) == (11, 10)
+    assert stands(PATCH | {"steps": 4, "places": 2, "rank": "random"}, threat.norm, threat.eps, **where) == (10, 9)
 
 
 def transcribed(model, inputs, labels, steps, lr=1.0, sigma=1e-3, threshold=0.3, t=0.01):

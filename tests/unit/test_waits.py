@@ -23,8 +23,7 @@ MOST = dict.fromkeys(CASES_THERE, 1) | dict.fromkeys(
     ("APGD-T, 2 targets", "APGD-CE in L1", "MALT, 2 targets", "FAB-T, 2 targets", "FAB-T in L2", "DDN", "Square"), 2
 ) | dict.fromkeys(("SPSA, 16 samples", "SPSA of CleverHans", "SEA's APGD, every pixel"), 3) | {
     "FAB, untargeted": 3, "Square in L2": 4, "Square in L1": 4, "HopSkipJump": 6,
-    "Sparse-RS on patches": 2, "Sparse-RS, patches anywhere": 4, "patch, anywhere": 6, "patch in L0": 2,
-    "patch, by gradient": 2,
+    "Sparse-RS on patches": 2, "Sparse-RS, patches anywhere": 4, "patch, anywhere": 6,
 }  # fmt: skip
 """How often a usual step waits. HopSkipJump asks which samples are in each of its five phases."""
 BYTES = {"Sparse-RS, patches anywhere": (64, 1280), "patch, anywhere": (160, 1280)}
