@@ -115,8 +115,8 @@ def _train(run: "Run", out: Path, settings: dict[str, Any], loggers: "Loggers", 
     task, epochs = task_named(task_of(run.recipe.model)), run.recipe.epochs
     with _console.progress(quiet=quiet) as start:
 
-        def on_epoch(epoch: Epoch) -> None:
-            loggers.scalars(run.name, epoch.numbers(), epoch.epoch + 1)
+        def on_epoch(name: str, epoch: Epoch) -> None:
+            loggers.scalars(name, epoch.numbers(), epoch.epoch + 1)
             if (epoch.epoch + 1) % max(1, epochs // 10) == 0 or epoch.epoch + 1 == epochs:
                 _console.note(_describe(epoch, epochs, task), quiet=quiet)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import require_writable, sha256, write_atomic
 from robustbench_kpca._core.lock import Lock, locked
 from robustbench_kpca._engine.attack_loop.cost import passes_of
@@ -41,6 +41,7 @@ from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import SUFFIX, NewerSchemaError, OutcomesFile, Record, load_record
 from robustbench_kpca.records.spec import DataInfo, Environment, Passes, ProtocolInfo, Spec
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.types import Images
 
 
 @dataclass
@@ -95,7 +96,7 @@ class Evaluation:
             require_writable(out)
         runner = runner_for(model, data, scenario, size, where)
         first = task.compute.first_inputs(model, data, scenario, size)
-        logits = runner.logits(first.to(where))
+        logits = runner.logits(_moved(first, where))
         again = FirstBatch.of(runner, first, logits)
         data, matched = task.compute.match_classes(data, logits.shape[1], class_names_of(model))
         code = code_from_outside(model, data.task, scenario)
@@ -267,6 +268,22 @@ def batch_on(device: torch.device, usual: int, model: nn.Module, data: Dataset, 
         return usual
     row = task_named(data.task).compute.first_inputs(model, data, scenario, 1)
     return larger(usual, work_of(runner_for(model, data, scenario, 1, device), row), memory, len(data))
+
+
+def _moved(images: Images, device: torch.device) -> Images:
+    """Return the first batch on the device; the runner halves a batch only once its images are there.
+
+    Raises:
+        EvaluationError: they alone need more memory than there is.
+
+    """
+    try:
+        return images.to(device)
+    except torch.OutOfMemoryError:
+        raise EvaluationError(
+            f"out of memory with the images of one batch alone ({images.nbytes / 2**30:.1f} GiB)",
+            fix=f"set a smaller batch size than {len(images)}",
+        ) from None
 
 
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:

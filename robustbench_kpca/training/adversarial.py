@@ -19,10 +19,9 @@ def adversarial_images(
     model: nn.Module,
     x: Images,
     y: Tensor,
-    ids: Sequence[str],
+    keys: Tensor,
     settings: Adversarial,
     *,
-    seed: int,
     epoch: int | None,
 ) -> Images:
     """Return the last iterate of the attack for every image; the model is in evaluation mode meanwhile.
@@ -37,15 +36,12 @@ def adversarial_images(
         model: that is trained.
         x: clean images. Values outside [0, 1], as random erasing makes them, are clipped: attacks stay in this box.
         y: their labels, or distributions over the classes, (batch, classes).
-        ids: of the images; the randomness of an image depends on `seed`, `epoch` and its id only.
+        keys: of the images' randomness, (batch,): see `keys_of`.
         settings: the attack and its budget.
-        seed: of the recipe.
         epoch: its number, from 0; the radius may grow with it. None: held-out images, at the full radius.
 
     """
     threat, attack = settings.threat(epoch), attack_of(settings)
-    stream = "val" if epoch is None else f"train/{epoch}"
-    keys = torch.tensor([sample_key(seed, stream, sample) for sample in ids])
     x, labels = x.clamp(0, 1), y.argmax(1) if y.is_floating_point() else y
     was_training = model.training
     model.eval()
@@ -59,6 +55,12 @@ def adversarial_images(
         state = run_to_end(attack, query, x, labels, threat=threat, keys=keys)
     model.train(was_training)
     return state["x"].detach()
+
+
+def keys_of(ids: Sequence[str], seed: int, epoch: int | None) -> Tensor:
+    """Return the keys of images' randomness, which depends on the recipe's seed, the epoch and the image's id only."""
+    stream = "val" if epoch is None else f"train/{epoch}"
+    return torch.tensor([sample_key(seed, stream, sample) for sample in ids])
 
 
 def attack_of(settings: Adversarial | Stronger) -> Attack:

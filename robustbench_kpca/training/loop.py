@@ -1,8 +1,9 @@
 """The training loop: on any device and number of processes that accelerate supports; resumable after every epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -19,6 +20,16 @@ from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.run import Run, require_same_data
 from robustbench_kpca.training.spent import timed
 from robustbench_kpca.training.tables import source_of
+from robustbench_kpca.training.together import Together
+
+
+class Wanted(NamedTuple):
+    """One training: the name of its files, its recipe, the text of it for the provenance, and its folder."""
+
+    name: str
+    recipe: Recipe
+    text: str
+    folder: Path
 
 
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:  # noqa: B008
@@ -43,8 +54,23 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
 
     """
-    require_writable(folder)
-    with own_generators(), own_threads(recipe.threads), ExitStack() as stack:
+    return train_together([Wanted(name, recipe, text, folder)], options)[0]
+
+
+def train_together(wanted: Sequence[Wanted], options: Options) -> list[Path]:
+    """Train models of one recipe with several seeds in one pass (`Together`); return the paths of their weights.
+
+    Each writes the files that it would write alone. One that is behind the others, since they were stopped between two
+    files, is trained alone until it is not.
+
+    Raises:
+        BadInputError: as `train` does, and where the recipe cannot be trained so.
+        EvaluationError: as `train` does; all stop where one diverges.
+
+    """
+    for training in wanted:
+        require_writable(training.folder)
+    with own_generators(), own_threads(wanted[0].recipe.threads), ExitStack() as stack:
         # `cpu=True` where there is no accelerator: only then accelerate connects several processes on the CPU, too.
         # The other options are set here because accelerate would read them from environment variables.
         accelerator = Accelerator(
@@ -54,27 +80,57 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
             dynamo_backend="no",
         )
         if accelerator.is_main_process:
-            stack.enter_context(locked(folder / f".{name}.lock", wait=False))
-        ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
-        replaced = ledger.replaced() if options.fresh else []
-        if not options.fresh and ledger.finished(resume=options.resume):
-            _require_own_data(ledger.weights_path(), recipe, options, accelerator)
-            return ledger.weights_path()
-        run = Run(name, recipe, ledger, options, accelerator)
-        if options.fresh and accelerator.is_main_process:  # only now: what cannot be trained destroys nothing
-            ledger.forget()
-        accelerator.wait_for_everyone()
-        run.restore()
-        run.begin(replaced)
-        while len(run.ledger.history) < recipe.epochs:
-            with timed(ledger.weights_path(), accelerator.device, write=accelerator.is_main_process):
-                epoch = run.epoch()
+            for training in wanted:
+                stack.enter_context(locked(training.folder / f".{training.name}.lock", wait=False))
+        begun = [_begin(training, options, accelerator) for training in wanted]
+        runs = [run for run in begun if run is not None]
+        if runs and _train(runs, options):
+            for run in runs:
+                run.finish()
+        return [training.folder / f"{training.name}.safetensors" for training in wanted]
+
+
+def _begin(training: Wanted, options: Options, accelerator: Accelerator) -> Run | None:
+    """Return a run after its last finished epoch; None where it is finished."""
+    name, recipe, text, folder = training
+    ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
+    replaced = ledger.replaced() if options.fresh else []
+    if not options.fresh and ledger.finished(resume=options.resume):
+        _require_own_data(ledger.weights_path(), recipe, options, accelerator)
+        return None
+    run = Run(name, recipe, ledger, options, accelerator)
+    if options.fresh and accelerator.is_main_process:  # only now: what cannot be trained destroys nothing
+        ledger.forget()
+    accelerator.wait_for_everyone()
+    run.restore()
+    run.begin(replaced)
+    return run
+
+
+def _train(runs: Sequence[Run], options: Options) -> bool:
+    """Train all runs to their last epoch; return whether there was time for it."""
+    together: Together | None = None
+    epochs, accelerator = runs[0].recipe.epochs, runs[0].accelerator
+    while (fewest := min(run.done for run in runs)) < epochs:
+        behind = [run for run in runs if run.done == fewest]
+        chosen = behind if len(behind) == len(runs) else behind[:1]
+        with ExitStack() as times:
+            for run in chosen:
+                weights, share = run.ledger.weights_path(), 1 / len(chosen)
+                times.enter_context(timed(weights, accelerator.device, write=accelerator.is_main_process, share=share))
+            if len(chosen) > 1:
+                together = together or Together(chosen)
+                together.epoch()
+            else:
+                chosen[0].epoch()
+            for run in chosen:
                 run.save()
-            if options.on_epoch is not None:
-                options.on_epoch(epoch)
-            if len(run.ledger.history) < recipe.epochs and run.late():
-                return ledger.weights_path()
-        return run.finish()
+        if options.on_epoch is not None:
+            for run in chosen:
+                options.on_epoch(run.name, run.ledger.history[-1])
+        if min(run.done for run in runs) < epochs and runs[0].late():
+            return False
+    return True
 
 
 def _require_own_data(weights: Path, recipe: Recipe, options: Options, accelerator: Accelerator) -> None:

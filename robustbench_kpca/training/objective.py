@@ -1,5 +1,6 @@
 """The training loss: the task's loss on clean, mixed or adversarial images, and the losses that attentions add."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.tasks.training import Training
-from robustbench_kpca.training.adversarial import adversarial_images
+from robustbench_kpca.training.adversarial import adversarial_images, keys_of
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import Batch
 from robustbench_kpca.types import Logits, PerSample
@@ -23,11 +24,15 @@ class Objective:
         model: without any wrapper; attacks run it, and its layers may add losses.
         training: the task's losses.
         classes: of the model.
+        seeds: of the attacks' randomness, in place of the recipe's: the first part of a batch has the first, and so on.
 
     """
 
-    def __init__(self, recipe: Recipe, model: nn.Module, training: Training, classes: int) -> None:
+    def __init__(
+        self, recipe: Recipe, model: nn.Module, training: Training, classes: int, seeds: Sequence[int] = ()
+    ) -> None:
         self.recipe, self.plain, self.training = recipe, model, training
+        self.seeds = seeds or [recipe.seed]
         self.mixup = None
         if recipe.mixup is not None:
             self.mixup = TimmMixup(
@@ -62,7 +67,9 @@ class Objective:
         if settings is None:
             logits = model(x).float()
             return self.training.losses(logits, targets, smoothing), logits
-        attacked = adversarial_images(self.plain, x, targets, batch.ids, settings, seed=self.recipe.seed, epoch=epoch)
+        each = len(batch.ids) // len(self.seeds)
+        keys = [keys_of(batch.ids[i * each : (i + 1) * each], seed, epoch) for i, seed in enumerate(self.seeds)]
+        attacked = adversarial_images(self.plain, x, targets, torch.cat(keys), settings, epoch=epoch)
         if settings.trades_beta is None:
             logits = model(attacked).float()
             return self.training.losses(logits, targets, smoothing), logits

@@ -19,7 +19,7 @@ class Options:
         keep_every: keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only.
         stop_at: moment of `time.monotonic` after which no further epoch is begun; one more is, where it has passed.
         revision: of the code, for the provenance.
-        on_epoch: called after every epoch.
+        on_epoch: called after every epoch, with the name of the run.
         on_step: called after every step with the numbers of images that are done, and of all images of the run.
         on_note: called with remarks: what was adapted of initial weights, and that the machine is another.
 
@@ -31,6 +31,6 @@ class Options:
     keep_every: int = 0
     stop_at: float | None = None
     revision: str | None = None
-    on_epoch: Callable[[Epoch], None] | None = None
+    on_epoch: Callable[[str, Epoch], None] | None = None
     on_step: Progress | None = None
     on_note: Callable[[str], None] | None = None

@@ -78,6 +78,11 @@ class Run:
         self.objective = Objective(recipe, self.plain, self.training, self.classes)
         self.ema = ModelEmaV3(self.plain, decay=recipe.ema_decay) if recipe.ema_decay is not None else None
 
+    @property
+    def done(self) -> int:
+        """The number of finished epochs."""
+        return len(self.ledger.history)
+
     def _require_attacks(self) -> None:
         """Refuse attacks of the recipe now, and not after an epoch.
 
@@ -155,8 +160,22 @@ class Run:
                     self.recipe.epochs * self.source.length,
                     stage=f"epoch {number + 1}/{self.recipe.epochs}",
                 )
+        return self.close(number, self.accelerator.reduce(sums))
+
+    def close(self, number: int, sums: Tensor) -> Epoch:
+        """Score the model after an epoch; note and return the numbers.
+
+        Args:
+            number: of the epoch.
+            sums: of losses, images, right labels and labels that count.
+
+        Raises:
+            BadInputError: there was no whole batch.
+            EvaluationError: some weights are NaN or infinite.
+
+        """
         self.model.eval()
-        total, count, right, labelled = self.accelerator.reduce(sums).tolist()
+        total, count, right, labelled = sums.tolist()
         if not count:
             raise BadInputError("an epoch without one whole batch", fix="lower batch_size, or give more images")
         self._gather(number)

@@ -4,7 +4,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from robustbench_kpca.training.adversarial import adversarial_images
+from robustbench_kpca.training.adversarial import adversarial_images, keys_of
 from robustbench_kpca.training.recipe import Adversarial
 from robustbench_kpca.training.source import Source
 
@@ -32,7 +32,7 @@ def held_out_scores(
         x = clean
         if attack is not None:
             ids = [str(first + every * (seen + i)) for i in range(len(x))]  # whatever the number of processes
-            x = adversarial_images(model, clean, labels, ids, attack, seed=source.recipe.seed, epoch=None)
+            x = adversarial_images(model, clean, labels, keys_of(ids, source.recipe.seed, None), attack, epoch=None)
         seen += len(x)
         logits = model(x).float()
         counts += source.training.counts(logits, labels).to(counts)

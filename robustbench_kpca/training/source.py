@@ -40,6 +40,17 @@ class Batch:
     batch, divided by its number of labels that count, both over all processes."""
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What is random of a batch: places of its images in the data, shifts, and whether each is mirrored."""
+
+    index: Tensor
+    offsets: Tensor
+    flipped: Tensor
+    count: int
+    """Images of the global batch."""
+
+
 class Source(ABC):
     """Training and held-out images, as one process of several sees them.
 
@@ -135,6 +146,10 @@ class InMemory(Source):
 
         A last smaller batch is dropped under [mixup], which needs pairs, and if some process would have no image.
         """
+        return (self.taken(drawn) for drawn in self.draws(number))
+
+    def draws(self, number: int) -> Iterator[Drawn]:
+        """Yield what is random of every batch of an epoch."""
         recipe = self.recipe
         rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
         mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
@@ -145,14 +160,20 @@ class InMemory(Source):
             offsets = torch.zeros(len(index), 2, dtype=torch.int64)
             if recipe.max_shift:
                 offsets = torch.randint(0, 2 * recipe.max_shift + 1, (len(index), 2), generator=rng)
-            flipped = torch.rand(len(index), generator=rng) < recipe.hflip if recipe.hflip else None
-            own = index[mine]
-            x = self.pixels[own]
-            if flipped is not None:
-                x = torch.where(flipped[mine].to(x.device)[:, None, None, None], x.flip(-1), x)
-            if recipe.max_shift:
-                x = shift(x, offsets[mine], recipe.max_shift)
-            yield Batch(in_unit_box(x), self.labels[own], [self.ids[i] for i in own.tolist()], len(index))
+            flipped = torch.zeros(len(index), dtype=torch.bool)
+            if recipe.hflip:
+                flipped = torch.rand(len(index), generator=rng) < recipe.hflip
+            yield Drawn(index[mine], offsets[mine], flipped[mine], len(index))
+
+    def taken(self, drawn: Drawn) -> Batch:
+        """Return the images of a draw, flipped and shifted."""
+        x, recipe = self.pixels[drawn.index], self.recipe
+        if recipe.hflip:
+            x = torch.where(drawn.flipped.to(x.device)[:, None, None, None], x.flip(-1), x)
+        if recipe.max_shift:
+            x = shift(x, drawn.offsets, recipe.max_shift)
+        ids = [self.ids[i] for i in drawn.index.tolist()]
+        return Batch(in_unit_box(x), self.labels[drawn.index], ids, drawn.count)
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield every n-th image of `val` or `test`."""

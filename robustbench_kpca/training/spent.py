@@ -48,8 +48,11 @@ def read_spent(weights: Path) -> Spent | None:
 
 
 @contextmanager
-def timed(weights: Path, device: torch.device, *, write: bool) -> Iterator[None]:
-    """Add the time of one epoch on a device, if `write`; of one that is cut short, its time alone."""
+def timed(weights: Path, device: torch.device, *, write: bool, share: float = 1.0) -> Iterator[None]:
+    """Add the time of one epoch on a device, if `write`; of one that is cut short, its time alone.
+
+    `share`: of the time, where several trainings ran at once.
+    """
     started, cpu, finished = time.perf_counter(), time.process_time(), 0
     try:
         yield
@@ -63,8 +66,8 @@ def timed(weights: Path, device: torch.device, *, write: bool) -> Iterator[None]
         before = before or Spent()
         after = Spent(
             epochs=before.epochs + finished,
-            seconds=round(before.seconds + time.perf_counter() - started, 3),
-            cpu_seconds=round(before.cpu_seconds + time.process_time() - cpu, 3),
+            seconds=round(before.seconds + share * (time.perf_counter() - started), 3),
+            cpu_seconds=round(before.cpu_seconds + share * (time.process_time() - cpu), 3),
             device=where[0],
             processor=where[1],
         )

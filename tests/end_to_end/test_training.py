@@ -82,7 +82,7 @@ def test_a_killed_training_goes_on_bit_identically(finished, begun, short):
     whole = load_file(finished / "short.safetensors")
     assert {path.name for path in begun.iterdir()} == {"short.resume.pt", "short.csv", "short.spent.json"}
     seen = []
-    options = Options(resume=True, on_epoch=lambda epoch: seen.append(epoch.epoch))
+    options = Options(resume=True, on_epoch=lambda _, epoch: seen.append(epoch.epoch))
     resumed = load_file(train(*short, begun, options))
     assert seen == [1, 2]  # epoch 1 had not been saved yet when the run stopped
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
@@ -110,14 +110,14 @@ def test_the_scores_of_a_model_that_draws_noise_are_the_same_after_a_stop_before
 def test_an_epoch_is_kept_before_anybody_is_told_of_it(begun, short):
     """A tracker that cannot be reached ends a training, and must not lose the epoch."""
 
-    def unreachable(epoch):
+    def unreachable(_, epoch):
         raise EvaluationError("--log")
 
     with pytest.raises(EvaluationError):
         train(*short, begun, Options(resume=True, on_epoch=unreachable))
     assert epochs_in(begun / "short.csv") == 2
     seen = []
-    train(*short, begun, Options(resume=True, on_epoch=lambda epoch: seen.append(epoch.epoch)))
+    train(*short, begun, Options(resume=True, on_epoch=lambda _, epoch: seen.append(epoch.epoch)))
     assert seen == [2]
 
 
@@ -135,7 +135,7 @@ def test_nothing_is_overwritten_unasked(begun, short):
     assert {path.name for path in begun.iterdir()} == {"short.safetensors", "short.csv", "short.spent.json"}
     done = path.read_bytes()
     seen = []
-    assert train(*short, begun, Options(resume=True, on_epoch=seen.append)) == path
+    assert train(*short, begun, Options(resume=True, on_epoch=lambda *row: seen.append(row))) == path
     assert seen == []
     for again, options in ((text, Options()), (text + "#", Options(resume=True))):
         with pytest.raises(BadInputError, match="--name"):

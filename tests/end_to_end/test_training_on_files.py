@@ -112,7 +112,7 @@ def test_the_whole_augmentation_resumes_bit_identically(tmp_path, folder, recipe
     class StoppedError(Exception):
         pass
 
-    def stop(epoch):
+    def stop(_, epoch):
         if epoch.epoch == 0:
             raise StoppedError
 

@@ -209,7 +209,7 @@ class _StoppedError(Exception):
     pass
 
 
-def _stop(epoch):
+def _stop(_, epoch):
     if epoch.epoch == 0:
         raise _StoppedError
 
@@ -227,7 +227,7 @@ def test_a_run_is_not_resumed_from_other_initial_weights(tmp_path, fork):
 def test_the_number_of_threads_is_set_recorded_and_remarked_upon(tmp_path):
     notes, seen = [], []
 
-    def on_epoch(epoch):
+    def on_epoch(*_):
         seen.append(torch.get_num_threads())
         raise _StoppedError
 

@@ -208,7 +208,7 @@ def test_a_killed_training_goes_on_bit_identically(tmp_path, small, parts):
     run = small()
     whole = load_file(train(*run, tmp_path / "whole"))
 
-    def stop(epoch):
+    def stop(_, epoch):
         if epoch.epoch == 0:
             raise _StoppedError
 

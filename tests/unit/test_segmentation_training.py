@@ -343,7 +343,7 @@ class _StoppedError(Exception):
 def test_a_killed_training_goes_on_bit_identically(tmp_path, small):
     whole = load_file(train(*small, tmp_path / "whole"))
 
-    def stop(epoch):
+    def stop(_, epoch):
         if epoch.epoch == 0:
             raise _StoppedError
 
