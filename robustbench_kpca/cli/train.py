@@ -1,6 +1,7 @@
 """`rbk train`: train a model from a recipe."""
 
 import os
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +32,12 @@ def train(
     jobs: Annotated[
         int, typer.Option(min=1, help="Train so many seeds at once, each in a process with --threads, by default 1.")
     ] = 1,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together", help="Train the seeds in one pass, as one model of several: for small models on a GPU."
+        ),
+    ] = False,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads of torch, as --set threads=N; they change the last bits.")
     ] = None,
@@ -49,8 +56,8 @@ def train(
 ) -> None:
     """Train a model from a recipe; write its weights with their provenance, and its training curves.
 
-    With --seeds 0,1,2 three runs are trained, one after the other; with --jobs 3 all at once. --resume goes on after an
-    interruption.
+    With --seeds 0,1,2 three runs are trained, one after the other; with --jobs 3 or --together all at once. --resume
+    goes on after an interruption.
     rbk images draw curves NAME... draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
@@ -68,8 +75,11 @@ def train(
         raise BadInputError("--fresh and --resume", expected="one of them: begin anew, or go on")
     if data is not None and not data.exists():
         raise BadInputError(f"no data at {data}", fix="check --data")
-    if jobs > 1 and not seeds:
-        raise BadInputError(f"--jobs {jobs}", expected="several seeds", fix="add --seeds 0-9, or leave --jobs out")
+    how = f"--jobs {jobs}" if jobs > 1 else "--together" if together else ""
+    if how and not seeds:
+        raise BadInputError(how, expected="several seeds", fix=f"add --seeds 0-9, or leave {how} out")
+    if jobs > 1 and together:
+        raise BadInputError(f"--jobs {jobs} and --together", expected="one of them")
     overrides = parse_assignments(set_ or []) | ({} if threads is None else {"threads": threads})
     runs = runs_of(recipe, overrides, seeds, safe_name(name) if name else "")
     if not fresh:
@@ -89,49 +99,49 @@ def train(
         return
     first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
     loggers = open_loggers(log if first else [])
-    for run in runs:
-        settings = {
-            "resume": resume,
-            "fresh": fresh,
-            "data": data,
-            "keep_every": keep_every,
-        }
-        line = _train(run, out, settings, loggers, quiet=quiet or not first)
-        if first:
+    settings = {"resume": resume, "fresh": fresh, "data": data, "keep_every": keep_every}
+    for at_once in [runs] if together else [[run] for run in runs]:
+        lines = _train(at_once, out, settings, loggers, quiet=quiet or not first)
+        for line in lines if first else ():
             _console.say(line)
     loggers.close()
 
 
-def _train(run: "Run", out: Path, settings: dict[str, Any], loggers: "Loggers", *, quiet: bool) -> str:
-    """Train one run; return the line that reports it."""
+def _train(runs: Sequence["Run"], out: Path, settings: dict[str, Any], loggers: "Loggers", *, quiet: bool) -> list[str]:
+    """Train runs in one pass; return the lines that report them."""
     from robustbench_kpca._engine.inference.environment import revision
     from robustbench_kpca.models.bundle import read_header
     from robustbench_kpca.models.families import task_of
     from robustbench_kpca.tasks import task_named
     from robustbench_kpca.training.ledger import Epoch
-    from robustbench_kpca.training.loop import train
+    from robustbench_kpca.training.loop import Wanted, train_together
     from robustbench_kpca.training.options import Options
 
-    task, epochs = task_named(task_of(run.recipe.model)), run.recipe.epochs
+    recipe = runs[0].recipe
+    task, epochs = task_named(task_of(recipe.model)), recipe.epochs
     with _console.progress(quiet=quiet) as start:
 
         def on_epoch(name: str, epoch: Epoch) -> None:
             loggers.scalars(name, epoch.numbers(), epoch.epoch + 1)
             if (epoch.epoch + 1) % max(1, epochs // 10) == 0 or epoch.epoch + 1 == epochs:
-                _console.note(_describe(epoch, epochs, task), quiet=quiet)
+                text = _describe(epoch, epochs, task)
+                _console.note(text if len(runs) == 1 else f"{name}: {text}", quiet=quiet)
 
         options = Options(
             revision=revision(),
             on_epoch=on_epoch,
-            on_step=start(run.name),
+            on_step=start(runs[0].name if len(runs) == 1 else f"{len(runs)} seeds of {runs[0].name}"),
             on_note=partial(_console.note, quiet=quiet),
             **settings,
         )
-        path = train(run.name, run.recipe, run.text, out, options)
-    header = read_header(path)
+        paths = train_together([Wanted(run.name, run.recipe, run.text, out) for run in runs], options)
+    return [_line(run.name, path, task, read_header(path)) for run, path in zip(runs, paths, strict=True)]
+
+
+def _line(name: str, path: Path, task: Any, header: Mapping[str, str]) -> str:
     line = f"{path}: {task.describe('test', header) or task.describe('val', header)}"
     if "unreadable" in header:
-        line += f"; {header['unreadable']} unreadable files were skipped: see {run.name}.unreadable.txt"
+        line += f"; {header['unreadable']} unreadable files were skipped: see {name}.unreadable.txt"
     return line
 
 

@@ -82,29 +82,36 @@ def train_together(wanted: Sequence[Wanted], options: Options) -> list[Path]:
         if accelerator.is_main_process:
             for training in wanted:
                 stack.enter_context(locked(training.folder / f".{training.name}.lock", wait=False))
-        begun = [_begin(training, options, accelerator) for training in wanted]
-        runs = [run for run in begun if run is not None]
+        unfinished = [_unfinished(training, options, accelerator) for training in wanted]
+        runs = [run for run in unfinished if run is not None]
+        if len(runs) > 1:
+            Together(runs)  # which refuses what cannot be trained so, before anything is destroyed
+        for run in runs:
+            _begin(run, options, accelerator, together=len(runs))
         if runs and _train(runs, options):
             for run in runs:
                 run.finish()
         return [training.folder / f"{training.name}.safetensors" for training in wanted]
 
 
-def _begin(training: Wanted, options: Options, accelerator: Accelerator) -> Run | None:
-    """Return a run after its last finished epoch; None where it is finished."""
+def _unfinished(training: Wanted, options: Options, accelerator: Accelerator) -> Run | None:
+    """Return a run that has to be trained; None where it is finished."""
     name, recipe, text, folder = training
     ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
-    replaced = ledger.replaced() if options.fresh else []
     if not options.fresh and ledger.finished(resume=options.resume):
         _require_own_data(ledger.weights_path(), recipe, options, accelerator)
         return None
-    run = Run(name, recipe, ledger, options, accelerator)
+    return Run(name, recipe, ledger, options, accelerator)
+
+
+def _begin(run: Run, options: Options, accelerator: Accelerator, *, together: int) -> None:
+    """Bring a run to where its last finished epoch left it."""
+    replaced = run.ledger.replaced() if options.fresh else []
     if options.fresh and accelerator.is_main_process:  # only now: what cannot be trained destroys nothing
-        ledger.forget()
+        run.ledger.forget()
     accelerator.wait_for_everyone()
     run.restore()
-    run.begin(replaced)
-    return run
+    run.begin(replaced, together)
 
 
 def _train(runs: Sequence[Run], options: Options) -> bool:

@@ -10,7 +10,8 @@ from accelerate import Accelerator
 from robustbench_kpca._engine.inference.environment import device_name, processor, version
 
 Machine: TypeAlias = dict[str, str | int]
-"""`threads` and `processes`, the versions of `torch` and `timm`, `device` and `processor`."""
+"""`threads` and `processes`, the versions of `torch` and `timm`, `device` and `processor`; and of several models that are
+trained in one pass, `together`, their number."""
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def own_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def this_machine(accelerator: Accelerator) -> Machine:
+def this_machine(accelerator: Accelerator, together: int = 1) -> Machine:
     """Describe the machine: two runs of one recipe and seed on equal machines have equal bits on a CPU."""
     device = accelerator.device
     return {
@@ -35,7 +36,7 @@ def this_machine(accelerator: Accelerator) -> Machine:
         "timm": version("timm"),
         "device": device_name(device),
         "processor": processor(),
-    }
+    } | ({"together": together} if together > 1 else {})
 
 
 def difference(before: Mapping[str, str | int], now: Mapping[str, str | int]) -> str:

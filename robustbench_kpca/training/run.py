@@ -265,14 +265,15 @@ class Run:
             if self.ema is not None:
                 self.ema.module.load_state_dict(content["ema"])
 
-    def begin(self, replaced: list[Machine]) -> None:
+    def begin(self, replaced: list[Machine], together: int = 1) -> None:
         """Note the machine and the initial weights; remark on what was adapted and on what is another than before.
 
         Args:
             replaced: the machines of the finished run that this one replaces.
+            together: the number of runs that are trained in one pass.
 
         """
-        machine, ledger = this_machine(self.accelerator), self.ledger
+        machine, ledger = this_machine(self.accelerator, together), self.ledger
         last, what = (ledger.machines[-1:], "began") if ledger.machines else (replaced[-1:], "was trained before")
         if last and (changed := difference(last[0], machine)):
             self._note(f"'{self.name}' {what} on another machine ({changed}): the last bits of its numbers will differ")

@@ -11,7 +11,7 @@ from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.families import task_of
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import recipes
-from robustbench_kpca.training.adversarial import adversarial_images
+from robustbench_kpca.training.adversarial import adversarial_images, keys_of
 from robustbench_kpca.training.generators import own_generators
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.objective import Objective
@@ -51,7 +51,7 @@ def test_trades_adds_the_divergence_from_the_clean_answer(batch):
     model = create_model("symvit_digits").train()
     losses, logits = objective(model, **TRADES)(model, batch, 0)
     settings = Adversarial(**TRADES["adversarial"])
-    moved = adversarial_images(model, batch.x, batch.y, batch.ids, settings, seed=0, epoch=0)
+    moved = adversarial_images(model, batch.x, batch.y, keys_of(batch.ids, 0, 0), settings, epoch=0)
     assert float((moved - batch.x).abs().max()) == pytest.approx(8 / 255, rel=1e-4)
     clean, attacked = model(batch.x).softmax(1), model(moved).softmax(1)
     divergence = (clean * (clean.log() - attacked.log())).sum(1)
@@ -63,7 +63,7 @@ def test_trades_adds_the_divergence_from_the_clean_answer(batch):
 def test_trades_examples_do_not_depend_on_the_labels(batch):
     model = create_model("symvit_digits")
     moved = [
-        adversarial_images(model, batch.x, y, batch.ids, Adversarial(**settings), seed=0, epoch=0)
+        adversarial_images(model, batch.x, y, keys_of(batch.ids, 0, 0), Adversarial(**settings), epoch=0)
         for settings in (TRADES["adversarial"], TRADES["adversarial"] | {"trades_beta": None})
         for y in (batch.y, batch.y.flip(0))
     ]
@@ -180,7 +180,9 @@ def test_auto_pgd_attacks_mixed_images(batch):
 
 def test_pixels_outside_the_box_are_clipped_before_an_attack(batch):
     model = create_model("symvit_digits")
-    moved = adversarial_images(model, batch.x * 4 - 1, batch.y, batch.ids, Adversarial(**ONE_STEP), seed=0, epoch=0)
+    moved = adversarial_images(
+        model, batch.x * 4 - 1, batch.y, keys_of(batch.ids, 0, 0), Adversarial(**ONE_STEP), epoch=0
+    )
     assert float(moved.min()) >= 0
     assert float(moved.max()) <= 1
     assert float((moved - (batch.x * 4 - 1).clamp(0, 1)).abs().max()) <= 8 / 255 + 1e-6
