@@ -118,7 +118,7 @@ def path(settings: argparse.Namespace) -> None:
     for protocol in [protocols] if isinstance(protocols, str) else protocols:
         records, seconds = [], []
         for device, left_out in (("cpu", OF_RUN), (settings.device, ())):
-            how = steps | {key: value for key, value in asked.items() if key not in left_out}
+            how = {key: value for key, value in asked.items() if key not in left_out} | steps
             started = synchronised(settings.device)
             records.append(evaluate(name, data, protocol=protocol, device=device, batch_size=64, audit=False, **how))
             seconds.append(synchronised(settings.device) - started)

@@ -72,8 +72,8 @@ class Pursuit:
             paper, so that earlier tokens depend on later ones.
         dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
         fused: run each iteration as one Triton kernel (`_fused.py`), on CUDA devices only; the results differ by
-            rounding. With an observer, padding or dropout the plain form runs. On trial: so far only Triton's
-            interpreter has run the kernel, no GPU; run `benchmarks/gpu.sh` on yours first. No second derivatives.
+            rounding. With an observer, padding or dropout the plain form runs. On trial: its speed is not
+            measured; run `benchmarks/gpu.sh` on your GPU first. No second derivatives.
 
     """
 

@@ -116,7 +116,9 @@ def _conv2d(
     """Convolve (S * B, c, h, w): the channels of all models side by side, (B, S * c, h, w), in groups of their own."""
     side = x.unflatten(0, (count, -1)).transpose(0, 1).flatten(1, 2)
     flat = None if bias is None else bias.flatten()
-    out = F.conv2d(side, weight.flatten(0, 1), flat, stride, padding, dilation, count * groups)
+    out = F.conv2d(
+        side, weight.flatten(0, 1), flat, stride=stride, padding=padding, dilation=dilation, groups=count * groups
+    )
     apart: Tensor = out.unflatten(1, (count, -1)).transpose(0, 1).flatten(0, 1)
     return apart
 
