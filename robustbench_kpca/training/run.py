@@ -146,21 +146,22 @@ class Run:
         seed_generators(epoch_seed(self.recipe.seed, number, self.accelerator))
         self.scheduler.step(number)
         self.model.train()
-        sums = zeros(self.accelerator, 4)
+        sums, seen = zeros(self.accelerator, 4), 0
         steps = math.ceil(self.source.length / self.recipe.batch_size)
         for step, batch in enumerate(self.source.epoch(number)):
             self.scheduler.step_update(number * steps + step)
             losses, logits = self._step(batch, number)
             hits, labels = (logits.argmax(1) == batch.y).sum(), (batch.y != IGNORE).sum()
             sums += torch.stack([losses.sum(), torch.full_like(hits, len(batch.y)), hits, labels]).to(sums)
-            if self.options.on_step is not None:
-                done = int(sums[1]) * self.accelerator.num_processes
-                self.options.on_step(
-                    number * self.source.length + done,
-                    self.recipe.epochs * self.source.length,
-                    stage=f"epoch {number + 1}/{self.recipe.epochs}",
-                )
+            seen += len(batch.y)
+            self.report(number, seen * self.accelerator.num_processes)
         return self.close(number, self.accelerator.reduce(sums))
+
+    def report(self, number: int, seen: int) -> None:
+        """Tell the progress of an epoch: so many of its images were seen."""
+        if self.options.on_step is not None:
+            before, total = number * self.source.length, self.recipe.epochs * self.source.length
+            self.options.on_step(before + seen, total, stage=f"epoch {number + 1}/{self.recipe.epochs}")
 
     def close(self, number: int, sums: Tensor) -> Epoch:
         """Score the model after an epoch; note and return the numbers.

@@ -74,7 +74,7 @@ class Together:
             hits = (logits.argmax(1) == batch.y).view(count, -1).sum(1)
             images = torch.full_like(hits, draws[0].count)
             sums += torch.stack([losses.view(count, -1).sum(1), images, hits, images], 1)
-            self._report(number, min((step + 1) * recipe.batch_size, self.first.source.length))
+            self.first.report(number, min((step + 1) * recipe.batch_size, self.first.source.length))
         self._scatter_states()
         for run, own in zip(self.runs, sums, strict=True):
             run.close(number, own)
@@ -97,11 +97,6 @@ class Together:
         share = (most / (squares.sqrt() + 1e-6)).clamp(max=1)
         for gradient in gradients:
             gradient.mul_(share.view(-1, *(1,) * (gradient.ndim - 1)))
-
-    def _report(self, number: int, done: int) -> None:
-        length, epochs = self.first.source.length, self.first.recipe.epochs
-        if self.first.options.on_step is not None:
-            self.first.options.on_step(number * length + done, epochs * length, stage=f"epoch {number + 1}/{epochs}")
 
     def _scatter_states(self) -> None:
         """Give every run its parameters and the state of its optimiser."""
