@@ -1,4 +1,4 @@
-"""Every number on the cards of the pack `answer`, computed again from outcomes alone, by formulas written out here.
+"""Every number on the cards of the planned answers, computed again from outcomes alone, by formulas written out here.
 
 They are those of docs/decisions/0049: seeds are blocks, images a second source. `records/trainings.py` is not used.
 """
@@ -6,44 +6,49 @@ They are those of docs/decisions/0049: seeds are blocks, images a second source.
 import csv
 import json
 import lzma
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-FOLDER = Path(__file__).parents[2] / "leaderboards" / "answer"
-BOARDS = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*/board.json"))]
-CARDS = [answer for board in BOARDS for answer in board["answers"]]
+BOARDS = Path(__file__).parents[2] / "leaderboards"
 ARMS = {
     "ViT": "vit", "SymViT": "symvit", "RPC-SymViT, first layer": "rpc_symvit",
     "Identity-SymViT, first layer": "identity_symvit",
 }  # fmt: skip
 STEMS = {
     "AutoAttack fast 4/255": "autoattack-fast-linf-8_255-eps-4_255", "PGD, literal": "teo2024-pgd",
-    "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8-eps-2",
+    "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8-eps-2", "1 token": "patches-1",
 }  # fmt: skip
+NAMES = {
+    "answer": "{}_digits-epochs100-s{}__digits-test__{}__*",
+    "answer-cifar10": "{}_cifar_fast-storagefp16-s{}__cifar10-jpeg-test__{}__*",
+}  # fmt: skip
+"""Pack -> the names of its records, of an arm, a seed and a protocol."""
+CARDS = [
+    (pack, answer)
+    for pack in NAMES
+    for path in sorted((BOARDS / pack).glob("*/board.json"))
+    for answer in json.loads(path.read_text())["answers"]
+]
 
 
-def stands(arm, seed, column):
+def stands(pack, arm, seed, column):
     """For every image, 1 where the network still answers correctly, by the name of the image."""
-    model = f"{ARMS[arm]}_digits-epochs100-s{seed}"
-    [file] = FOLDER.glob(f"records/{model}__digits-test__{STEMS[column]}__*.outcomes.csv.xz")
+    name = NAMES[pack].format(ARMS[arm], seed, STEMS[column])
+    [file] = (BOARDS / pack / "records").glob(f"{name}.outcomes.csv.xz")
     with lzma.open(file, "rt") as lines:
         return {row["sample"]: float(not row["broken_by"]) for row in csv.DictReader(lines)}
 
 
-def table(arm, column):
+@cache
+def table(pack, arm, column):
     """Shape (10, n): a row for each seed."""
-    rows = [stands(arm, seed, column) for seed in range(10, 20)]
+    rows = [stands(pack, arm, seed, column) for seed in range(10, 20)]
     assert len({tuple(row) for row in rows}) == 1, "the same images"
     return np.array([[*row.values()] for row in rows])
-
-
-@pytest.fixture(scope="module")
-def means():
-    """Arm and column -> the ten numbers."""
-    return {(arm, column): table(arm, column).mean(1) for arm in ARMS for column in STEMS}
 
 
 def residual(numbers):
@@ -51,12 +56,12 @@ def residual(numbers):
     return (rest**2).sum() / (numbers.shape[0] - 1) / (numbers.shape[1] - 1)
 
 
-def compared(first, second, column, means):
+def compared(pack, first, second, column):
     """Return the difference, its standard error, degrees of freedom, and how many rows lend their spread."""
-    single = table(first, column) - table(second, column)
+    single = table(pack, first, column) - table(pack, second, column)
     seeds, n = single.shape
     alone = single.mean(1).var(ddof=1)
-    pooled = 2 * residual(np.array([means[arm, column] for arm in ARMS]))
+    pooled = 2 * residual(np.array([table(pack, arm, column).mean(1) for arm in ARMS]))
     others = (3 * pooled - alone) / 2
     apart = alone / others > stats.f.ppf(0.9, seeds - 1, 2 * (seeds - 1))
     by_seed, freedom = max(alone, pooled), (1 if apart else 3) * (seeds - 1)
@@ -68,22 +73,22 @@ def compared(first, second, column, means):
     return single.mean(), (total / (seeds * n)) ** 0.5, total**2 / parts, 2 if apart else 4
 
 
-def test_every_question_of_the_plan_is_answered():
-    assert len(CARDS) == 4
+def test_every_question_of_the_plans_is_answered():
+    assert [pack for pack, _ in CARDS] == ["answer"] * 4 + ["answer-cifar10"] * 3
 
 
-@pytest.mark.parametrize("card", CARDS, ids=[card["column"] for card in CARDS])
-def test_a_card_follows_from_outcomes(card, means):
-    assert card["value"] == pytest.approx(means[card["subject"], card["column"]].mean(), abs=1e-9)
+@pytest.mark.parametrize(("pack", "card"), CARDS, ids=[f"{pack}, {card['column']}" for pack, card in CARDS])
+def test_a_card_follows_from_outcomes(pack, card):
+    assert card["value"] == pytest.approx(table(pack, card["subject"], card["column"]).mean(), abs=1e-9)
     signs, inside = [], []
     for duel, other in ((card["against"], card["baseline"]), (card["control"], card["ablation"])):
-        difference, error, freedom, rows = compared(card["subject"], other, card["column"], means)
+        difference, error, freedom, rows = compared(pack, card["subject"], other, card["column"])
         p_value = min(1.0, 2 * 2 * stats.t.sf(abs(difference) / error, freedom))
         ends = {
             level: [difference + sign * stats.t.ppf((1 + level) / 2, freedom) * error for sign in (-1, 1)]
             for level in (0.95, 0.975)
         }
-        assert duel["value"] == pytest.approx(means[other, card["column"]].mean(), abs=1e-9)
+        assert duel["value"] == pytest.approx(table(pack, other, card["column"]).mean(), abs=1e-9)
         assert duel["difference"] == pytest.approx(difference, abs=1e-9)
         assert (duel["seeds"], duel["rows"]) == (10, rows)
         assert duel["p_value"] == pytest.approx(p_value, abs=1e-6)

@@ -388,6 +388,20 @@ def test_out_of_memory_halves_the_batch_and_goes_on(most):
     assert small.passes == plain.passes
 
 
+def test_images_of_a_batch_that_do_not_fit_by_themselves_are_refused_in_one_line(monkeypatch):
+    inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 16, 1, 4, 4, dtype=torch.float32)
+    labels, move = inner(images).argmax(1), torch.Tensor.to
+
+    def no_room(self, *where, **how):
+        if self.ndim == 4 and where == (torch.device("cpu"),):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.30 GiB")
+        return move(self, *where, **how)
+
+    monkeypatch.setattr(torch.Tensor, "to", no_room)
+    with pytest.raises(EvaluationError, match="images of one batch alone"):
+        evaluate(inner, images, labels, protocol="clean", batch_size=16, audit=False)
+
+
 def test_memory_that_runs_out_in_mid_attack_loses_nothing():
     inner, images = Wavy((1, 4, 4)).eval(), rand(3, 16, 1, 4, 4)
     labels, model = inner(images).argmax(1), Narrow(inner, 16)
