@@ -28,7 +28,7 @@ class Stacked(nn.Module):
         stacks: name of a parameter of the models -> the parameters of all, (S, ...).
 
     Raises:
-        BadInputError: they mix the images of a batch in training (batch norm), or draw (dropout).
+        BadInputError: they mix the images of a batch in training (batch norm), or draw (such as dropout).
 
     """
 
@@ -36,9 +36,10 @@ class Stacked(nn.Module):
         super().__init__()
         frame = deepcopy(models[0])
         for module in frame.modules():
-            if hasattr(module, "running_mean") or _rate(module):
+            if hasattr(module, "running_mean") or _draws(module):
                 raise BadInputError(
-                    f"several models at once with {type(module).__name__}", expected="no batch norm, and no dropout"
+                    f"several models at once with {type(module).__name__}",
+                    expected="no batch norm, no dropout, and no other draws",
                 )
         self.frame = frame.requires_grad_(False)
         named = [dict(model.named_parameters()) for model in models]
@@ -52,10 +53,9 @@ class Stacked(nn.Module):
         return logits
 
 
-def _rate(module: nn.Module) -> float:
-    """Return the probability that a layer drops something in training."""
-    rate: float = getattr(module, "p", 0.0) or getattr(module, "rate", 0.0)  # of nn.Dropout, and of drop path
-    return rate
+def _draws(module: nn.Module) -> bool:
+    """Whether a layer draws in training: dropout (`p`), drop path (`rate`), or attention that draws noise or blocks."""
+    return any(getattr(module, name, 0) for name in ("p", "rate", "stochastic"))
 
 
 class _OneForAll(TorchFunctionMode):

@@ -54,8 +54,12 @@ def test_the_logits_and_gradients_of_each_model_are_its_own(name, stem):
                 torch.testing.assert_close(stacked.stacks[key].grad[place], parameter.grad, rtol=1e-3, atol=1e-6)
 
 
+class Noisy(nn.Identity):
+    stochastic = True
+
+
 @pytest.mark.usefixtures("fork")
-@pytest.mark.parametrize("layer", [nn.BatchNorm2d(3), nn.Dropout(0.5)])
+@pytest.mark.parametrize("layer", [nn.BatchNorm2d(3), nn.Dropout(0.5), Noisy()])
 def test_models_whose_images_are_not_apart_are_refused(layer):
     with pytest.raises(BadInputError, match=f"several models at once with {type(layer).__name__}"):
         Stacked([nn.Sequential(layer, nn.Flatten(), nn.Linear(12, 2)) for _ in range(2)])
