@@ -480,6 +480,21 @@ def test_it_is_equivalent_where_both_intervals_of_95_percent_lie_inside_the_marg
     assert "one-sided" not in markdown(Document("t", [card(answer(made, ASKED), {})]))
 
 
+@pytest.mark.parametrize(
+    ("least", "said"),
+    [
+        (0.000, "All three are below 1 %, so there is little to compare."),
+        (0.995, "All three are above 99 %, so there is little to compare."),
+        (0.012, "Larger differences than the margin are ruled out."),
+    ],
+)
+def test_rows_that_an_attack_leaves_nothing_or_all_of_are_said_to_be_so(least, said):
+    shares = {name: least + more for name, more in (("Plain", 0.0), ("RPC", 0.002), ("Identity", 0.001))}
+    equal = answer(board(shares, spread=0.0, noise=0.001), asked(3))
+    assert equal.verdict == "equivalent"
+    assert said in markdown(Document("t", [card(equal, {})]))
+
+
 def test_a_difference_that_is_found_is_not_equivalent_however_small():
     made = board({"Plain": 0.30, "RPC": 0.50, "Identity": 0.30})
     assert answer(made, asked(50)).verdict == "helps"
