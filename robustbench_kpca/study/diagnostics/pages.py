@@ -27,7 +27,7 @@ from robustbench_kpca._core.web.document import (
 )
 from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.study.diagnostics import csvs, epochs, figures, tables
+from robustbench_kpca.study.diagnostics import epochs, figures, tables
 from robustbench_kpca.study.diagnostics.ablation import COLUMNS, contrasts, without_identity
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Judged
 from robustbench_kpca.study.diagnostics.epochs import Trajectory
@@ -90,7 +90,10 @@ def require_own(folder: Path, kind: Kind) -> None:
 def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:
     """Write pages and CSV files beside `diagnosis.json`, each atomically; return their paths."""
     written = _write(folder, "model", document(diagnosis))
-    tables_of_numbers = {folder / _LAYERS: csvs.layers(diagnosis), folder / _PROFILES: csvs.profiles(diagnosis)}
+    tables_of_numbers = {
+        folder / _LAYERS: tables.layers_csv(diagnosis),
+        folder / _PROFILES: tables.profiles_csv(diagnosis),
+    }
     for path, text in tables_of_numbers.items():
         write_atomic(path, text.encode())
     return [*written, *tables_of_numbers]
