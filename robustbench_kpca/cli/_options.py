@@ -1,9 +1,8 @@
 """Options that several commands share."""
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,13 +28,6 @@ Presets = Annotated[
         is_eager=True,
     ),
 ]
-
-
-class BadImages(StrEnum):
-    """What to do with unreadable image files."""
-
-    fail = "fail"
-    skip = "skip"
 
 
 HELP = {name: option.help for name, option in OPTIONS.items()}
@@ -125,21 +117,9 @@ ResizePositions = Annotated[
 ]
 
 
-class AuditLevel(StrEnum):
-    """How thoroughly a model is audited before its first attack."""
-
-    full = "full"
-    quick = "quick"
-    none = "none"
-
-    @property
-    def level(self) -> Literal["full", "quick"] | None:
-        """The same as `evaluation.plan` calls it."""
-        return None if self is AuditLevel.none else cast('Literal["full", "quick"]', self.value)
-
-
+BadImages = Literal["fail", "skip"]
 Audited = Annotated[
-    AuditLevel,
+    Literal["full", "quick", "none"],
     typer.Option(
         "--audit",
         help="Audit models before their attacks, at each eps: all checks, the quick ones, or none (docs/trust.md).",

@@ -13,7 +13,6 @@ from robustbench_kpca.cli._options import (
     MODEL,
     SEVERAL,
     Audited,
-    AuditLevel,
     BadImages,
     Checkpoint,
     Crop,
@@ -83,13 +82,13 @@ def evaluate(
     ] = None,
     bad_images: Annotated[
         BadImages, typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record.")
-    ] = BadImages.fail,
+    ] = "fail",
     size: Size = None,
     crop: Crop = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
     ] = None,
-    audited: Audited = AuditLevel.full,
+    audited: Audited = "full",
     log: Log = [],  # noqa: B006 (typer reads the default)
     planned: Annotated[
         bool,
@@ -140,10 +139,10 @@ def evaluate(
     ]
     options = replace(options, device=options.device or best_device())
     request = DataRequest(
-        data, split, limit, against, subset=subset, bad_images=bad_images.value, cache=cache, size=size, crop=crop
+        data, split, limit, against, subset=subset, bad_images=bad_images, cache=cache, size=size, crop=crop
     )
     loggers = open_loggers(log)
-    plan = make_plan(jobs, request, options, audit=audited.level)
+    plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     if planned:
         _foretell(plan, quiet=quiet, json=json)
         return

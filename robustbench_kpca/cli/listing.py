@@ -4,10 +4,9 @@ import json
 import re
 import shutil
 import sys
-from enum import StrEnum
 from importlib import util
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -19,22 +18,10 @@ EXTRAS = {"reference": ("torchattacks", "pyautoattack", "foolbox", "imagecorrupt
 NEEDED_GB = 1.0
 
 
-class Shelf(StrEnum):
-    """The kinds of things that can be listed."""
-
-    models = "models"
-    attacks = "attacks"
-    corruptions = "corruptions"
-    data = "data"
-    protocols = "protocols"
-    metrics = "metrics"
-    boards = "boards"
-    packs = "packs"
-    recipes = "recipes"
-    machine = "machine"
-
-
-_FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {Shelf.boards: "leaderboards", Shelf.packs: "packs"}
+Shelf = Literal[
+    "models", "attacks", "corruptions", "data", "protocols", "metrics", "boards", "packs", "recipes", "machine"
+]
+_FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {"boards": "leaderboards", "packs": "packs"}
 
 
 def listing(
@@ -50,31 +37,31 @@ def listing(
     if json:
         _console.show_json(rows)
     elif rows:
-        _console.show_table(_FOLDERS if what is Shelf.data else "", list(rows[0]), [list(row.values()) for row in rows])
+        _console.show_table(_FOLDERS if what == "data" else "", list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _shelves() -> list[dict[str, Any]]:
     """Count what there is; not what the machine has, which needs torch."""
-    return [{"what": shelf.value, "entries": "" if shelf is Shelf.machine else len(_rows(shelf))} for shelf in Shelf]
+    return [{"what": shelf, "entries": "" if shelf == "machine" else len(_rows(shelf))} for shelf in get_args(Shelf)]
 
 
 def _rows(what: Shelf) -> list[dict[str, Any]]:
-    if what is Shelf.models:
+    if what == "models":
         return _models()
-    if what is Shelf.machine:
+    if what == "machine":
         return facts()
-    if what in (Shelf.protocols, Shelf.boards, Shelf.packs):
+    if what in ("protocols", "boards", "packs"):
         from robustbench_kpca._core.strict import load_toml
         from robustbench_kpca.protocols import presets
 
-        paths = presets.protocols() if what is Shelf.protocols else presets.find(_FOUND[what])
+        paths = presets.protocols() if what == "protocols" else presets.find(_FOUND[what])
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in paths.items()]
-    if what is Shelf.recipes:
+    if what == "recipes":
         from robustbench_kpca._core.strict import load_toml
         from robustbench_kpca.training import recipes
 
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in recipes().items()]
-    if what is Shelf.corruptions:
+    if what == "corruptions":
         from robustbench_kpca.corruptions import ALL
 
         return [{"name": name, "what": kind.summary(name)} for kind in ALL for name in kind.names()]
@@ -83,9 +70,9 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
 
 
 def _family(what: Shelf) -> Any:
-    if what is Shelf.attacks:
+    if what == "attacks":
         from robustbench_kpca.attacks import ATTACKS as FAMILY
-    elif what is Shelf.data:
+    elif what == "data":
         from robustbench_kpca.data import DATASETS as FAMILY
     else:
         from robustbench_kpca.metrics import METRICS

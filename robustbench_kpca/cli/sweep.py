@@ -13,7 +13,6 @@ from robustbench_kpca.cli._names import require_names, several
 from robustbench_kpca.cli._options import (
     SEVERAL,
     Audited,
-    AuditLevel,
     Checkpoint,
     Crop,
     Data,
@@ -61,7 +60,7 @@ def sweep(
     ema: Ema = False,
     untrained: Untrained = False,
     limit: Limit = None,
-    audited: Audited = AuditLevel.full,
+    audited: Audited = "full",
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
@@ -85,7 +84,7 @@ def sweep(
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
     jobs = [Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=own), protocols) for own in chosen]
     asked, options = options, replace(options, device=options.device or best_device())
-    plan = make_plan(jobs, request, options, audit=audited.level)
+    plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     try:
         with reporting(quiet=quiet or json) as reporter:
             records = execute(plan, reporter)
@@ -100,7 +99,7 @@ def sweep(
     words += [] if size is None else ["--size", str(size)]
     words += [] if crop is None else ["--crop", str(crop)]
     words += [] if limit is None else ["--limit", str(limit)]
-    words += [] if audited is AuditLevel.full else ["--audit", audited.value]
+    words += [] if audited == "full" else ["--audit", audited]
     pages = write_sweep(measured, options.out or Path(), shlex.join(words))
     if json:
         _console.show_json([{"options": own, **record.model_dump(mode="json")} for own, record in measured])
