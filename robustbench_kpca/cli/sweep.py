@@ -7,24 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robustbench_kpca.cli import _console
+from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import best_device, reporting
 from robustbench_kpca.cli._names import require_names, several
-from robustbench_kpca.cli._options import (
-    SEVERAL,
-    Audited,
-    Checkpoint,
-    Crop,
-    Data,
-    Ema,
-    Json,
-    Limit,
-    Presets,
-    Quiet,
-    Size,
-    Split,
-    Untrained,
-)
 from robustbench_kpca.cli._run_options import with_run_options
 from robustbench_kpca.evaluation.options import OPTIONS
 
@@ -49,21 +34,21 @@ def sweep(
         typer.Option(
             "--protocol",
             "-p",
-            help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {SEVERAL}",
+            help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {_options.SEVERAL}",
         ),
     ],
-    data: Data = None,
-    split: Split = None,
-    size: Size = None,
-    crop: Crop = None,
-    checkpoint: Checkpoint = None,
-    ema: Ema = False,
-    untrained: Untrained = False,
-    limit: Limit = None,
-    audited: Audited = "full",
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
-    json: Json = False,
-    quiet: Quiet = False,
+    data: _options.Data = None,
+    split: _options.Split = None,
+    size: _options.Size = None,
+    crop: _options.Crop = None,
+    checkpoint: _options.Checkpoint = None,
+    ema: _options.Ema = False,
+    untrained: _options.Untrained = False,
+    limit: _options.Limit = None,
+    audited: _options.Audited = "full",
+    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
+    json: _options.Json = False,
+    quiet: _options.Quiet = False,
     *,
     options: "RunOptions",
 ) -> None:
