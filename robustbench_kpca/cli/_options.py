@@ -67,6 +67,14 @@ Split = Annotated[
     str | None,
     typer.Option(help="Split of a named data set; by default test, or val if there is no test.", show_default=False),
 ]
+SplitOfTask = Annotated[
+    str | None,
+    typer.Option(help="Split of a named data set; by default test, or val for images with masks.", show_default=False),
+]
+Protocols = Annotated[
+    list[str],
+    typer.Option("--protocol", "-p", help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {SEVERAL}"),
+]
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Number of images to use, evenly spread over the set; by default all.")
 ]

@@ -13,12 +13,7 @@ from robustbench_kpca.cli._names import require_names
 def audit(
     model: Annotated[str, typer.Argument(help=f"Model: {_options.MODEL}.")],
     data: _options.Data = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Split of a named data set; by default test, or val for images with masks.", show_default=False
-        ),
-    ] = None,
+    split: _options.SplitOfTask = None,
     size: _options.Size = None,
     crop: _options.Crop = None,
     protocol: Annotated[

@@ -19,23 +19,10 @@ if TYPE_CHECKING:
 
 @with_run_options(out=Path("runs"))
 def evaluate(
-    model: Annotated[
-        list[str],
-        typer.Option("--model", "-m", help=f"Model: {_options.MODEL}. {_options.SEVERAL}"),
-    ],
-    protocol: Annotated[
-        list[str],
-        typer.Option(
-            "--protocol", "-p", help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {_options.SEVERAL}"
-        ),
-    ],
+    model: Annotated[list[str], typer.Option("--model", "-m", help=f"Model: {_options.MODEL}. {_options.SEVERAL}")],
+    protocol: _options.Protocols,
     data: _options.Data = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Split of a named data set; by default test, or val for images with masks.", show_default=False
-        ),
-    ] = None,
+    split: _options.SplitOfTask = None,
     checkpoint: _options.Checkpoint = None,
     ema: _options.Ema = False,
     resize_positions: _options.ResizePositions = False,

@@ -29,14 +29,7 @@ def sweep(
             help="KEY=V1,V2,...: a model option and its values, such as lam=0.5,1,2,4. Repeatable: all combinations.",
         ),
     ],
-    protocol: Annotated[
-        list[str],
-        typer.Option(
-            "--protocol",
-            "-p",
-            help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {_options.SEVERAL}",
-        ),
-    ],
+    protocol: _options.Protocols,
     data: _options.Data = None,
     split: _options.Split = None,
     size: _options.Size = None,
