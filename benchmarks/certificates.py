@@ -17,7 +17,7 @@ from robustbench_kpca.models.sources.ablated import Ablated
 from robustbench_kpca.models.sources.masked import Masked
 from robustbench_kpca.models.sources.smoothed import Noisy, Sparse
 from robustbench_kpca.records.proof import Bands, Masks, Noise, Pixels
-from robustbench_kpca.report.brackets import broken_proof
+from robustbench_kpca.report.contradictions import broken_proof
 
 MODELS = {
     "ablated, bands of 8, stride 2": (Ablated, Bands(band=8, stride=2, fill=0)),

@@ -38,12 +38,11 @@ from robustbench_kpca.evaluation.requests import DataRequest, NamedModel
 from robustbench_kpca.models.bundle import bundled as bundled_models
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.study.diagnostics import CLAIMS, tables, thresholds
-from robustbench_kpca.study.diagnostics.chance import chance_levels
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Outcome
 from robustbench_kpca.study.diagnostics.kernel import spectrum
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.procedures import corrected
-from robustbench_kpca.study.diagnostics.run import diagnose
+from robustbench_kpca.study.diagnostics.run import chance_levels, diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 

@@ -5,7 +5,7 @@ every iteration and one number a token, a third of what the plain form keeps an 
 them. In the symmetric form the scores are a symmetric matrix, so the backward kernel computes a block of them once,
 for its rows as queries and as keys: five products a block, where the usual two kernels have seven.
 
-On trial: an H100 and Triton's interpreter ran it against the plain form; its speed is not measured (docs/decisions/0026).
+On trial: an H100 and Triton's interpreter ran it against the plain form; its speed is unmeasured (docs/decisions/0026).
 
 Online softmax: Milakov & Gimelshein (2018), arXiv:1805.02867; recomputed scores: Dao et al. (2022), arXiv:2205.14135.
 """

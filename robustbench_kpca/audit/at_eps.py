@@ -6,18 +6,10 @@ from torch import Tensor
 from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.attacks.shared.draws import signs, uniforms
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
+from robustbench_kpca.audit import limits
 from robustbench_kpca.audit.answers import answer, by_more, count, does_not_apply, samples, transferred, worse
 from robustbench_kpca.audit.comparisons import white_box
 from robustbench_kpca.audit.context import AuditContext
-from robustbench_kpca.audit.limits import (
-    REACH_DIRECTIONS,
-    REACH_FACTOR,
-    REACH_RADII,
-    SMOOTHED_DRAWS,
-    SMOOTHED_NOISE,
-    SMOOTHED_STEPS,
-    slopes_allowed,
-)
 from robustbench_kpca.records.audit import Check
 from robustbench_kpca.types import Images, Labels, Mask
 
@@ -35,14 +27,15 @@ def reach(context: AuditContext) -> Check:
     """
     if not bool(context.correct.any()):
         return does_not_apply("reach", "the model is wrong on every image")
-    masks = [_at(context, min(radius * context.threat.eps, 0.5)) for radius in REACH_RADII]  # inside [0, 1]
+    masks = [_at(context, min(radius * context.threat.eps, 0.5)) for radius in limits.REACH_RADII]  # inside [0, 1]
     unseen, overstated = (torch.stack(part).all(0) for part in zip(*masks, strict=True))
     return answer(
         "reach",
         {"unseen": count(unseen), "overstated": count(overstated)},
-        slopes_allowed(len(context)),
-        f"at eps and at a quarter of it, more happens than {REACH_FACTOR:g} times what the gradient says on "
-        f"{count(unseen)} of {len(context)} images, and less than one part in {REACH_FACTOR:g} on {count(overstated)}",
+        limits.slopes_allowed(len(context)),
+        f"at eps and at a quarter of it, more happens than {limits.REACH_FACTOR:g} times what the gradient says on "
+        f"{count(unseen)} of {len(context)} images, and less than one part in {limits.REACH_FACTOR:g} on "
+        f"{count(overstated)}",
         "an attack within eps goes astray where the gradient says nothing of what happens at eps (gradient masking)",
     )
 
@@ -52,7 +45,7 @@ def _at(context: AuditContext, radius: float) -> tuple[Mask, Mask]:
     images = context.images[context.correct].clamp(radius, 1 - radius)
     slopes = context.gradients(images, labels, margin)
     predicted, measured = [], []
-    for number in range(REACH_DIRECTIONS):
+    for number in range(limits.REACH_DIRECTIONS):
         v = radius * signs(keys, torch.full_like(keys, SIGNS_FROM + number), images)
         predicted.append((slopes.gradient * v).flatten(1).sum(1))
         ahead, behind = (context.per_batch(images + side * v, labels, margin) for side in (1, -1))
@@ -61,7 +54,7 @@ def _at(context: AuditContext, radius: float) -> tuple[Mask, Mask]:
     down = -radius * slopes.gradient.sign()
     fall = slopes.losses - context.per_batch(images + down, labels, margin)
     promised = -(slopes.gradient * down).flatten(1).sum(1)
-    return happened > REACH_FACTOR * said, (fall < promised / REACH_FACTOR) & (promised > 0)
+    return happened > limits.REACH_FACTOR * said, (fall < promised / limits.REACH_FACTOR) & (promised > 0)
 
 
 def smoothed(context: AuditContext) -> Check:
@@ -87,10 +80,10 @@ def _pictures(context: AuditContext) -> Images:
     clean, labels = context.images[context.correct], context.labels[context.correct]
     keys, eps = context.keys[context.correct], context.threat.eps
     x = clean
-    for step in range(SMOOTHED_STEPS):
+    for step in range(limits.SMOOTHED_STEPS):
         total = torch.zeros_like(clean)
-        for draw in range(SMOOTHED_DRAWS):
-            noisy = (x + SMOOTHED_NOISE * eps * _noise(keys, step * SMOOTHED_DRAWS + draw, x)).clamp(0, 1)
+        for draw in range(limits.SMOOTHED_DRAWS):
+            noisy = (x + limits.SMOOTHED_NOISE * eps * _noise(keys, step * limits.SMOOTHED_DRAWS + draw, x)).clamp(0, 1)
             total = total + context.gradients(noisy, labels, cross_entropy).gradient
         x = project(x + STEP * eps * total.sign(), clean, context.threat)
     return x

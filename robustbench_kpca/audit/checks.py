@@ -12,26 +12,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attacks.shared.draws import signs
 from robustbench_kpca.attacks.shared.losses import cross_entropy, dlr, margin
+from robustbench_kpca.audit import limits
 from robustbench_kpca.audit.answers import answer, count, does_not_apply, samples
 from robustbench_kpca.audit.at_eps import reach, smoothed
-from robustbench_kpca.audit.comparisons import (
-    black_box,
-    huge_eps,
-    more_steps,
-    one_step,
-    order,
-    other_loss,
-    surrogate,
-)
+from robustbench_kpca.audit.comparisons import black_box, huge_eps, more_steps, one_step, order, other_loss, surrogate
 from robustbench_kpca.audit.context import AuditContext, all_finite
-from robustbench_kpca.audit.limits import (
-    FLAT,
-    SAME_DIRECTION,
-    SLOPE_DIRECTIONS,
-    SLOPE_ERROR,
-    SLOPE_STEP,
-    slopes_allowed,
-)
 from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, inspect
 from robustbench_kpca.audit.stairs import stairs
 from robustbench_kpca.records.audit import Check
@@ -81,7 +66,9 @@ def gradients(context: AuditContext) -> Check:
                 reach = context.threat.eps * slopes.gradient.flatten(1).abs().sum(1)
                 values[f"{name} zero at {where}"] = count(reach == 0)
                 values[f"{name} constant at {where}"] = count(_repeated(slopes.gradient, images))
-                values[f"{name} flat at {where}"] = count(slopes.zero_loss > LOST if name == "ce" else reach < FLAT)
+                values[f"{name} flat at {where}"] = count(
+                    slopes.zero_loss > LOST if name == "ce" else reach < limits.FLAT
+                )
     return samples(
         "gradients",
         context,
@@ -94,7 +81,7 @@ def gradients(context: AuditContext) -> Check:
 def _repeated(gradient: Images, images: Images) -> Mask:
     """Tell which gradients are parallel to the gradient of a different image."""
     directions = F.normalize(gradient.flatten(1).double(), dim=1)
-    same = (directions @ directions.T).abs() > SAME_DIRECTION
+    same = (directions @ directions.T).abs() > limits.SAME_DIRECTION
     flat = images.flatten(1)
     twins = torch.stack([(flat == image).all(1) for image in flat])
     return (same & ~twins).any(1)
@@ -104,21 +91,21 @@ def slope(context: AuditContext) -> Check:
     """Compare the gradient of the margin with finite differences along random sign directions."""
     if not bool(context.correct.any()):
         return does_not_apply("slope", "the model is wrong on every image")
-    step, keys = SLOPE_STEP * context.threat.eps, context.keys[context.correct]
+    step, keys = limits.SLOPE_STEP * context.threat.eps, context.keys[context.correct]
     images, labels = context.images[context.correct].clamp(step, 1 - step), context.labels[context.correct]
     gradient = context.gradients(images, labels, margin).gradient
     predicted, measured = [], []
-    for number in range(SLOPE_DIRECTIONS):
+    for number in range(limits.SLOPE_DIRECTIONS):
         v = signs(keys, torch.full_like(keys, number), images)
         predicted.append(step * (gradient * v).flatten(1).sum(1))
         ahead, behind = (context.per_batch(images + side * v, labels, margin) for side in (step, -step))
         measured.append((ahead - behind) / 2)
     changes, errors = torch.stack(measured, 1), torch.stack(measured, 1) - torch.stack(predicted, 1)
-    explained = (errors.norm(dim=1) <= SLOPE_ERROR * changes.norm(dim=1)) & (changes.norm(dim=1) > 0)
+    explained = (errors.norm(dim=1) <= limits.SLOPE_ERROR * changes.norm(dim=1)) & (changes.norm(dim=1) > 0)
     return answer(
         "slope",
         {"unexplained": count(~explained)},
-        slopes_allowed(len(context)),
+        limits.slopes_allowed(len(context)),
         f"on {count(~explained)} of {len(context)} images the gradient does not predict how the margin changes nearby",
         "an attack that follows a wrong gradient does not find the model's errors (gradient masking)",
     )

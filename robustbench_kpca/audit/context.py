@@ -1,7 +1,7 @@
 """What the checks of an audit share: the model, the images and the results of attacks, each attack run at most once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -17,8 +17,8 @@ from robustbench_kpca._engine.inference.runner import Presentation, Runner, froz
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.budgets import attacks_of, budget
+from robustbench_kpca.audit.limits import GAP, GAP_HIGH
 from robustbench_kpca.audit.meter import Meter, again
-from robustbench_kpca.audit.scale import divided, gaps, scale_of
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Level
@@ -231,3 +231,29 @@ def _zero_loss(logits: Logits, labels: Labels) -> PerSample:
     zero = correct & (pixelwise_cross_entropy(logits, labels) == 0)
     correct_count, zero_count = (part[:, None].flatten(1).sum(1) for part in (correct, zero))
     return zero_count / correct_count.clamp_min(1)
+
+
+def gaps(logits: Logits) -> PerSample:
+    """Return the gap between the two largest logits; for logits of pixels, the median over an image's pixels."""
+    largest = logits.topk(min(2, logits.shape[1]), dim=1).values
+    gap = largest[:, 0] - largest[:, -1]
+    return gap if gap.ndim == 1 else gap.flatten(1).median(1).values
+
+
+def scale_of(of_samples: PerSample) -> float:
+    """Return what an audit divides logits by, so that its answers do not depend on a temperature.
+
+    Dividing changes no prediction, but it changes cross-entropy: small logits make it nearly linear, large ones round
+    it to zero. It is the larger of g / `GAP` and h / `GAP_HIGH`, where g and h are the median and the 95th percentile
+    of the gaps of clean images, which a common offset does not change; 1 if they are zero or not finite.
+    """
+    finite = of_samples[torch.isfinite(of_samples)].double()
+    if not len(finite):
+        return 1.0
+    scale = max(float(finite.median()) / GAP, float(finite.quantile(0.95)) / GAP_HIGH)
+    return scale if scale > 0 else 1.0
+
+
+def divided(presentation: Presentation, scale: float) -> Presentation:
+    """Return the same presentation with logits divided by `scale`; gradients pass through."""
+    return replace(presentation, show=lambda model, x: presentation.show(model, x) / scale)

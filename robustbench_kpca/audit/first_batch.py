@@ -11,17 +11,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca.audit.preflight import (
-    BATCH_MATES,
-    REPEATED,
-    Finding,
-    accepted,
-    beside_others,
-    leaks,
-    mixed,
-    probabilities,
-    unrepeatable,
-)
+from robustbench_kpca.audit import preflight
 from robustbench_kpca.models.certified import Certified
 from robustbench_kpca.types import Images, Logits
 
@@ -42,7 +32,7 @@ class FirstBatch:
         """Keep what is needed to show the batch again; `logits` are the answer to it."""
         return cls(images, _kept(logits), runner.batch_size, _versions(runner.model))
 
-    def preflight(self, runner: Runner, allow: Collection[str], *, causal: bool = False) -> list[Finding]:
+    def preflight(self, runner: Runner, allow: Collection[str], *, causal: bool = False) -> list[preflight.Finding]:
         """Check what every evaluation needs: logits, passes that can be repeated, and images apart from their batch.
 
         Costs two passes over the batch. Limits and names are those of `audit.preflight`. `causal`: also that no place
@@ -52,15 +42,17 @@ class FirstBatch:
             BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
 
         """
-        findings = [finding] if (finding := probabilities(self.logits)) is not None else []
-        if (change := self._change(runner, self.images)) > REPEATED:
-            findings.append(unrepeatable(change))
+        findings = [finding] if (finding := preflight.probabilities(self.logits)) is not None else []
+        if (change := self._change(runner, self.images)) > preflight.REPEATED:
+            findings.append(preflight.unrepeatable(change))
         elif runner.draws == 1:  # else other images get different noise
             kept = min(_ROWS, (len(self.images) + 1) // 2)
-            change = self._change(runner, beside_others(self.images, kept), kept)
-            findings += [mixed(change)] if change > BATCH_MATES else []
-        findings += leaks(runner, self.images) if causal and runner.draws == 1 else []  # else noise differs, too
-        return accepted(findings, allow, "an evaluation of this model")
+            change = self._change(runner, preflight.beside_others(self.images, kept), kept)
+            findings += [preflight.mixed(change)] if change > preflight.BATCH_MATES else []
+        findings += (
+            preflight.leaks(runner, self.images) if causal and runner.draws == 1 else []
+        )  # else noise differs, too
+        return preflight.accepted(findings, allow, "an evaluation of this model")
 
     def again(self, runner: Runner, allow: Collection[str]) -> list[str]:
         """Show the batch after the evaluation; return remarks for the record.
@@ -71,7 +63,9 @@ class FirstBatch:
 
         """
         remarks = []
-        limit = REPEATED if runner.batch_size == self.batch_size else BATCH_MATES  # sums in another order
+        limit = (
+            preflight.REPEATED if runner.batch_size == self.batch_size else preflight.BATCH_MATES
+        )  # sums in another order
         change = self._change(runner, self.images)
         if not change <= limit:
             remarks.append(f"the logits of the first images changed by {change:.1e} of their spread during the run")

@@ -7,22 +7,17 @@ from dataclasses import dataclass, field
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.attack_loop.cost import Passes, Speed, most_passes
 from robustbench_kpca._engine.inference.runner import Runner, frozen
+from robustbench_kpca.audit import limits
 from robustbench_kpca.audit.budgets import budget
-from robustbench_kpca.audit.limits import (
-    REACH_DIRECTIONS,
-    REACH_RADII,
-    SLOPE_DIRECTIONS,
-    SMOOTHED_DRAWS,
-    SMOOTHED_STEPS,
-    STAIRS_SHIFTS,
-)
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.types import Images, Logits, PerSample
 
 # Of every sample: for checks that run no attack, and for the pictures of the smoother copy
-_REACH, _STAIRS = len(REACH_RADII), 1 + len(STAIRS_SHIFTS)
-_BESIDE = Passes(2 * SLOPE_DIRECTIONS + _REACH * (2 * REACH_DIRECTIONS + 2) + _STAIRS + 15, 6 + _REACH + _STAIRS)
-_SMOOTHED = Passes(SMOOTHED_DRAWS * SMOOTHED_STEPS + 1, SMOOTHED_DRAWS * SMOOTHED_STEPS)
+_REACH, _STAIRS = len(limits.REACH_RADII), 1 + len(limits.STAIRS_SHIFTS)
+_BESIDE = Passes(
+    2 * limits.SLOPE_DIRECTIONS + _REACH * (2 * limits.REACH_DIRECTIONS + 2) + _STAIRS + 15, 6 + _REACH + _STAIRS
+)
+_SMOOTHED = Passes(limits.SMOOTHED_DRAWS * limits.SMOOTHED_STEPS + 1, limits.SMOOTHED_DRAWS * limits.SMOOTHED_STEPS)
 
 
 @dataclass

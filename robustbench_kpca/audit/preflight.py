@@ -2,19 +2,23 @@
 
 Every check runs the model on the first clean images. A failed check that the user allows is recorded as a flag. The
 limits were chosen before any model was examined.
+
+A mask in every softmax is not enough to hide later words from a language model: in RPC attention with one mu for the
+whole window, mu carries the sum of all keys to every place. In evaluation a stride of 1 hides such a leak, since only
+the last place is scored; training does not.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import did_you_mean
 from robustbench_kpca._engine.attack_loop.query import check_clean
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
-from robustbench_kpca.audit.future_leak import future_leak
 from robustbench_kpca.records.audit_versions import LATEST, LIMITS
 from robustbench_kpca.types import Images, Labels, LanguageModel, Logits
 
@@ -23,6 +27,7 @@ REPEATED = _LIMITS["repeated_logits"]  # largest relative change of logits betwe
 BATCH_MATES = _LIMITS["batch_logits"]  # the same when the other images of the batch are replaced
 ROUNDING = _LIMITS["rounding"]  # largest rounding error of logits due to a common offset, relative to their spread
 LOST = _LIMITS["lost_losses"]  # largest fraction of samples whose cross-entropy is rounded to zero
+CUTS = 16
 
 
 @dataclass(frozen=True)
@@ -193,3 +198,37 @@ def _vanishing(logits: Logits, labels: Labels) -> Finding | None:
         f"the cross-entropy of {100 * share:.0f} % of the labels is rounded to zero, and so is its gradient",
         "divide the logits by a temperature, which does not change predictions",
     )
+
+
+@torch.no_grad()
+def leaking_places(model: LanguageModel, words: Images, cuts: int = CUTS) -> Tensor:
+    """Tell at which places logits change, by any amount, when later words are changed; bool (batch, length).
+
+    Every word from a cut on is replaced by the next of the vocabulary, in one forward pass a cut. The passes have the
+    same shape, so equal inputs give equal logits, to the bit. A model that draws noise is found to leak everywhere.
+
+    A leak shows only where it changes something. RPC attention with one mu for the window, for example, does not depend
+    on mu while its sparse part is empty, as it often is in an untrained model.
+
+    Args:
+        model: in evaluation mode.
+        words: by number, (batch, 1, 1, length), on the model's device.
+        cuts: number of places that are changed first, evenly spread; at least `length` - 1 tries every place.
+
+    """
+    length = words.shape[-1]
+    leaking = torch.zeros(len(words), length, dtype=torch.bool, device=words.device)
+    clean = model(words)
+    count = min(cuts, length - 1)
+    for number in range(count):
+        cut = 1 + number * (length - 1) // count
+        changed = words.clone()
+        changed[..., cut:] = (changed[..., cut:] + 1) % model.vocab_size
+        differs = (model(changed)[..., :cut] != clean[..., :cut]).flatten(2).any(1)  # logits of any word
+        leaking[:, :cut] |= differs
+    return leaking
+
+
+def future_leak(model: LanguageModel, words: Images, cuts: int = CUTS) -> int:
+    """Return the number of places at which `leaking_places` finds a leak; 0 is as it must be."""
+    return int(leaking_places(model, words, cuts).sum())

@@ -1,9 +1,8 @@
 """Options that several commands share."""
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,13 +28,6 @@ Presets = Annotated[
         is_eager=True,
     ),
 ]
-
-
-class BadImages(StrEnum):
-    """What to do with unreadable image files."""
-
-    fail = "fail"
-    skip = "skip"
 
 
 HELP = {name: option.help for name, option in OPTIONS.items()}
@@ -74,6 +66,14 @@ Crop = Annotated[
 Split = Annotated[
     str | None,
     typer.Option(help="Split of a named data set; by default test, or val if there is no test.", show_default=False),
+]
+SplitOfTask = Annotated[
+    str | None,
+    typer.Option(help="Split of a named data set; by default test, or val for images with masks.", show_default=False),
+]
+Protocols = Annotated[
+    list[str],
+    typer.Option("--protocol", "-p", help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {SEVERAL}"),
 ]
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Number of images to use, evenly spread over the set; by default all.")
@@ -125,21 +125,9 @@ ResizePositions = Annotated[
 ]
 
 
-class AuditLevel(StrEnum):
-    """How thoroughly a model is audited before its first attack."""
-
-    full = "full"
-    quick = "quick"
-    none = "none"
-
-    @property
-    def level(self) -> Literal["full", "quick"] | None:
-        """The same as `evaluation.plan` calls it."""
-        return None if self is AuditLevel.none else cast('Literal["full", "quick"]', self.value)
-
-
+BadImages = Literal["fail", "skip"]
 Audited = Annotated[
-    AuditLevel,
+    Literal["full", "quick", "none"],
     typer.Option(
         "--audit",
         help="Audit models before their attacks, at each eps: all checks, the quick ones, or none (docs/trust.md).",

@@ -2,9 +2,8 @@
 
 import inspect
 import re
-from enum import Enum
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from robustbench_kpca._core.errors import BadInputError, shortened
 from robustbench_kpca._core.registry import advice, did_you_mean
@@ -64,9 +63,9 @@ def _expected(context: Any, param: Any) -> str:
     """Say what an option takes, from the annotation of the command's function."""
     annotation = inspect.signature(inspect.unwrap(context.command.callback)).parameters[param.name].annotation
     base, about = get_args(annotation)[:2]
+    if choices := next((get_args(part) for part in (base, *get_args(base)) if get_origin(part) is Literal), ()):
+        return f"one of {', '.join(choices)}"
     kind = next(part for part in (*get_args(base), base) if part is not NoneType)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return f"one of {', '.join(str(member.value) for member in kind)}"
     least, most = about.min, about.max
     bounds = f" from {least:g} to {most:g}" if least is not None and most is not None else ""
     bounds = bounds or ("" if least is None else f" of at least {least:g}") + (

@@ -5,37 +5,17 @@ from typing import Annotated
 
 import typer
 
-from robustbench_kpca.cli import _console
+from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import best_device, screen, split_settings
 from robustbench_kpca.cli._names import require_names
-from robustbench_kpca.cli._options import (
-    MODEL,
-    Checkpoint,
-    Crop,
-    Data,
-    Device,
-    Ema,
-    Json,
-    Presets,
-    Quiet,
-    ResizePositions,
-    Seed,
-    Size,
-    Untrained,
-)
 
 
 def audit(
-    model: Annotated[str, typer.Argument(help=f"Model: {MODEL}.")],
-    data: Data = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Split of a named data set; by default test, or val for images with masks.", show_default=False
-        ),
-    ] = None,
-    size: Size = None,
-    crop: Crop = None,
+    model: Annotated[str, typer.Argument(help=f"Model: {_options.MODEL}.")],
+    data: _options.Data = None,
+    split: _options.SplitOfTask = None,
+    size: _options.Size = None,
+    crop: _options.Crop = None,
     protocol: Annotated[
         str | None,
         typer.Option("--protocol", "-p", help="Attack protocol that the audit is for: it is made at its eps."),
@@ -58,19 +38,19 @@ def audit(
     sibling: Annotated[
         str | None, typer.Option(help="Another model of the same task; its adversarial images are tried on this model.")
     ] = None,
-    checkpoint: Checkpoint = None,
-    ema: Ema = False,
-    resize_positions: ResizePositions = False,
+    checkpoint: _options.Checkpoint = None,
+    ema: _options.Ema = False,
+    resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the audit; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
-    untrained: Untrained = False,
+    untrained: _options.Untrained = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the checks that need no long attack (docs/trust.md).")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the audit; by default it is not saved.")
     ] = None,
-    seed: Seed = 0,
+    seed: _options.Seed = 0,
     batch_size: Annotated[
         int | None,
         typer.Option(
@@ -80,10 +60,10 @@ def audit(
             "images, and fewer if the logits of a batch would exceed 256 MiB.",
         ),
     ] = None,
-    device: Device = None,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
-    json: Json = False,
-    quiet: Quiet = False,
+    device: _options.Device = None,
+    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
+    json: _options.Json = False,
+    quiet: _options.Quiet = False,
 ) -> int:
     """Run checks that pass if attacks on the model are effective; exit 1 if a check is flagged."""
     from robustbench_kpca._core.errors import BadInputError

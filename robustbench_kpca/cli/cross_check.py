@@ -5,28 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robustbench_kpca.cli import _console
+from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import best_device, given_options, refuse_others, split_settings
 from robustbench_kpca.cli._names import require_names
-from robustbench_kpca.cli._options import (
-    Allow,
-    BatchSize,
-    Checkpoint,
-    Crop,
-    Device,
-    Ema,
-    Json,
-    Limit,
-    Presets,
-    Quiet,
-    ResizePositions,
-    Seed,
-    Settings,
-    Size,
-    Split,
-    Untrained,
-    Workers,
-)
 
 if TYPE_CHECKING:
     from robustbench_kpca.protocols.scenario import Corruption
@@ -66,26 +47,26 @@ def cross_check(
             show_default=False,
         ),
     ] = None,
-    split: Split = None,
-    size: Size = None,
-    crop: Crop = None,
+    split: _options.Split = None,
+    size: _options.Size = None,
+    crop: _options.Crop = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; by default none.")] = None,
-    checkpoint: Checkpoint = None,
-    ema: Ema = False,
-    resize_positions: ResizePositions = False,
+    checkpoint: _options.Checkpoint = None,
+    ema: _options.Ema = False,
+    resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the records; by default MODEL.")] = None,
-    set_: Settings = [],  # noqa: B006 (typer reads the default)
-    untrained: Untrained = False,
-    limit: Limit = None,
-    allow: Allow = [],  # noqa: B006 (typer reads the default)
+    set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
+    untrained: _options.Untrained = False,
+    limit: _options.Limit = None,
+    allow: _options.Allow = [],  # noqa: B006 (typer reads the default)
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again even if records exist.")] = False,
-    seed: Seed = 0,
-    batch_size: BatchSize = 64,
-    workers: Workers = 0,
-    device: Device = None,
-    presets: Presets = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    seed: _options.Seed = 0,
+    batch_size: _options.BatchSize = 64,
+    workers: _options.Workers = 0,
+    device: _options.Device = None,
+    presets: _options.Presets = None,
+    json: _options.Json = False,
+    quiet: _options.Quiet = False,
 ) -> int:
     """Run a native attack, or native corruptions, and the same of another library; exit 1 if they do not agree.
 

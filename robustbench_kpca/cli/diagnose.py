@@ -6,24 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robustbench_kpca.cli import _console
+from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, written
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, split_settings
 from robustbench_kpca.cli._names import require_claims, require_names
-from robustbench_kpca.cli._options import (
-    Checkpoint,
-    Crop,
-    Device,
-    Ema,
-    Json,
-    Presets,
-    Quiet,
-    ResizePositions,
-    Seed,
-    Size,
-    Split,
-    Untrained,
-)
 
 if TYPE_CHECKING:
     from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
@@ -49,12 +35,12 @@ def diagnose(
         ),
     ] = None,
     data: Annotated[str, typer.Option(help="Data set, as in `rbk eval`; its labels are not used.")] = "digits",
-    split: Split = None,
+    split: _options.Split = None,
     images: Annotated[
         int, typer.Option(min=1, help="Number of images or windows of words (evenly spread over the set), or of texts.")
     ] = 100,
-    size: Size = None,
-    crop: Crop = None,
+    size: _options.Size = None,
+    crop: _options.Crop = None,
     protocol: Annotated[
         str,
         typer.Option(
@@ -76,12 +62,12 @@ def diagnose(
             min=1, help="Number of images processed together; each serves as null for the others. By default 5."
         ),
     ] = None,
-    checkpoint: Checkpoint = None,
-    ema: Ema = False,
-    resize_positions: ResizePositions = False,
+    checkpoint: _options.Checkpoint = None,
+    ema: _options.Ema = False,
+    resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the diagnosis; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
-    untrained: Untrained = False,
+    untrained: _options.Untrained = False,
     models: Annotated[
         str | None,
         typer.Option(
@@ -110,11 +96,11 @@ def diagnose(
     every: Annotated[
         bool, typer.Option("--all", help="Print every statistic and published number below the verdicts.")
     ] = False,
-    seed: Seed = 0,
-    device: Device = None,
-    presets: Presets = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    seed: _options.Seed = 0,
+    device: _options.Device = None,
+    presets: _options.Presets = None,
+    json: _options.Json = False,
+    quiet: _options.Quiet = False,
 ) -> None:
     """Test the kernel-PCA claims on a model: compare every statistic with chance, and give a verdict per claim."""
     arguments = locals()

@@ -6,29 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robustbench_kpca.cli import _console
+from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import best_device, reporting, split_settings
 from robustbench_kpca.cli._names import require_names, several
-from robustbench_kpca.cli._options import (
-    MODEL,
-    SEVERAL,
-    Audited,
-    AuditLevel,
-    BadImages,
-    Checkpoint,
-    Crop,
-    Data,
-    Ema,
-    Json,
-    Limit,
-    Log,
-    Presets,
-    Quiet,
-    ResizePositions,
-    Settings,
-    Size,
-    Untrained,
-)
 from robustbench_kpca.cli._run_options import with_run_options
 
 if TYPE_CHECKING:
@@ -39,26 +19,15 @@ if TYPE_CHECKING:
 
 @with_run_options(out=Path("runs"))
 def evaluate(
-    model: Annotated[
-        list[str],
-        typer.Option("--model", "-m", help=f"Model: {MODEL}. {SEVERAL}"),
-    ],
-    protocol: Annotated[
-        list[str],
-        typer.Option("--protocol", "-p", help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {SEVERAL}"),
-    ],
-    data: Data = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Split of a named data set; by default test, or val for images with masks.", show_default=False
-        ),
-    ] = None,
-    checkpoint: Checkpoint = None,
-    ema: Ema = False,
-    resize_positions: ResizePositions = False,
+    model: Annotated[list[str], typer.Option("--model", "-m", help=f"Model: {_options.MODEL}. {_options.SEVERAL}")],
+    protocol: _options.Protocols,
+    data: _options.Data = None,
+    split: _options.SplitOfTask = None,
+    checkpoint: _options.Checkpoint = None,
+    ema: _options.Ema = False,
+    resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of a single model in its records; by default --model.")] = None,
-    set_: Settings = [],  # noqa: B006 (typer reads the default)
+    set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
     curve: Annotated[
         str | None,
         typer.Option(
@@ -72,8 +41,8 @@ def evaluate(
             "--independent", help="With --curve: attack at each eps alone, as in tables of several published numbers."
         ),
     ] = False,
-    untrained: Untrained = False,
-    limit: Limit = None,
+    untrained: _options.Untrained = False,
+    limit: _options.Limit = None,
     against: Annotated[
         str | None, typer.Option(help="Data set of unknown classes, for out-of-distribution detection protocols.")
     ] = None,
@@ -82,22 +51,23 @@ def evaluate(
         typer.Option(help="5000: only the ImageNet validation images that RobustBench uses; by default all."),
     ] = None,
     bad_images: Annotated[
-        BadImages, typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record.")
-    ] = BadImages.fail,
-    size: Size = None,
-    crop: Crop = None,
+        _options.BadImages,
+        typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record."),
+    ] = "fail",
+    size: _options.Size = None,
+    crop: _options.Crop = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
     ] = None,
-    audited: Audited = AuditLevel.full,
-    log: Log = [],  # noqa: B006 (typer reads the default)
+    audited: _options.Audited = "full",
+    log: _options.Log = [],  # noqa: B006 (typer reads the default)
     planned: Annotated[
         bool,
         typer.Option("--plan", help="Evaluate nothing; say how many passes it takes at most, and estimate the time."),
     ] = False,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
-    json: Json = False,
-    quiet: Quiet = False,
+    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
+    json: _options.Json = False,
+    quiet: _options.Quiet = False,
     *,
     options: "RunOptions",
 ) -> None:
@@ -140,10 +110,10 @@ def evaluate(
     ]
     options = replace(options, device=options.device or best_device())
     request = DataRequest(
-        data, split, limit, against, subset=subset, bad_images=bad_images.value, cache=cache, size=size, crop=crop
+        data, split, limit, against, subset=subset, bad_images=bad_images, cache=cache, size=size, crop=crop
     )
     loggers = open_loggers(log)
-    plan = make_plan(jobs, request, options, audit=audited.level)
+    plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     if planned:
         _foretell(plan, quiet=quiet, json=json)
         return

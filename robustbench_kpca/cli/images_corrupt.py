@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,21 +20,8 @@ _GROWING = "corruptions"
 _PACKAGES = ("robustbench-kpca", "numpy", "scipy", "opencv-python-headless", "pillow")
 
 
-class Format(StrEnum):
-    """File format of the corrupted images."""
-
-    jpeg85 = "jpeg85"
-    png = "png"
-
-
-class Engine(StrEnum):
-    """Program that corrupts."""
-
-    native = "native"
-    imagecorruptions = "imagecorruptions"
-
-
 _OF_THE_LIBRARY = ("imagecorruptions", "scikit-image")
+Engine = Literal["native", "imagecorruptions"]
 
 
 def corrupt(
@@ -55,7 +41,7 @@ def corrupt(
             "and pictures of frost. Native --mode exact --profile imagecorruptions writes the same files for one seed, "
             "except impulse noise."
         ),
-    ] = Engine.native,
+    ] = "native",
     profile: Annotated[
         str | None,
         typer.Option(
@@ -72,8 +58,9 @@ def corrupt(
     seed: Seed = 0,
     frost: Frost = None,
     format: Annotated[  # noqa: A002 (the option's name)
-        Format, typer.Option(help="File format: jpeg85 (JPEG of quality 85, as ImageNet-C), or png (lossless).")
-    ] = Format.jpeg85,
+        Literal["jpeg85", "png"],
+        typer.Option(help="File format: jpeg85 (JPEG of quality 85, as ImageNet-C), or png (lossless)."),
+    ] = "jpeg85",
     size: Annotated[
         int | None,
         typer.Option(
@@ -91,7 +78,7 @@ def corrupt(
     workers: Workers = 0,
     bad_images: Annotated[
         BadImages, typer.Option(help="What to do with unreadable images: fail, or skip and list them.")
-    ] = BadImages.fail,
+    ] = "fail",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -104,7 +91,7 @@ def corrupt(
     from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 
     names = several(corruption) or list(COMMON)
-    for name in names if engine is Engine.native else ():
+    for name in names if engine == "native" else ():
         family_of(name)
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca._core.lock import locked
@@ -120,20 +107,20 @@ def corrupt(
         "mode": form,
         "seed": seed,
         "frost": _digest_of(frost),
-        "format": format.value,
+        "format": format,
         "view": view and {key: getattr(view, key) for key in ("size", "crop", "interpolation")},
         "versions": _versions(engine),
     }
-    settings |= {} if engine is Engine.native else {"engine": engine.value}
-    make = Stored(_cells(engine, names, levels, profile, mode=form, seed=seed, frost=frost), format.value)
+    settings |= {} if engine == "native" else {"engine": engine}
+    make = Stored(_cells(engine, names, levels, profile, mode=form, seed=seed, frost=frost), format)
     plan = Derivation(
         source,
         target,
         tuple(make.cells),
-        ".JPEG" if format is Format.jpeg85 else ".png",
+        ".JPEG" if format == "jpeg85" else ".png",
         make=make,
         view=view,
-        bad_images=bad_images.value,
+        bad_images=bad_images,
     )
     files = sources_of(source, target)
     _try(make, [source / file for file in files], view)
@@ -169,7 +156,7 @@ class Stored:
 
         picture = Image.fromarray(corrupt_one(pixels, self.cells[folder], sample))
         file = io.BytesIO()
-        if self.form == Format.png:
+        if self.form == "png":
             picture.save(file, "PNG")
         else:
             picture.save(file, "JPEG", quality=85, optimize=True)  # as the released ImageNet-C
@@ -187,7 +174,7 @@ def _cells(
 ) -> dict[str, "Cell"]:
     from robustbench_kpca.corruptions import PREFIX, Cell, require_of_images
 
-    prefix = "" if engine is Engine.native else PREFIX
+    prefix = "" if engine == "native" else PREFIX
     for name in names:
         require_of_images(prefix + name, profile)
     more: dict[str, Any] = {} if frost is None else {"frost": str(frost)}
@@ -236,11 +223,11 @@ def _parameters(
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.corruptions import PROFILE
 
-    if engine is Engine.imagecorruptions:
+    if engine == "imagecorruptions":
         given = {"--profile": profile not in (None, PROFILE), "--mode": mode not in (None, "exact"), "--frost": frost}
         for option in (name for name, refused in given.items() if refused):
             raise BadInputError(
-                f"{option} with --engine {engine.value}",
+                f"{option} with --engine {engine}",
                 expected="the library's own parameters and pictures",
                 fix=f"omit {option}, or --engine",
             )
@@ -269,7 +256,7 @@ def _versions(engine: Engine) -> dict[str, str]:
     from PIL import features
 
     versions = {}
-    for package in _PACKAGES + (() if engine is Engine.native else _OF_THE_LIBRARY):
+    for package in _PACKAGES + (() if engine == "native" else _OF_THE_LIBRARY):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -5,22 +5,8 @@ from typing import Annotated
 
 import typer
 
-from robustbench_kpca.cli import _console
+from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._names import require_names
-from robustbench_kpca.cli._options import (
-    Checkpoint,
-    Crop,
-    Data,
-    Ema,
-    Frost,
-    Presets,
-    ResizePositions,
-    Seed,
-    Settings,
-    Size,
-    Split,
-    Untrained,
-)
 
 app = typer.Typer(
     help="Draw adversarial images, corrupted images, segmentations, or training curves.", rich_markup_mode=None
@@ -33,17 +19,17 @@ def adversarial(
     protocol: Annotated[
         str, typer.Option("--protocol", "-p", help="Attack protocol, by name or TOML file.")
     ] = "pgd20-linf-8_255",
-    data: Data = None,
-    split: Split = None,
-    size: Size = None,
-    crop: Crop = None,
-    checkpoint: Checkpoint = None,
-    ema: Ema = False,
-    resize_positions: ResizePositions = False,
+    data: _options.Data = None,
+    split: _options.Split = None,
+    size: _options.Size = None,
+    crop: _options.Crop = None,
+    checkpoint: _options.Checkpoint = None,
+    ema: _options.Ema = False,
+    resize_positions: _options.ResizePositions = False,
     images: Annotated[int, typer.Option(min=1, max=24, help="Number of images.")] = 8,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file, a PNG.")] = Path("adversarial.png"),
-    seed: Seed = 0,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    seed: _options.Seed = 0,
+    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
 ) -> None:
     """Draw clean images, adversarial images, and their difference (scaled to full contrast)."""
     require_names(models=[model], protocols=[protocol], data=[data])
@@ -80,8 +66,8 @@ def corruptions(
     profile: Annotated[str, typer.Option(help="Parameter set: imagecorruptions, imagenet_c or cifar_c.")] = (
         "imagecorruptions"
     ),
-    frost: Frost = None,
-    seed: Seed = 0,
+    frost: _options.Frost = None,
+    seed: _options.Seed = 0,
 ) -> None:
     """Draw an image under every corruption at every severity."""
     import numpy as np
@@ -118,10 +104,10 @@ def segmentation(
         typer.Option("--protocol", "-p", help="Clean or corruption protocol, which sets the windows and corruptions."),
     ] = "segmentation",
     data: Annotated[str, typer.Option(help="Data set with masks: shapes, or NAME:FOLDER.")] = "shapes",
-    split: Split = None,
-    checkpoint: Checkpoint = None,
-    untrained: Untrained = False,
-    set_: Settings = [],  # noqa: B006 (typer reads the default)
+    split: _options.Split = None,
+    checkpoint: _options.Checkpoint = None,
+    untrained: _options.Untrained = False,
+    set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
     corruption: Annotated[
         str | None,
         typer.Option(help="Corruption of `rbk list corruptions` to draw next to the clean image; by default none."),
@@ -129,9 +115,9 @@ def segmentation(
     severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption, 1 to 5.")] = 3,
     images: Annotated[int, typer.Option(min=1, max=24, help="Number of images, evenly spread over the set.")] = 4,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file, .png or .html.")] = Path("segmentation.png"),
-    frost: Frost = None,
-    seed: Seed = 0,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    frost: _options.Frost = None,
+    seed: _options.Seed = 0,
+    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
 ) -> None:
     """Draw images, their masks, and the predictions of a model, clean and corrupted."""
     from robustbench_kpca._core.strict import parse_assignments

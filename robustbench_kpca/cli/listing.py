@@ -1,8 +1,12 @@
 """`rbk list`: list what there is, such as models and protocols, or what this machine has."""
 
 import json
-from enum import StrEnum
-from typing import Annotated, Any, Literal
+import re
+import shutil
+import sys
+from importlib import util
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -10,24 +14,14 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json, Presets
 
 _FOLDERS = "A data set that is not bundled is read from a folder: NAME:FOLDER, or NAME for the folder NAME in RBK_DATA."
+EXTRAS = {"reference": ("torchattacks", "pyautoattack", "foolbox", "imagecorruptions")}
+NEEDED_GB = 1.0
 
 
-class Shelf(StrEnum):
-    """The kinds of things that can be listed."""
-
-    models = "models"
-    attacks = "attacks"
-    corruptions = "corruptions"
-    data = "data"
-    protocols = "protocols"
-    metrics = "metrics"
-    boards = "boards"
-    packs = "packs"
-    recipes = "recipes"
-    machine = "machine"
-
-
-_FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {Shelf.boards: "leaderboards", Shelf.packs: "packs"}
+Shelf = Literal[
+    "models", "attacks", "corruptions", "data", "protocols", "metrics", "boards", "packs", "recipes", "machine"
+]
+_FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {"boards": "leaderboards", "packs": "packs"}
 
 
 def listing(
@@ -43,33 +37,31 @@ def listing(
     if json:
         _console.show_json(rows)
     elif rows:
-        _console.show_table(_FOLDERS if what is Shelf.data else "", list(rows[0]), [list(row.values()) for row in rows])
+        _console.show_table(_FOLDERS if what == "data" else "", list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _shelves() -> list[dict[str, Any]]:
     """Count what there is; not what the machine has, which needs torch."""
-    return [{"what": shelf.value, "entries": "" if shelf is Shelf.machine else len(_rows(shelf))} for shelf in Shelf]
+    return [{"what": shelf, "entries": "" if shelf == "machine" else len(_rows(shelf))} for shelf in get_args(Shelf)]
 
 
 def _rows(what: Shelf) -> list[dict[str, Any]]:
-    if what is Shelf.models:
+    if what == "models":
         return _models()
-    if what is Shelf.machine:
-        from robustbench_kpca.cli._machine import facts
-
+    if what == "machine":
         return facts()
-    if what in (Shelf.protocols, Shelf.boards, Shelf.packs):
+    if what in ("protocols", "boards", "packs"):
         from robustbench_kpca._core.strict import load_toml
         from robustbench_kpca.protocols import presets
 
-        paths = presets.protocols() if what is Shelf.protocols else presets.find(_FOUND[what])
+        paths = presets.protocols() if what == "protocols" else presets.find(_FOUND[what])
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in paths.items()]
-    if what is Shelf.recipes:
+    if what == "recipes":
         from robustbench_kpca._core.strict import load_toml
         from robustbench_kpca.training import recipes
 
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in recipes().items()]
-    if what is Shelf.corruptions:
+    if what == "corruptions":
         from robustbench_kpca.corruptions import ALL
 
         return [{"name": name, "what": kind.summary(name)} for kind in ALL for name in kind.names()]
@@ -78,9 +70,9 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
 
 
 def _family(what: Shelf) -> Any:
-    if what is Shelf.attacks:
+    if what == "attacks":
         from robustbench_kpca.attacks import ATTACKS as FAMILY
-    elif what is Shelf.data:
+    elif what == "data":
         from robustbench_kpca.data import DATASETS as FAMILY
     else:
         from robustbench_kpca.metrics import METRICS
@@ -112,3 +104,54 @@ def _models() -> list[dict[str, Any]]:
             remark = "stochastic: needs expectation over transformation" if is_stochastic(name) else ""
             rows.append(_model(name, task_of(name), "none", remark=remark))
     return rows
+
+
+def facts() -> list[dict[str, str]]:
+    """Return what is there, what was found of it, and what to do where it is missing."""
+    from robustbench_kpca.protocols import presets
+
+    rows: list[tuple[str, str, str]] = [("python", sys.version.split()[0], "")]
+    for name in _requirements():
+        version = _version(name)
+        rows.append((name, version or "missing", "" if version else f"pip install {name}"))
+    rows += _torch() if util.find_spec("torch") else []
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    rows.append(("disk free here", f"{free:.1f} GB", "" if free > NEEDED_GB else "free some space"))
+    rows.append(("presets", ", ".join(map(str, presets.roots())), ""))
+    for extra, packages in EXTRAS.items():
+        there = [f"{name} {_version(name)}" for name in packages if _version(name)]
+        fix = "" if len(there) == len(packages) else f"optional: pip install 'robustbench-kpca[{extra}]'"
+        rows.append((f"extra '{extra}'", ", ".join(there) or "not installed", fix))
+    return [{"what": what, "found": here, "fix": fix} for what, here, fix in rows]
+
+
+def _torch() -> list[tuple[str, str, str]]:
+    import torch
+
+    from robustbench_kpca._engine.inference.environment import processor, revision
+    from robustbench_kpca.models.bundle import bundled
+
+    cuda = torch.cuda.is_available()
+    return [
+        ("revision", revision() or "installed package", ""),
+        ("processor", f"{processor()}, {torch.get_num_threads()} threads", ""),
+        ("cuda", torch.cuda.get_device_name() if cuda else "none", "" if cuda else "not needed"),
+        ("bundled models", str(len(bundled())), "" if bundled() else "reinstall robustbench-kpca"),
+    ]
+
+
+def _requirements() -> list[str]:
+    """Return the names of the required packages, without optional extras."""
+    from importlib import metadata
+
+    lines = metadata.requires("robustbench-kpca") or []
+    return [re.split(r"[^A-Za-z0-9_.-]", line)[0] for line in lines if "extra ==" not in line]
+
+
+def _version(package: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

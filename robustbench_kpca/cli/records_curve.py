@@ -23,7 +23,7 @@ def curve(
     from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.consistency import load_consistent
-    from robustbench_kpca.report.distances import accuracies
+    from robustbench_kpca.report.optimality import accuracies
 
     budgets = [part.strip() for part in eps.split(",")]
     loaded = [load_consistent(path) for place in records for path in find_records(place)]

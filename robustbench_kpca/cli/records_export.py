@@ -1,8 +1,7 @@
 """`rbk records export`: write records as csv, json, parquet or LaTeX, or as the files of RobustBench."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,27 +9,15 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Quiet
 
 
-class Format(StrEnum):
-    """Formats of `report.export`."""
-
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-    latex = "latex"
-    robustbench = "robustbench"
-
-
-class By(StrEnum):
-    """What a row of the table is."""
-
-    record = "record"
-    sample = "sample"
-
-
 def export(
     records: Annotated[list[Path], typer.Argument(help="Records (*.record.json), or folders with records.")],
-    to: Annotated[Format, typer.Option(help="Format; robustbench: the JSON of its model_info files.")] = Format.csv,
-    by: Annotated[By, typer.Option(help="One row a record, or one row a sample (csv, json, parquet).")] = By.record,
+    to: Annotated[
+        Literal["csv", "json", "parquet", "latex", "robustbench"],
+        typer.Option(help="Format; robustbench: the JSON of its model_info files."),
+    ] = "csv",
+    by: Annotated[
+        Literal["record", "sample"], typer.Option(help="One row a record, or one row a sample (csv, json, parquet).")
+    ] = "record",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File, or with `--to robustbench` a folder; by default print it."),
@@ -48,13 +35,13 @@ def export(
     from robustbench_kpca.report.export import BINARY
     from robustbench_kpca.report.export import export as written
 
-    if out is None and to.value in BINARY:
-        raise BadInputError(f"--to {to.value} without --out", fix="add -o FILE")
+    if out is None and to in BINARY:
+        raise BadInputError(f"--to {to} without --out", fix="add -o FILE")
     loaded = Records([load_consistent(path) for place in records for path in find_records(place)])
-    content = written(loaded, to.value, by.value)
+    content = written(loaded, to, by)
     if out is None:
         print(content.decode(), end="")
-    elif to is Format.robustbench and out.suffix != ".json":
+    elif to == "robustbench" and out.suffix != ".json":
         for name, entry in json.loads(content).items():
             write_atomic(out / name, (json.dumps(entry, indent=2) + "\n").encode())
             _console.say(str(out / name))

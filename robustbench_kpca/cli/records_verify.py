@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robustbench_kpca.cli import _console
+from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import given_options, refuse_others
-from robustbench_kpca.cli._options import (
-    Checkpoint,
-    Ema,
-    Json,
-    OtherVersions,
-    Quiet,
-    ResizePositions,
-    RunCode,
-    SeedOfChoice,
-)
 from robustbench_kpca.cli._run_options import with_run_options
 
 if TYPE_CHECKING:
@@ -60,7 +50,7 @@ def verify(
             show_default=False,
         ),
     ] = None,
-    seed: SeedOfChoice = None,
+    seed: _options.SeedOfChoice = None,
     kept_images: Annotated[
         bool,
         typer.Option("--kept-images", help="Show the model the adversarial images that were kept; attack nothing."),
@@ -78,16 +68,16 @@ def verify(
         float | None,
         typer.Option(min=0, help="With --board: begin no record after so many seconds; run again to go on."),
     ] = None,
-    other_versions: OtherVersions = False,
+    other_versions: _options.OtherVersions = False,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Model, as in `rbk eval`; by default that of the record.")
     ] = None,
-    checkpoint: Checkpoint = None,
-    ema: Ema = False,
-    resize_positions: ResizePositions = False,
-    run_code: RunCode = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    checkpoint: _options.Checkpoint = None,
+    ema: _options.Ema = False,
+    resize_positions: _options.ResizePositions = False,
+    run_code: _options.RunCode = False,
+    json: _options.Json = False,
+    quiet: _options.Quiet = False,
     *,
     options: "RunOptions",
 ) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, AuditLevel, Json, Presets, Quiet
+from robustbench_kpca.cli._options import Audited, Json, Presets, Quiet
 from robustbench_kpca.cli._run_options import with_run_options
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def reproduce(
             "--out", "-o", help="Folder of results; by default reproduced/PACK, with --limit N reproduced/PACK-limitN."
         ),
     ] = None,
-    audited: Audited = AuditLevel.full,
+    audited: Audited = "full",
     presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
@@ -131,7 +131,7 @@ def reproduce(
     if plan:
         _show(steps, roles, options.device or "cpu", json=json)
         return
-    settings = Settings(seconds, train, audited.level, options)
+    settings = Settings(seconds, train, None if audited == "none" else audited, options)
     require_writable(roles.out)
     after = steps
     if not pages:

@@ -7,25 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robustbench_kpca.cli import _console
+from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import best_device, reporting
 from robustbench_kpca.cli._names import require_names, several
-from robustbench_kpca.cli._options import (
-    SEVERAL,
-    Audited,
-    AuditLevel,
-    Checkpoint,
-    Crop,
-    Data,
-    Ema,
-    Json,
-    Limit,
-    Presets,
-    Quiet,
-    Size,
-    Split,
-    Untrained,
-)
 from robustbench_kpca.cli._run_options import with_run_options
 from robustbench_kpca.evaluation.options import OPTIONS
 
@@ -45,26 +29,19 @@ def sweep(
             help="KEY=V1,V2,...: a model option and its values, such as lam=0.5,1,2,4. Repeatable: all combinations.",
         ),
     ],
-    protocol: Annotated[
-        list[str],
-        typer.Option(
-            "--protocol",
-            "-p",
-            help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {SEVERAL}",
-        ),
-    ],
-    data: Data = None,
-    split: Split = None,
-    size: Size = None,
-    crop: Crop = None,
-    checkpoint: Checkpoint = None,
-    ema: Ema = False,
-    untrained: Untrained = False,
-    limit: Limit = None,
-    audited: Audited = AuditLevel.full,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
-    json: Json = False,
-    quiet: Quiet = False,
+    protocol: _options.Protocols,
+    data: _options.Data = None,
+    split: _options.Split = None,
+    size: _options.Size = None,
+    crop: _options.Crop = None,
+    checkpoint: _options.Checkpoint = None,
+    ema: _options.Ema = False,
+    untrained: _options.Untrained = False,
+    limit: _options.Limit = None,
+    audited: _options.Audited = "full",
+    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
+    json: _options.Json = False,
+    quiet: _options.Quiet = False,
     *,
     options: "RunOptions",
 ) -> None:
@@ -85,7 +62,7 @@ def sweep(
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
     jobs = [Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=own), protocols) for own in chosen]
     asked, options = options, replace(options, device=options.device or best_device())
-    plan = make_plan(jobs, request, options, audit=audited.level)
+    plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     try:
         with reporting(quiet=quiet or json) as reporter:
             records = execute(plan, reporter)
@@ -100,7 +77,7 @@ def sweep(
     words += [] if size is None else ["--size", str(size)]
     words += [] if crop is None else ["--crop", str(crop)]
     words += [] if limit is None else ["--limit", str(limit)]
-    words += [] if audited is AuditLevel.full else ["--audit", audited.value]
+    words += [] if audited == "full" else ["--audit", audited]
     pages = write_sweep(measured, options.out or Path(), shlex.join(words))
     if json:
         _console.show_json([{"options": own, **record.model_dump(mode="json")} for own, record in measured])

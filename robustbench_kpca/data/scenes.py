@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset, Part, array_fingerprint
-from robustbench_kpca.data.io.palette import distinct_colours
 from robustbench_kpca.types import IGNORE
 
 __all__ = ["IGNORE", "ArrayScenes", "Mask", "Pixels", "Scenes"]
@@ -17,6 +16,9 @@ __all__ = ["IGNORE", "ArrayScenes", "Mask", "Pixels", "Scenes"]
 Pixels = NDArray[np.uint8]
 Mask = NDArray[np.int16]
 Self = TypeVar("Self", bound="Scenes")
+_STEP = 15  # 0, 15, ..., 255: 18 levels per channel
+_WEIGHTS = (2, 4, 3)  # weights of squared differences in red, green and blue, roughly as in human vision
+_TAKEN = ((0, 0, 0), (255, 255, 255))  # black marks ignored pixels
 
 
 class Scenes(Dataset):
@@ -146,3 +148,23 @@ def _require_scene(key: str, image: NDArray[Any], mask: NDArray[Any], classes: i
         )
     if high == IGNORE:
         raise BadInputError(f"the mask of '{key}' is empty: every pixel is ignored", fix="leave the image out")
+
+
+def distinct_colours(classes: int) -> NDArray[np.uint8]:
+    """Return uint8 (classes, 3); each colour has the largest distance from all earlier ones, black and white.
+
+    The first colours do not depend on `classes`. After about 5,800 colours they repeat.
+    """
+    levels = np.arange(0, 256, _STEP)
+    lattice = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), -1).reshape(-1, 3)
+    nearest = np.min([_distances(lattice, np.array(colour)) for colour in _TAKEN], axis=0)
+    colours = np.empty((classes, 3), np.uint8)
+    for label in range(classes):
+        colours[label] = lattice[nearest.argmax()]
+        nearest = np.minimum(nearest, _distances(lattice, colours[label].astype(np.int64)))
+    return colours
+
+
+def _distances(lattice: NDArray[np.int64], colour: NDArray[np.int64]) -> NDArray[np.int64]:
+    squared: NDArray[np.int64] = (lattice - colour) ** 2 @ np.array(_WEIGHTS)
+    return squared

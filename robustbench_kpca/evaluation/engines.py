@@ -52,15 +52,11 @@ def engine_for(options: RunOptions) -> Iterator[Engine]:
         elif isinstance(options.executor, Executor):
             yield options.executor
         elif kind == "processes":
-            with Processes(options.processes or _of_this_machine(on_gpu=on_gpu)) as processes:
+            with Processes(options.processes or (torch.cuda.device_count() if on_gpu else cores_here())) as processes:
                 yield processes
         else:
             with RayCluster(options.processes, address, on_gpu=on_gpu) as cluster:
                 yield cluster
-
-
-def _of_this_machine(*, on_gpu: bool) -> int:
-    return torch.cuda.device_count() if on_gpu else cores_here()
 
 
 @contextmanager

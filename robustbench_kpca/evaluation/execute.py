@@ -36,9 +36,7 @@ from robustbench_kpca.tasks.prepare import prepare
 
 
 def execute(
-    plan: Plan,
-    reporter: Reporter,
-    engine_for: Callable[[RunOptions], AbstractContextManager[Engine]] = engine_for,
+    plan: Plan, reporter: Reporter, engine_for: Callable[[RunOptions], AbstractContextManager[Engine]] = engine_for
 ) -> list[Record]:
     """Execute a plan; return the records in the order of `Plan.order`.
 

@@ -13,14 +13,7 @@ from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.pool import Call
-from robustbench_kpca.evaluation.shard_folder import (
-    EVERY,
-    State,
-    folder_of,
-    make_folder,
-    next_attempt,
-    write_state,
-)
+from robustbench_kpca.evaluation.shard_folder import EVERY, State, folder_of, make_folder, next_attempt, write_state
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size
 from robustbench_kpca.protocols.scenario import Attack, cells_of
 from robustbench_kpca.records.outcomes import Outcomes

@@ -20,19 +20,9 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Metric, Statistic, Weighted
+from robustbench_kpca.metrics.shared import pixels
 from robustbench_kpca.metrics.shared.bootstrap import Weights
 from robustbench_kpca.metrics.shared.metric import has_clean
-from robustbench_kpca.metrics.shared.pixels import (
-    Cell,
-    Measure,
-    PixelCounts,
-    fewest_right,
-    mean_accuracy,
-    miou,
-    pixel_accuracy,
-    shares,
-    worst_for_miou,
-)
 from robustbench_kpca.protocols.scenario import CLEAN_CELL, Corruption, Scenario
 from robustbench_kpca.records.estimate import Values
 from robustbench_kpca.records.outcomes import Outcomes
@@ -43,7 +33,7 @@ ENOUGH = 20  # images with a right pixel: with fewer, a resample may have none, 
 CLEAN = (CLEAN_CELL, 0)
 
 
-def _weighted(counts: PixelCounts, value: Callable[[Weights | None], Values]) -> Weighted:
+def _weighted(counts: pixels.PixelCounts, value: Callable[[Weights | None], Values]) -> Weighted:
     """Prepare `value`, which maps weights (resamples, n), or None, to values, for the bootstrap."""
 
     def once(weights: Weights | None) -> float:
@@ -52,11 +42,11 @@ def _weighted(counts: PixelCounts, value: Callable[[Weights | None], Values]) ->
     return Weighted(counts.samples, once, many=value)
 
 
-def _clean(measure: Measure, **how: Any) -> Statistic:
+def _clean(measure: pixels.Measure, **how: Any) -> Statistic:
     """Return a metric of the images as they are."""
 
     def of(outcomes: Outcomes) -> Weighted:
-        counts = PixelCounts.clean(outcomes)
+        counts = pixels.PixelCounts.clean(outcomes)
         return _weighted(counts, lambda weights: counts.levels(measure, weights)[..., 0])
 
     return Statistic(
@@ -71,25 +61,25 @@ def _clean(measure: Measure, **how: Any) -> Statistic:
 
 
 def _attacked(
-    measure: Measure, worst: Callable[[PixelCounts], NDArray[np.int64]] = fewest_right, **how: Any
+    measure: pixels.Measure, worst: Callable[[pixels.PixelCounts], NDArray[np.int64]] = pixels.fewest_right, **how: Any
 ) -> Statistic:
     """Return a metric of the worst images that an attack found; resamples use the same worst images."""
 
     def of(outcomes: Outcomes) -> Weighted:
-        pictures = PixelCounts.pictures(outcomes)
+        pictures = pixels.PixelCounts.pictures(outcomes)
         counts = pictures.choose(worst(pictures))
         return _weighted(counts, lambda weights: counts.levels(measure, weights)[..., 0])
 
     return Statistic(task="segmentation", unit=PERCENT, kinds=("attack",), weighted=of, share=True, **how)
 
 
-def _corrupted(measure: Measure, without: tuple[str, ...] = (), **how: Any) -> Statistic:
+def _corrupted(measure: pixels.Measure, without: tuple[str, ...] = (), **how: Any) -> Statistic:
     """Return the mean of a metric over corruptions, some left out."""
 
     def of(outcomes: Outcomes) -> Weighted:
-        whole = PixelCounts.of(outcomes)
+        whole = pixels.PixelCounts.of(outcomes)
         counts = whole.part([cell for cell in whole.cells if cell[0] not in (*without, CLEAN_CELL)])
-        share = shares(counts.cells)
+        share = pixels.shares(counts.cells)
         return _weighted(counts, lambda weights: (counts.levels(measure, weights) * share).sum(-1))
 
     def applies(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
@@ -107,12 +97,12 @@ def _corrupted(measure: Measure, without: tuple[str, ...] = (), **how: Any) -> S
     )
 
 
-def _retained(measure: Measure, **how: Any) -> Statistic:
+def _retained(measure: pixels.Measure, **how: Any) -> Statistic:
     """Return the mean of a metric over corruptions as a fraction of its clean value."""
 
     def of(outcomes: Outcomes) -> Weighted:
-        counts = PixelCounts.of(outcomes)
-        share, clean = shares(counts.cells), counts.cells.index(CLEAN)
+        counts = pixels.PixelCounts.of(outcomes)
+        share, clean = pixels.shares(counts.cells), counts.cells.index(CLEAN)
 
         def value(weights: Weights | None) -> Values:
             levels = counts.levels(measure, weights)
@@ -150,18 +140,18 @@ class Degradation(Statistic):
             BadInputError: its outcomes have no corruption, or no clean cell, or it makes no error there.
 
         """
-        counts = PixelCounts.of(reference)
-        loss = _losses(counts.cells, counts.levels(miou), self.relative)
+        counts = pixels.PixelCounts.of(reference)
+        loss = _losses(counts.cells, counts.levels(pixels.miou), self.relative)
         odd = [name for name, value in loss.items() if value < 1e-9]
         if odd or not loss:
             what = "is no worse than on clean images" if self.relative else "makes no error"
             raise BadInputError(f"the reference model {what} under {', '.join(odd)}", fix="choose another reference")
 
         def of(outcomes: Outcomes) -> Weighted:
-            own = PixelCounts.of(outcomes)
+            own = pixels.PixelCounts.of(outcomes)
 
             def value(weights: Weights | None) -> Values:
-                own_loss = _losses(own.cells, own.levels(miou, weights), self.relative)
+                own_loss = _losses(own.cells, own.levels(pixels.miou, weights), self.relative)
                 if set(own_loss) != set(loss):
                     raise BadInputError("corruptions that the reference was not measured under", fix="measure it there")
                 return np.asarray(np.mean([own_loss[name] / loss[name] for name in own_loss], axis=0))
@@ -175,7 +165,7 @@ def _no_reference(outcomes: Outcomes) -> Weighted:  # noqa: ARG001
     raise BadInputError("a corruption degradation without a reference model", fix="name one: reference = 'MODEL'")
 
 
-def _losses(cells: tuple[Cell, ...], levels: Values, relative: bool) -> dict[str, Values]:
+def _losses(cells: tuple[pixels.Cell, ...], levels: Values, relative: bool) -> dict[str, Values]:
     """Return the mean error over severities by corruption, less the clean one if relative."""
     if relative and CLEAN not in cells:
         raise BadInputError("no clean images to be relative to", fix="set clean = true")
@@ -191,25 +181,25 @@ def _never(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
 
 METRICS = (
     _clean(
-        pixel_accuracy,
+        pixels.pixel_accuracy,
         name="pixel_accuracy",
         title="Pixel accuracy",
         what="Pixel accuracy: the share of pixels that are classified correctly, on the images as they are.",
     ),
     _clean(
-        mean_accuracy,
+        pixels.mean_accuracy,
         name="mean_accuracy",
         title="Mean accuracy over classes",
         what="Mean accuracy: the share of a class's pixels that are classified correctly, averaged over classes.",
     ),
     _clean(
-        miou,
+        pixels.miou,
         name="miou",
         title="mIoU",
         what="mIoU: intersection over union of each class over all images together, averaged over classes.",
     ),
     _attacked(
-        pixel_accuracy,
+        pixels.pixel_accuracy,
         name="robust_pixel_accuracy",
         title="Robust pixel accuracy",
         what="Robust pixel accuracy: the share of pixels that are classified correctly in the worst image the attack "
@@ -217,7 +207,7 @@ METRICS = (
         unattacked="pixel_accuracy",
     ),
     _attacked(
-        mean_accuracy,
+        pixels.mean_accuracy,
         name="robust_mean_accuracy",
         title="Robust mean accuracy over classes",
         what="Robust mean accuracy over classes: of the worst image the attack found for each one, by its pixel "
@@ -225,33 +215,33 @@ METRICS = (
         unattacked="mean_accuracy",
     ),
     _attacked(
-        miou,
+        pixels.miou,
         name="robust_miou",
         title="Robust mIoU",
         what="Robust mIoU: over the worst image the attack found for each one, by its pixel accuracy.",
         unattacked="miou",
     ),
     _attacked(
-        miou,
-        worst_for_miou,
+        pixels.miou,
+        pixels.worst_for_miou,
         name="worst_miou",
         title="Worst-case mIoU",
         what="Worst-case mIoU: over the images, one of each, that together make it low: the number that SEA reports.",
     ),
     _corrupted(
-        pixel_accuracy,
+        pixels.pixel_accuracy,
         name="corrupted_pixel_accuracy",
         title="Pixel accuracy under corruption",
         what="Pixel accuracy under corruption: the mean over severities, then over corruptions.",
     ),
     _corrupted(
-        mean_accuracy,
+        pixels.mean_accuracy,
         name="corrupted_mean_accuracy",
         title="Mean accuracy over classes under corruption",
         what="Mean accuracy over classes under corruption: the mean over severities, then over corruptions.",
     ),
     _corrupted(
-        miou,
+        pixels.miou,
         name="corrupted_miou",
         title="mIoU under corruption",
         what="mIoU under corruption: computed in every cell on its own, then the mean over severities and over "
@@ -259,7 +249,7 @@ METRICS = (
     ),
     # `glass_blur` stays in: it swaps pixels with neighbours a few pixels away, at random, and moves no object.
     _corrupted(
-        miou,
+        pixels.miou,
         MOVING,
         name="corrupted_miou_still",
         title="mIoU under corruptions that move nothing",
@@ -267,7 +257,7 @@ METRICS = (
         "`zoom_blur`.",
     ),
     _retained(
-        miou,
+        pixels.miou,
         name="miou_retention",
         title="Retention of mIoU (corrupted / clean)",
         what="Retention of mIoU: under corruption, as a fraction of the clean one (FAN; Zhou et al. 2022, "

@@ -20,7 +20,7 @@ class ViTShape:
 
 @dataclass(frozen=True)
 class ViTWithStem(ViTShape):
-    """Shape of a ViT whose stem can be chosen: `patch`, one convolution as usual, or `conv`, several (`stem.py`)."""
+    """Shape of a ViT whose stem can be chosen: `patch`, one convolution as usual, or `conv`, several (`vit.py`)."""
 
     stem: str = "patch"
 

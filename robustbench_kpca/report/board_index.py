@@ -1,31 +1,23 @@
 """One page over all boards and packs below a folder, made from what `rbk board render` left there."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import by_number, require_marked, write_atomic
 from robustbench_kpca._core.strict import load_toml
+from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.as_html import html
 from robustbench_kpca._core.web.as_html import line as html_line
-from robustbench_kpca._core.web.document import (
-    PAGE,
-    Block,
-    Bullets,
-    Document,
-    Figure,
-    Heading,
-    Line,
-    Link,
-    Paragraph,
-    Prose,
-    Strong,
-    Table,
-)
 from robustbench_kpca._core.web.figures import on_white
-from robustbench_kpca.report.overview import asked_below, overview, rendered, verdicts
+from robustbench_kpca.metrics import PERCENT, Metric, metric_for
+from robustbench_kpca.report.answers import Duel
+from robustbench_kpca.report.cards import forest
 from robustbench_kpca.report.render import JSON
 from robustbench_kpca.report.spoken import explained
 
@@ -39,6 +31,8 @@ _FOUND = (
 )
 MADE = "Made by `rbk board index`."
 """Stands at the end of the page that is written here, and tells it from others."""
+Asked = tuple[Metric, dict[str, Any]]
+"""The metric of a question, and its answer as in board.json."""
 
 
 @dataclass(frozen=True)
@@ -76,38 +70,44 @@ def write_index(folder: Path) -> Path:
     packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
     if not boards and not packs:
         raise BadInputError(f"no rendered board below {folder}", fix="run: rbk board render NAME")
-    asked, page = asked_below(folder), folder / PAGE
+    asked, page = asked_below(folder), folder / doc.PAGE
     drawn = overview(asked)
-    require_marked([page], html_line(Prose(MADE)), "was not written by rbk board index")
+    require_marked([page], html_line(doc.Prose(MADE)), "was not written by rbk board index")
     words = explained(" ".join(f"{answer['subject']} {answer['baseline']}" for _, answer in asked))
-    write_atomic(page, html(_document(boards, packs, (Strong(verdicts(asked)), words), drawn)).encode())
+    write_atomic(page, html(_document(boards, packs, (doc.Strong(verdicts(asked)), words), drawn)).encode())
     if drawn:
         write_atomic(folder / OVERVIEW, on_white(drawn))
     return page
 
 
-def _document(boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: Sequence[Line], drawn: str) -> Document:
-    blocks: list[Block] = []
+def _document(
+    boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: Sequence[doc.Line], drawn: str
+) -> doc.Document:
+    blocks: list[doc.Block] = []
     if drawn:
-        blocks += [Heading("What was found"), *(Paragraph(line) for line in said if line), Figure(drawn, _FOUND)]
+        blocks += [
+            doc.Heading("What was found"),
+            *(doc.Paragraph(line) for line in said if line),
+            doc.Figure(drawn, _FOUND),
+        ]
     for heading, whole in (("Boards", True), ("In progress", False)):
         rows = [
-            (Link(board.title, board.link), board.first, board.rank_by, board.data, str(board.rows), board.how_far)
+            (doc.Link(board.title, board.link), board.first, board.rank_by, board.data, str(board.rows), board.how_far)
             for board in boards
             if board.whole == whole
         ]
-        blocks += [Heading(heading), Table(_HEADS, rows)] if rows else []
-    blocks += [Heading("Papers, reproduced")] if packs else []
+        blocks += [doc.Heading(heading), doc.Table(_HEADS, rows)] if rows else []
+    blocks += [doc.Heading("Papers, reproduced")] if packs else []
     for pack in packs:
-        title = Link(pack["title"], pack["link"]) if pack["link"] else pack["title"]
-        blocks += [Heading(title, level=3), Paragraph(pack["source"], soft=True)]
-        blocks.append(Bullets([Link(title, link) for title, link in pack["items"]]))
+        title = doc.Link(pack["title"], pack["link"]) if pack["link"] else pack["title"]
+        blocks += [doc.Heading(title, level=3), doc.Paragraph(pack["source"], soft=True)]
+        blocks.append(doc.Bullets([doc.Link(title, link) for title, link in pack["items"]]))
     blocks.append(
-        Paragraph(
-            ("Every number has a 95 % interval, and every page says how it is made again. ", Prose(MADE)), soft=True
+        doc.Paragraph(
+            ("Every number has a 95 % interval, and every page says how it is made again. ", doc.Prose(MADE)), soft=True
         )
     )
-    return Document("Leaderboards", blocks)
+    return doc.Document("Leaderboards", blocks)
 
 
 def _entry(path: Path) -> Entry:
@@ -117,7 +117,7 @@ def _entry(path: Path) -> Entry:
             if row["rank"] == 1:
                 first.setdefault(any("trainings" in cell for cell in row["cells"] if cell), []).append(row["name"])
         return Entry(
-            f"{path.parent.name}/{PAGE}",
+            f"{path.parent.name}/{doc.PAGE}",
             board["title"],
             f"{board['data']} ({board['split']})",
             len(board["rows"]),
@@ -135,14 +135,71 @@ def _tied(names: Sequence[str]) -> str:
 def _pack(path: Path) -> dict[str, Any]:
     content = load_toml(path)
     items = [
-        (str(load_toml(item).get("title", item.stem)), f"{path.parent.name}/{item.stem}/{PAGE}")
+        (str(load_toml(item).get("title", item.stem)), f"{path.parent.name}/{item.stem}/{doc.PAGE}")
         for item in sorted(path.parent.glob("*.toml"), key=by_number)
-        if (path.parent / item.stem / PAGE).is_file()
+        if (path.parent / item.stem / doc.PAGE).is_file()
     ]
-    link = f"{path.parent.name}/{PAGE}" if (path.parent / PAGE).is_file() else ""
+    link = f"{path.parent.name}/{doc.PAGE}" if (path.parent / doc.PAGE).is_file() else ""
     return {
         "title": content.get("title", path.parent.name),
         "source": content.get("source", ""),
         "link": link,
         "items": items,
     }
+
+
+@contextmanager
+def rendered(path: Path) -> Iterator[dict[str, Any]]:
+    """Give what a board.json holds.
+
+    Raises:
+        BadInputError: it is damaged, or lacks what is looked for.
+
+    """
+    try:
+        yield json.loads(path.read_bytes())
+    except (ValueError, KeyError, TypeError):
+        raise BadInputError(f"{path} was not written by this version", fix="run: rbk board render NAME") from None
+
+
+def asked_below(folder: Path) -> list[Asked]:
+    """Return the answers of all boards below a folder that are tested, in points, with all trainings evaluated."""
+    asked: list[Asked] = []
+    for path in sorted([*folder.glob(f"*/{JSON}"), *folder.glob(f"*/*/{JSON}")]):
+        with rendered(path) as board:
+            metrics = {column["title"]: metric_for(column["metric"]) for column in board["columns"]}
+            asked += [(metrics[answer["column"]], answer) for answer in board["answers"]]
+    tested = [(metric, answer) for metric, answer in asked if metric.unit.points and answer["against"]]
+    return [(metric, answer) for metric, answer in tested if answer["against"]["low"] is not None and _is_whole(answer)]
+
+
+def _is_whole(answer: dict[str, Any]) -> bool:
+    rows = filter(None, (answer, answer["against"], answer["control"]))
+    return all(row["trainings"] == row["planned"] for row in rows)
+
+
+def verdicts(asked: Sequence[Asked]) -> str:
+    """Say how many questions have each verdict."""
+    counts = Counter(answer["verdict"] for _, answer in asked)
+    each = ", ".join(f"{verdict} {count} time{'s' * (count > 1)}" for verdict, count in counts.most_common())
+    return f"{len(asked)} question{'s' * (len(asked) > 1)}: {each}." if asked else ""
+
+
+def overview(asked: Sequence[Asked]) -> str:
+    """Draw them, better to the right; return the text of an SVG, empty where there is none."""
+    rows = []
+    for metric, answer in asked:
+        against, control = (None if answer[role] is None else Duel(**answer[role]) for role in ("against", "control"))
+        labels = {
+            f"{answer['subject']} − {answer['baseline']}\n{answer['column']}, {answer['data']}": against,
+            f"− {answer['ablation']} (control)": control,
+        }
+        rows += [(label, _gain(duel, metric), answer["verdict"]) for label, duel in labels.items() if duel is not None]
+    return forest(rows, PERCENT, title="Answers of all boards")
+
+
+def _gain(duel: Duel, metric: Metric) -> Duel:
+    """Return a difference that is above zero for the better."""
+    if not metric.lower_is_better or duel.low is None or duel.high is None:
+        return duel
+    return replace(duel, difference=-duel.difference, low=-duel.high, high=-duel.low)

@@ -9,23 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core.web import asset
-from robustbench_kpca._core.web.document import (
-    Block,
-    Bullets,
-    Code,
-    Details,
-    Document,
-    Figure,
-    Heading,
-    Line,
-    Numbers,
-    Paragraph,
-    Prose,
-    Strong,
-    Table,
-    Widget,
-    Word,
-)
+from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.marks import unmarked
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report.answers import answers
@@ -59,7 +43,7 @@ _CURVES = f"Up to {FEW} models share a panel; more have one each, the others in 
 _ARXIV = re.compile(r"(.*?),? *(arXiv:[0-9]{4}[.][0-9]{4,5})[.]?", re.DOTALL)
 
 
-def document(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()) -> Document:
+def document(board: Board, folder: Path | None = None, downloads: Sequence[str] = ()) -> doc.Document:
     """Return the page of a board: answers, then the table, then what qualifies it, folded.
 
     Args:
@@ -69,42 +53,44 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
 
     """
     names, metrics = spoken(board), dict.fromkeys(column.metric for column in board.columns)
-    blocks: list[Block] = [
+    blocks: list[doc.Block] = [
         *(card(answer, names) for answer in answers(board)),
         *_lead(board, names),
         table_block(board, names, downloads),
         *_beside_the_table(board),
-        Heading("Audit", "audit"),
+        doc.Heading("Audit", "audit"),
         *audit_blocks(board),
         *_figures(board),
-        Details(
+        doc.Details(
             "Columns",
             [
-                Bullets([(Strong(column.title), ": ", Prose(explain(board, column))) for column in board.columns]),
-                Bullets([(Code(name), f": {metric_for(name).what}") for name in metrics]),
+                doc.Bullets(
+                    [(doc.Strong(column.title), ": ", doc.Prose(explain(board, column))) for column in board.columns]
+                ),
+                doc.Bullets([(doc.Code(name), f": {metric_for(name).what}") for name in metrics]),
             ],
         ),
-        Paragraph(Prose(board.spec.intro)),
-        Widget("runs.html.j2", "report", {"runs": [_run(board, *run, folder) for run in enumerate(board.runs)]}),
-        Heading(MADE),
-        Bullets([Prose(line.removeprefix("- ")) for line in provenance(board)]),
+        doc.Paragraph(doc.Prose(board.spec.intro)),
+        doc.Widget("runs.html.j2", "report", {"runs": [_run(board, *run, folder) for run in enumerate(board.runs)]}),
+        doc.Heading(MADE),
+        doc.Bullets([doc.Prose(line.removeprefix("- ")) for line in provenance(board)]),
     ]
-    return Document(board.spec.title, blocks, style=_style(), script=asset("report", "board.js"))
+    return doc.Document(board.spec.title, blocks, style=_style(), script=asset("report", "board.js"))
 
 
-def _lead(board: Board, names: Mapping[str, str]) -> Iterator[Block]:
+def _lead(board: Board, names: Mapping[str, str]) -> Iterator[doc.Block]:
     """Say in one line what was found, and what a row is."""
     said = [text for text in (contrast(board), lead(board, names)) if text]
     if said:
-        yield Paragraph(Strong(" ".join(said)))
+        yield doc.Paragraph(doc.Strong(" ".join(said)))
         if all(board.planned(row.title) == 1 for row in board.spec.rows):
             samples = resampled(board)
-            yield Paragraph(
+            yield doc.Paragraph(
                 f"A row is one trained network: intervals are over {samples}, not over trainings.", soft=True
             )
 
 
-def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str] = ()) -> Block:
+def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str] = ()) -> doc.Block:
     """Return the table: sortable and filterable in HTML."""
     rows = _rows(board)
     for row in rows:
@@ -118,10 +104,10 @@ def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str]
         "downloads": downloads,
         "ranking": ranking(board),
     }
-    return Widget("board_table.html.j2", "report", values, [plain_table(board, names, rows)])
+    return doc.Widget("board_table.html.j2", "report", values, [plain_table(board, names, rows)])
 
 
-def plain_table(board: Board, names: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:
+def plain_table(board: Board, names: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> doc.Table:
     """Return the table as it stands on paper; `rows`: of `shown`."""
     heads = [
         f"{heading(board, column)} ({under})" if (under := _under(board, column)) else heading(board, column)
@@ -131,11 +117,14 @@ def plain_table(board: Board, names: Mapping[str, str], rows: Sequence[Mapping[s
         (
             row["place"],
             " ".join([named(names, row["model"]), *row["marks"]]),
-            *(Strong(Numbers(cell["text"])) if cell["best"] else Numbers(cell["text"]) for cell in row["columns"]),
+            *(
+                doc.Strong(doc.Numbers(cell["text"])) if cell["best"] else doc.Numbers(cell["text"])
+                for cell in row["columns"]
+            ),
         )
         for row in rows
     ]
-    return Table(("Place", "Model", *heads), cells)
+    return doc.Table(("Place", "Model", *heads), cells)
 
 
 def _under(board: Board, column: Column) -> str:
@@ -145,70 +134,70 @@ def _under(board: Board, column: Column) -> str:
     return f"n = {sizes[-1]:,}" if sizes and "n = " not in column.title else ""
 
 
-def _beside_the_table(board: Board) -> list[Block]:
+def _beside_the_table(board: Board) -> list[doc.Block]:
     """Return what qualifies the table: how it is read is folded."""
     missing = sum(run.record is None for run in board.runs)
-    said = [Paragraph(Prose(text)) for text in (flagged(board), without(board), board.left_out) if text]
+    said = [doc.Paragraph(doc.Prose(text)) for text in (flagged(board), without(board), board.left_out) if text]
     if missing:
-        said.append(Paragraph((f"{missing} of {len(board.runs)} runs are missing: ", Code(board.missing), ".")))
+        said.append(doc.Paragraph((f"{missing} of {len(board.runs)} runs are missing: ", doc.Code(board.missing), ".")))
     notes = (caption(board), ranking(board), trainings(board), power_of(board))
-    read: list[Block] = [Paragraph(Prose(text)) for text in notes if text]
-    blocks: list[Block] = [*said, Details("How to read this", read)]
-    single: list[Sequence[Line]] = [(*row[:2], *map(Numbers, row[2:])) for row in single_trainings(board)]
+    read: list[doc.Block] = [doc.Paragraph(doc.Prose(text)) for text in notes if text]
+    blocks: list[doc.Block] = [*said, doc.Details("How to read this", read)]
+    single: list[Sequence[doc.Line]] = [(*row[:2], *map(doc.Numbers, row[2:])) for row in single_trainings(board)]
     if single:
-        blocks.append(Details("Single trainings", [Table(single_heads(board), single)]))
+        blocks.append(doc.Details("Single trainings", [doc.Table(single_heads(board), single)]))
     return blocks
 
 
-def audit_blocks(board: Board) -> list[Block]:
+def audit_blocks(board: Board) -> list[doc.Block]:
     """Return what audits found, the flags of records, and the remarks."""
     lines = audit_lines(board)
-    blocks: list[Block] = [Bullets([f"{mark} {rows}: {text}" for mark, rows, text in lines])] if lines else []
-    blocks += [] if lines else [Paragraph(audit_summary(board))]
-    blocks += [Paragraph(balls)] if (balls := audit_balls(board)) else []
+    blocks: list[doc.Block] = [doc.Bullets([f"{mark} {rows}: {text}" for mark, rows, text in lines])] if lines else []
+    blocks += [] if lines else [doc.Paragraph(audit_summary(board))]
+    blocks += [doc.Paragraph(balls)] if (balls := audit_balls(board)) else []
     flags = flag_lines(board)
-    return [*blocks, Details(f"Flags: {len(flags)}", [Bullets(flags)])] if flags else blocks
+    return [*blocks, doc.Details(f"Flags: {len(flags)}", [doc.Bullets(flags)])] if flags else blocks
 
 
-def flag_lines(board: Board) -> list[Line]:
+def flag_lines(board: Board) -> list[doc.Line]:
     """Say every flag of a record once for each protocol: of which models, or that it is of all; then the remarks."""
     models_of: dict[tuple[str, str], list[str]] = {}
     for run in board.runs:
         for flag in run.record.flags if run.record else ():
             models_of.setdefault((run.evaluation.protocol, flag), []).append(run.model)
     runs = Counter(run.evaluation.protocol for run in board.runs if run.record)
-    lines: list[Line] = [
-        (*_whose(models, runs[protocol]), " under ", Code(protocol), f": {flag}")
+    lines: list[doc.Line] = [
+        (*_whose(models, runs[protocol]), " under ", doc.Code(protocol), f": {flag}")
         for (protocol, flag), models in models_of.items()
     ]
     return [*lines, *board.remarks]
 
 
-def _whose(models: Sequence[str], runs: int) -> list[Word]:
+def _whose(models: Sequence[str], runs: int) -> list[doc.Word]:
     if len(models) == runs > 3:
         return [f"all {runs} runs"]
-    first, *others = map(Code, dict.fromkeys(models))
+    first, *others = map(doc.Code, dict.fromkeys(models))
     return [first, *(word for model in others for word in ("; ", model))]
 
 
-def _figures(board: Board) -> Iterator[Block]:
+def _figures(board: Board) -> Iterator[doc.Block]:
     if scatter := clean_and_robust(board):
-        yield from (Heading("Clean against robust"), Figure(scatter, _scatter_caption(board)))
+        yield from (doc.Heading("Clean against robust"), doc.Figure(scatter, _scatter_caption(board)))
     attacked = " and ".join(dict.fromkeys(panel.metric.title for panel in eps_panels(board).values()))
     for place, (name, figure) in enumerate(against_eps(board).items()):
         if place == 0:
-            yield Heading(f"{attacked} against the attacker's budget")
-        yield Figure(figure, f"{name}; bands are 95 % intervals. {_CURVES}")
+            yield doc.Heading(f"{attacked} against the attacker's budget")
+        yield doc.Figure(figure, f"{name}; bands are 95 % intervals. {_CURVES}")
     for drawn in corruption_figures(board):
-        yield Heading(f"Under corruption: {drawn.title}")
+        yield doc.Heading(f"Under corruption: {drawn.title}")
         if drawn.curves:
             what = f"{drawn.quantity[0].upper()}{drawn.quantity[1:]} by severity, mean over corruptions"
-            yield Figure(drawn.curves, f"{what}; bands are 95 % intervals. {_CURVES}")
+            yield doc.Figure(drawn.curves, f"{what}; bands are 95 % intervals. {_CURVES}")
         for place, heatmap in enumerate(drawn.maps):
-            heat = Widget("heat.html.j2", "report", {"map": heatmap, "found": drawn})
-            yield heat if place == 0 else Details(heatmap.title.capitalize(), [heat])
+            heat = doc.Widget("heat.html.j2", "report", {"map": heatmap, "found": drawn})
+            yield heat if place == 0 else doc.Details(heatmap.title.capitalize(), [heat])
             if place == 0 and drawn.left_out:
-                yield Paragraph(f"{drawn.left_out} models of lower rank are not shown.")
+                yield doc.Paragraph(f"{drawn.left_out} models of lower rank are not shown.")
 
 
 def _style() -> str:

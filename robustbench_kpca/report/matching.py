@@ -19,9 +19,8 @@ from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
 from robustbench_kpca.report.best_known import by_model
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
-from robustbench_kpca.report.brackets import furthest
 from robustbench_kpca.report.consistency import load_consistent
-from robustbench_kpca.report.contradictions import only_one, require_no_contradiction
+from robustbench_kpca.report.contradictions import furthest, only_one, require_no_contradiction
 from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
 
 KEPT = 3_000_000

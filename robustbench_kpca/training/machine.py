@@ -10,8 +10,8 @@ from accelerate import Accelerator
 from robustbench_kpca._engine.inference.environment import device_name, processor, version
 
 Machine: TypeAlias = dict[str, str | int]
-"""`threads` and `processes`, the versions of `torch` and `timm`, `device` and `processor`; and of several models that are
-trained in one pass, `together`, their number."""
+"""`threads` and `processes`, the versions of `torch` and `timm`, `device` and `processor`; and of several models
+that are trained in one pass, `together`, their number."""
 
 
 @contextmanager

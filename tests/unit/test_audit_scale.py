@@ -9,8 +9,8 @@ from stand_ins import short_audits
 from robustbench_kpca import load_data, load_model
 from robustbench_kpca._engine.inference.runner import ANY_LOGITS
 from robustbench_kpca.audit.budgets import budget
+from robustbench_kpca.audit.context import divided, gaps, scale_of
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.audit.scale import divided, gaps, scale_of
 from robustbench_kpca.tasks import task_named
 
 COUNT = 8

@@ -17,8 +17,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.collection import Records
 from robustbench_kpca.report.card import card
-from robustbench_kpca.report.export import FORMATS, export
-from robustbench_kpca.report.robustbench import model_infos
+from robustbench_kpca.report.export import FORMATS, export, model_infos
 
 FOLDER = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from robustbench_kpca.study.diagnostics import CLAIMS, csvs, tables
+from robustbench_kpca.study.diagnostics import CLAIMS, tables
+from robustbench_kpca.study.diagnostics.claims.gamma import differences
 from robustbench_kpca.study.diagnostics.diagnosis import Judged
 from robustbench_kpca.study.diagnostics.kernel import Spectrum
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.pairs import differences
 from robustbench_kpca.study.diagnostics.totals import Totals, block_orders
 
 TOKENS, WIDTH, HEADS, IMAGES, LAYERS = 12, 5, 2, 3, 2
@@ -169,14 +169,14 @@ def test_tables_have_every_layer():
     class Made:
         claims = {"gamma": judged}  # noqa: RUF012
 
-    lines = list(csv.DictReader(io.StringIO(csvs.profiles(Made))))
+    lines = list(csv.DictReader(io.StringIO(tables.profiles_csv(Made))))
     assert len(lines) == len(claim.profiles) * (LAYERS + 1) * WIDTH
     one = found.profiles["absolute_by_axis"]
     picked = next(
         line for line in lines if (line["profile"], line["layer"], line["number"]) == ("absolute_by_axis", "1", "3")
     )
     assert float(picked["mean"]) == pytest.approx(one.layers[1].mean[2], rel=1e-6)
-    lines = list(csv.DictReader(io.StringIO(csvs.layers(Made))))
+    lines = list(csv.DictReader(io.StringIO(tables.layers_csv(Made))))
     picked = next(line for line in lines if (line["statistic"], line["layer"]) == ("residual", "0"))
     units = [unit for unit in found.statistics["residual"].units if unit.layer == 0]
     assert float(picked["mean"]) == pytest.approx(fmean(unit.mean for unit in units), rel=1e-6)

@@ -13,13 +13,12 @@ from robustbench_kpca.attention.shared.heads import standardised
 from robustbench_kpca.study.diagnostics import CLAIMS, thresholds
 from robustbench_kpca.study.diagnostics.claims import Claim
 from robustbench_kpca.study.diagnostics.claims.eigenvalues import REPORTED, summarise
-from robustbench_kpca.study.diagnostics.claims.gamma import implied_axes, residual
+from robustbench_kpca.study.diagnostics.claims.gamma import differences, implied_axes, residual
 from robustbench_kpca.study.diagnostics.claims.projection_loss import log_feature_norm, log_mean, official_log_error
 from robustbench_kpca.study.diagnostics.diagnosis import Profile
 from robustbench_kpca.study.diagnostics.kernel import spectrum
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.moments import Moments
-from robustbench_kpca.study.diagnostics.pairs import differences
 from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 TOKENS, WIDTH, HEADS = 30, 8, 4

@@ -8,11 +8,11 @@ import torch
 from robustbench_kpca.attention.rpc import Pursuit, RPCAttention
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.pcp import principal_component_pursuit
 from robustbench_kpca.study.diagnostics.planting import (
     Planted,
     paper_rule,
     plant,
+    principal_component_pursuit,
     pursue,
     recovery,
     textbook,

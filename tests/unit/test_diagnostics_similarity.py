@@ -8,7 +8,7 @@ import torch
 from scipy.linalg import subspace_angles
 
 from robustbench_kpca.study.diagnostics import similarity as s
-from robustbench_kpca.study.diagnostics.chance import chance_levels
+from robustbench_kpca.study.diagnostics.run import chance_levels
 
 
 def randn(*shape, seed=0):

@@ -16,7 +16,7 @@ from robustbench_kpca.evaluation.caveats import caution
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.record import find_records, load_record
-from robustbench_kpca.report.distances import accuracies, distances
+from robustbench_kpca.report.optimality import accuracies, distances
 
 EVERYWHERE = {"linf": Threat("linf", 1.0), "l2": Threat("l2", 100.0), "l1": Threat("l1", 1000.0)}
 DUAL = {"linf": 1, "l2": 2, "l1": math.inf}

@@ -7,8 +7,8 @@ import pytest
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.markov import MarkovSource
 from robustbench_kpca.data.sets import grammar
+from robustbench_kpca.data.sets.grammar import MarkovSource
 from robustbench_kpca.data.text import Text
 
 

@@ -5,7 +5,7 @@ import torch
 
 from robustbench_kpca import load_model
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.audit.future_leak import future_leak
+from robustbench_kpca.audit.preflight import future_leak
 from robustbench_kpca.models.sources._wrappers import CausalLM
 from robustbench_kpca.types import LanguageModel
 

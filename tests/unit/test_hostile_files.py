@@ -19,8 +19,7 @@ from robustbench_kpca._core.files import read_file
 from robustbench_kpca._core.strict import load_toml, parse_assignments
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.io import reading
-from robustbench_kpca.data.io.png import is_whole
-from robustbench_kpca.data.io.reading import image_files, read_rgb, unreadable
+from robustbench_kpca.data.io.reading import image_files, is_whole, read_rgb, unreadable
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.images import ImagesFile, load_images

@@ -12,10 +12,10 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import RPCAttention
 from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.audit.future_leak import future_leak, leaking_places
+from robustbench_kpca.audit.preflight import future_leak, leaking_places
 from robustbench_kpca.models._adaptive import AdaptiveHead, TiedHead
-from robustbench_kpca.models._decoder import sinusoids
 from robustbench_kpca.models.families import ARCHITECTURES, data_of, task_of
+from robustbench_kpca.models.language import sinusoids
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.types import LanguageModel
 

@@ -8,7 +8,7 @@ import torch
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.forms import TOKENS
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.sets._listops_grammar import WORDS, grow
+from robustbench_kpca.data.sets.listops import WORDS, grow
 
 SMALL = "listops:test=200,val=100,train=300"
 LARGE = "listops:depth=10,arguments=10,least=100,length=400,test=40,val=20,train=20"

@@ -9,7 +9,7 @@ from timm.models.vision_transformer import VisionTransformer
 
 from robustbench_kpca import create_model, evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
-from robustbench_kpca.audit.future_leak import future_leak
+from robustbench_kpca.audit.preflight import future_leak
 from robustbench_kpca.models import ARCHITECTURES, register_with_timm
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.loading import bundled

@@ -7,7 +7,7 @@ import pytest
 from robustbench_kpca._core import plugins
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.report import overview
+from robustbench_kpca.report import board_index
 from robustbench_kpca.report.answers import Duel
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_index import write_index
@@ -35,10 +35,10 @@ def test_boards_and_tables_of_packs_are_asked_for_what_they_tested(tmp_path):
     rendered(tmp_path / "pack" / "table-1", {**ANSWER, "verdict": "hurts"}, {**ANSWER, "against": None})
     rendered(tmp_path / "early", {**ANSWER, "trainings": 2})
     rendered(tmp_path / "words", ANSWER, metric="perplexity")  # its differences are no points
-    asked = overview.asked_below(tmp_path)
+    asked = board_index.asked_below(tmp_path)
     assert [answer["verdict"] for _, answer in asked] == ["helps", "hurts"]
-    assert overview.verdicts(asked) == "2 questions: helps 1 time, hurts 1 time."
-    drawn = overview.overview(asked)
+    assert board_index.verdicts(asked) == "2 questions: helps 1 time, hurts 1 time."
+    drawn = board_index.overview(asked)
     for text in ("RPC − plain", "PGD, digits", "− identity (control)", "better is right"):
         assert text in drawn
 
@@ -48,13 +48,13 @@ def test_another_file_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "board").mkdir()
     (tmp_path / "board" / "board.json").write_text(content)
     with pytest.raises(BadInputError, match="was not written by this version; run: rbk board render NAME"):
-        overview.asked_below(tmp_path)
+        board_index.asked_below(tmp_path)
 
 
 def test_what_is_lower_for_the_better_is_turned():
     duel = Duel(**DUEL)
-    assert overview._gain(duel, metric_for("robust_accuracy")) == duel
-    turned = overview._gain(duel, metric_for("mce"))
+    assert board_index._gain(duel, metric_for("robust_accuracy")) == duel
+    turned = board_index._gain(duel, metric_for("mce"))
     assert (turned.difference, turned.low, turned.high, turned.least) == (-0.1, -0.15, -0.05, 0.08)
 
 
@@ -80,7 +80,7 @@ def test_unfinished_boards_stand_apart(tmp_path):
 
 
 def test_nothing_is_drawn_of_nothing():
-    assert overview.overview([]) == overview.verdicts([]) == ""
+    assert board_index.overview([]) == board_index.verdicts([]) == ""
 
 
 def test_a_page_loads_no_plugin_for_a_name(monkeypatch):

@@ -13,9 +13,8 @@ from PIL import Image
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.labelling import read_table
-from robustbench_kpca.data.io.palette import distinct_colours
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.scenes import IGNORE, ArrayScenes
+from robustbench_kpca.data.scenes import IGNORE, ArrayScenes, distinct_colours
 
 RNG = np.random.default_rng(0)
 TABLE = "id,name,r,g,b\n2,road,128,64,128\n7,sky,0,0,255\n9,tree,0,128,0\n255,ignore,0,0,0\n"

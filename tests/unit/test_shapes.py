@@ -5,7 +5,7 @@ import pytest
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.sets import _drawing
+from robustbench_kpca.data.sets import shapes
 from robustbench_kpca.data.sets.shapes import CLASSES, SPLITS, draw
 
 DIGEST = {
@@ -52,28 +52,28 @@ def test_no_class_has_more_than_two_fifths_or_less_than_four_per_cent_of_the_pix
 def test_scenes_are_cluttered_and_shapes_overlap(val):
     kinds = [len(np.unique(mask)) for mask in val[1]]
     assert np.mean(kinds) > 5
-    assert _drawing.disk(frame(8, 20)).sum() == 197  # lattice points in a circle of radius 8 (OEIS A000328)
+    assert shapes.disk(frame(8, 20)).sum() == 197  # lattice points in a circle of radius 8 (OEIS A000328)
 
 
-def frame(radius: int, side: int, turn: tuple[int, int, int] = (1, 0, 1)) -> _drawing.Grid:
+def frame(radius: int, side: int, turn: tuple[int, int, int] = (1, 0, 1)) -> shapes.Grid:
     a, b, n = turn
     y, x = np.mgrid[-side : side + 1, -side : side + 1]
-    return _drawing.Grid(a * x + b * y, a * y - b * x, n * radius)
+    return shapes.Grid(a * x + b * y, a * y - b * x, n * radius)
 
 
 AREAS = {"disk": np.pi, "square": 9 / 4, "triangle": 5 / 2, "ring": 3 * np.pi / 4, "cross": 20 / 9, "bar": 2}
 
 
-@pytest.mark.parametrize("turn", _drawing.TURNS)
-@pytest.mark.parametrize("name", _drawing.OUTLINES)
+@pytest.mark.parametrize("turn", shapes.TURNS)
+@pytest.mark.parametrize("name", shapes.OUTLINES)
 def test_an_outline_has_its_area_however_it_is_turned(name, turn):
     assert turn[0] ** 2 + turn[1] ** 2 == turn[2] ** 2
-    area = _drawing.OUTLINES[name](frame(300, 480, turn)).sum() / 300**2
+    area = shapes.OUTLINES[name](frame(300, 480, turn)).sum() / 300**2
     assert area == pytest.approx(AREAS[name], rel=0.01)
 
 
 def test_turning_by_a_right_angle_turns_the_picture():
-    for outline in _drawing.OUTLINES.values():
+    for outline in shapes.OUTLINES.values():
         upright = outline(frame(12, 20))
         assert np.array_equal(outline(frame(12, 20, (0, 1, 1))), np.rot90(upright, -1))
 

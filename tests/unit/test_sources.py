@@ -107,7 +107,7 @@ def test_processors_that_crop(picture):
 
 
 def _agree(processor, picture, how):
-    from robustbench_kpca.models.sources._image_processor import normalisation_of, view_of
+    from robustbench_kpca.models.sources.hf import normalisation_of, view_of
 
     view = view_of(processor, "x")
     assert view.how == how
@@ -119,7 +119,7 @@ def _agree(processor, picture, how):
 
 def test_a_processor_that_does_something_else_is_refused():
     transformers = pytest.importorskip("transformers")
-    from robustbench_kpca.models.sources._image_processor import view_of
+    from robustbench_kpca.models.sources.hf import view_of
 
     class Odd(transformers.ViTImageProcessor):
         def __call__(self, picture, **how):

@@ -6,7 +6,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.models.stem import conv_stem
+from robustbench_kpca.models.vit import conv_stem
 
 
 @pytest.fixture

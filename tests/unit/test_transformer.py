@@ -15,8 +15,8 @@ from robustbench_kpca.attention.shared.heads import Standardised
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.models import xcit as ours
 from robustbench_kpca.models.families import FAMILIES, NORMALISATIONS
-from robustbench_kpca.models.stem import ChannelNorm
 from robustbench_kpca.models.transformer import ViT, resample_positions
+from robustbench_kpca.models.vit import ChannelNorm
 from robustbench_kpca.training.recipe import load_recipe
 
 SHAPE = {

@@ -8,12 +8,12 @@ import pytest
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.io import encoded, word_file
+from robustbench_kpca.data.io import encoded
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.sets import _wikitext_files, wikitext2, wikitext103
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import Vocabulary
-from robustbench_kpca.tasks.language.swapped import swapped_stream
+from robustbench_kpca.tasks.language.compute import swapped_stream
 
 TRAIN = " \n = A town = \n \n The town , the <unk> and the river . \n \n = = History = = \n \n AAA , a town . \n"
 VALID = " \n = River = \n \n The river A . \n \n = Town = \n \n a lake . \n \n = = Lakes = = \n \n = x + y = \n a a \n"
@@ -147,7 +147,7 @@ def test_a_cache_that_cannot_be_written_is_not_needed(folder, monkeypatch):
     ],
 )  # fmt: skip
 def test_files_that_are_no_text_are_refused(folder, content, message, monkeypatch):
-    monkeypatch.setattr(word_file, "LONGEST", 100)
+    monkeypatch.setattr(encoded, "LONGEST", 100)
     (folder / "wiki.valid.tokens").write_bytes(content)
     with pytest.raises(BadInputError, match=message) as caught:
         text_of(folder)

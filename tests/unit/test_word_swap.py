@@ -11,7 +11,7 @@ from robustbench_kpca.corruptions.words.word_swap_by_line import spans
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import Vocabulary
-from robustbench_kpca.tasks.language.swapped import swapped_stream
+from robustbench_kpca.tasks.language.compute import swapped_stream
 
 BY_LINE, ANYWHERE = "word_swap_by_line", "word_swap_anywhere"
 LINES = [

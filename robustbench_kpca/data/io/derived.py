@@ -13,15 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._core.files import read_file, replace_file, sha256
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca.data.io.manifest import (
-    TABLE,
-    Made,
-    as_lines,
-    read_settings,
-    read_table,
-    write_settings,
-    write_table,
-)
+from robustbench_kpca.data.io import manifest
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
 from robustbench_kpca.data.request import BadImages, View
 
@@ -102,7 +94,7 @@ def open_target(target: Path, settings: dict[str, Any], growing: str) -> dict[st
         BadInputError: the target contains other files, or was made with other settings.
 
     """
-    old = read_settings(target)
+    old = manifest.read_settings(target)
     if old is None:
         if target.exists() and (not target.is_dir() or any(not path.name.startswith(".") for path in target.iterdir())):
             raise BadInputError(f"{target} already contains other files", fix="give a new or empty folder")
@@ -130,10 +122,10 @@ def derive(
         EvaluationError: the disk is full.
 
     """
-    known = read_table(plan.target)
+    known = manifest.read_table(plan.target)
     _require_sources(plan, files, known)
-    write_settings(plan.target, settings | {"finished": False})
-    write_table(plan.target, known.values())
+    manifest.write_settings(plan.target, settings | {"finished": False})
+    manifest.write_table(plan.target, known.values())
     loader = DataLoader(
         _Work(plan, files, known),
         batch_size=None,
@@ -142,14 +134,14 @@ def derive(
         generator=Generator(),  # without it the loader would use the global generator
     )
     made, kept, skipped = 0, 0, list[str]()
-    with (plan.target / TABLE).open("a", encoding="utf-8", newline="") as table:
+    with (plan.target / manifest.TABLE).open("a", encoding="utf-8", newline="") as table:
         for done, outcome in enumerate(loader, 1):
             if isinstance(outcome, BenchmarkError):
                 raise outcome
             if isinstance(outcome, str):
                 skipped.append(outcome)
             else:
-                table.write(as_lines(outcome.made))
+                table.write(manifest.as_lines(outcome.made))
                 table.flush()
                 known |= {row.file: row for row in outcome.made}
                 made, kept = made + len(outcome.made), kept + outcome.kept
@@ -157,21 +149,21 @@ def derive(
                 progress(done, len(files))
     if len(skipped) == len(files):
         raise BadInputError(f"none of the {len(files)} images of {plan.source} can be read", fix="copy them again")
-    write_table(plan.target, known.values())
-    write_settings(plan.target, settings | {"skipped": sorted(skipped), "finished": True})
+    manifest.write_table(plan.target, known.values())
+    manifest.write_settings(plan.target, settings | {"skipped": sorted(skipped), "finished": True})
     return Result(len(files), made, kept, tuple(sorted(skipped)))
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    made: list[Made]
+    made: list[manifest.Made]
     kept: int
 
 
 class _Work(Dataset[_Outcome | str | BenchmarkError]):
     """One item per source, so that each source is decoded once for all its output files."""
 
-    def __init__(self, plan: Derivation, files: Sequence[str], known: Mapping[str, Made]) -> None:
+    def __init__(self, plan: Derivation, files: Sequence[str], known: Mapping[str, manifest.Made]) -> None:
         self.plan, self.files, self.known = plan, files, known
 
     def __len__(self) -> int:
@@ -205,7 +197,7 @@ class _Work(Dataset[_Outcome | str | BenchmarkError]):
         for folder, path in todo:
             data = self.plan.make(pixels, folder, file)
             _place(self.plan.target / path, data)
-            made.append(Made(path, sha256(data), digest))
+            made.append(manifest.Made(path, sha256(data), digest))
         return _Outcome(made, len(self.plan.folders) - len(made))
 
     def _is_made(self, path: str, source: str) -> bool:
@@ -218,7 +210,7 @@ class _Work(Dataset[_Outcome | str | BenchmarkError]):
             return False
 
 
-def _require_sources(plan: Derivation, files: Sequence[str], known: Mapping[str, Made]) -> None:
+def _require_sources(plan: Derivation, files: Sequence[str], known: Mapping[str, manifest.Made]) -> None:
     planned = {path for file in files for _, path in plan.outputs(file)}
     tops = {f"{folder}/" for folder in plan.folders}
     gone = [path for path in known if path not in planned and "/".join(path.split("/")[:2]) + "/" in tops]

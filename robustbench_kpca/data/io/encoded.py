@@ -13,21 +13,23 @@ import hashlib
 import os
 import tempfile
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca._core.errors import BadInputError, BenchmarkError
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca._core.files import require_file, write_atomic
 from robustbench_kpca.data.io.arrays import map_array
-from robustbench_kpca.data.io.word_file import lines_of
 from robustbench_kpca.data.vocabulary import UNKNOWN_WORD, Vocabulary
 
 ENVIRONMENT_VARIABLE = "RBK_CACHE"
 KEPT_FROM = 2**25
 _MISSING = -1
+LONGEST = 2**24
+"""Bytes of a line; WikiText's longest has about 20,000."""
 
 
 class Encoded(NamedTuple):
@@ -114,3 +116,36 @@ def _write(path: Path, stream: NDArray[np.int32]) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield every line without its end. A last line without a line feed is a line; an empty rest after it is none.
+
+    Raises:
+        BadInputError: the file is empty or cannot be read, a line is too long, not in UTF-8, or has NUL characters.
+
+    """
+    require_file(path)
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LONGEST + 1):
+                number += 1
+                yield _text(path, number, line)
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read ({reason_of(error)})", fix="check the path") from None
+    if not number:
+        raise BadInputError(f"{path} is empty", expected="a text", fix="copy the file again")
+
+
+def _text(path: Path, number: int, line: bytes) -> str:
+    if len(line) > LONGEST:
+        raise BadInputError(f"{path}, line {number} has more than {LONGEST} bytes", expected="a line for a paragraph")
+    if b"\0" in line:
+        raise BadInputError(f"{path}, line {number} has a NUL character", expected="a text", fix="copy the file again")
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise BadInputError(
+            f"{path}, line {number} cannot be read ({reason_of(error)})", expected="a text in UTF-8"
+        ) from None

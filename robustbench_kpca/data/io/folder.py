@@ -12,17 +12,9 @@ from numpy.typing import NDArray
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
+from robustbench_kpca.data.io import reading
 from robustbench_kpca.data.io.natural import natural
 from robustbench_kpca.data.io.own_name import own_name
-from robustbench_kpca.data.io.reading import (
-    SUFFIXES,
-    image_files,
-    image_size,
-    no_images,
-    read_rgb,
-    sub_folders,
-    unreadable,
-)
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 
@@ -69,7 +61,7 @@ class ImageFiles(Samples):
         odd = next((file for file in files if not file.isprintable()), None)
         if odd is not None:
             raise BadInputError(f"file name {odd!r} in {root}", expected="names in UTF-8 without control characters")
-        bad = set(unreadable([root / file for file in files])) if bad_images == "skip" else set()
+        bad = set(reading.unreadable([root / file for file in files])) if bad_images == "skip" else set()
         kept = [position for position in range(len(files)) if position not in bad]
         if bad and not kept:
             raise BadInputError(f"none of the {len(files)} images of {root} can be read", fix="copy them again")
@@ -83,7 +75,7 @@ class ImageFiles(Samples):
     def image(self, index: int) -> NDArray[np.uint8]:
         """Decode one image."""
         path = self.root / self.files[index]
-        image = read_rgb(path)
+        image = reading.read_rgb(path)
         if self.view is None:
             return np.array(image)
         if self.stored:
@@ -98,7 +90,7 @@ class ImageFiles(Samples):
         """Return height and width: those of the view, or else of the file."""
         if self.view is not None:
             return self.view.size, self.view.size
-        width, height = image_size(self.root / self.files[index])
+        width, height = reading.image_size(self.root / self.files[index])
         return height, width
 
     def fingerprint(self, index: int) -> str:
@@ -134,9 +126,9 @@ class Folder(ImageFiles):
 
 def _left_out(root: Path, files: Sequence[str]) -> list[str]:
     """Say what in a folder is not evaluated: pictures that are not listed or not read, and empty folders."""
-    others = set(image_files(root, SUFFIXES | PICTURES)) - set(files)
+    others = set(reading.image_files(root, reading.SUFFIXES | PICTURES)) - set(files)
     listed = (root / "labels.csv").is_file()
-    empty = set() if listed else set(sub_folders(root)) - {file.partition("/")[0] for file in files}
+    empty = set() if listed else set(reading.sub_folders(root)) - {file.partition("/")[0] for file in files}
     left_out = [(sorted(others), "pictures"), (sorted(empty), "empty class folders")]
     return [f"{len(names)} {what} of {root.name} were left out: {_some(names)}" for names, what in left_out if names]
 
@@ -223,16 +215,16 @@ def _require_row(table: Path, number: int, file: str | None, label: str | None) 
 
 
 def _from_subfolders(root: Path) -> _Found:
-    names = sub_folders(root)
+    names = reading.sub_folders(root)
     if names and {name.lower() for name in names} <= PARTS:
         raise BadInputError(
             f"folder {root} contains the splits {', '.join(names)}", fix=f"give one: {root / names[-1]}"
         )
-    files = [f"{name}/{file}" for name in names for file in image_files(root / name)]
-    everything = image_files(root)
+    files = [f"{name}/{file}" for name in names for file in reading.image_files(root / name)]
+    everything = reading.image_files(root)
     if not everything:
         raise BadInputError(
-            f"folder {root} contains {no_images(root)}", expected="one folder per class, or a labels.csv"
+            f"folder {root} contains {reading.no_images(root)}", expected="one folder per class, or a labels.csv"
         )
     if not files:  # a flat folder
         return _Found(everything, [0] * len(everything), 0)

@@ -1,13 +1,22 @@
 """Generated: ListOps, nested lists such as [MAX 2 9 [MIN 4 7 ] 0 ], as tokens; the label is the value, 0 to 9.
 
-The grammar is the published one (`_listops_grammar`); depth and lengths are smaller than the Long Range Arena's, so
-that a model learns on a CPU. `listops:depth=10,arguments=10,least=500,length=2000,train=96000` is the Arena's size.
-All lists are different and come from one random stream, first `test`, then `val`, then `train`: the parts do not
-overlap, and a larger training part leaves the others as they are. Lists end with padding.
+The grammar is that of Nangia & Bowman (2018), "ListOps: A Diagnostic Dataset for Latent Tree Learning",
+arXiv:1804.06028, with the operators and limits of the Long Range Arena (Tay et al. 2020, arXiv:2011.04006):
+
+    tree  ->  digit                                with probability 3/4, and always at the greatest depth
+    tree  ->  operator tree tree ... tree ]        with probability 1/4; 2 to `arguments` trees, all numbers as likely
+
+All digits and all operators are as likely: the minimum, the maximum, the median, rounded down, and the sum modulo 10.
+
+Depth and lengths are smaller than the Arena's, so that a model learns on a CPU.
+`listops:depth=10,arguments=10,least=500,length=2000,train=96000` is the Arena's size. All lists are different and come
+from one random stream, first `test`, then `val`, then `train`: the parts do not overlap, and a larger training part
+leaves the others as they are. Lists end with padding.
 """
 
 import random
-from collections.abc import Iterator
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 
@@ -17,8 +26,43 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.forms import TOKENS
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
-from robustbench_kpca.data.sets._listops_grammar import NUMBERS, grow
 from robustbench_kpca.data.sets._sized import name_of, require_within, sized
+from robustbench_kpca.types import PAD, UNKNOWN
+
+OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: int(statistics.median(values)),
+    "[SM": lambda values: sum(values) % 10,
+}
+END = "]"
+WORDS = ("<pad>", "<unk>", *map(str, range(10)), *OPERATORS, END)
+"""The vocabulary: the number of a word is its place."""
+NUMBERS = {word: number for number, word in enumerate(WORDS)}
+NESTED = 0.25
+assert (WORDS[PAD], WORDS[UNKNOWN]) == ("<pad>", "<unk>")
+
+
+def grow(rng: random.Random, depth: int, arguments: int) -> tuple[list[str], int]:
+    """Draw a tree; return its words and its value.
+
+    Args:
+        rng: only its `random()` is used, whose numbers are the same in every version of Python.
+        depth: the greatest number of nested lists, plus 1 for digits.
+        arguments: the greatest number of arguments.
+
+    """
+    if depth == 1 or rng.random() >= NESTED:
+        digit = int(rng.random() * 10)
+        return [str(digit)], digit
+    operator = list(OPERATORS)[int(rng.random() * len(OPERATORS))]
+    words, values = [operator], []
+    for _ in range(2 + int(rng.random() * (arguments - 1))):
+        inner, value = grow(rng, depth - 1, arguments)
+        words += inner
+        values.append(value)
+    return [*words, END], OPERATORS[operator](values)
+
 
 PARTS = ("test", "val", "train")
 MOST = {"depth": 100, "arguments": 1_000}

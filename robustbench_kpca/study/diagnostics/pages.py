@@ -8,26 +8,10 @@ from typing import Any, Literal
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_marked, write_atomic
-from robustbench_kpca._core.web.document import (
-    PAGE,
-    README,
-    Block,
-    Bullets,
-    Code,
-    Details,
-    Document,
-    Figure,
-    Heading,
-    Line,
-    Link,
-    Paragraph,
-    Table,
-    Verdict,
-    Word,
-)
+from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.study.diagnostics import csvs, epochs, figures, tables
+from robustbench_kpca.study.diagnostics import epochs, figures, tables
 from robustbench_kpca.study.diagnostics.ablation import COLUMNS, contrasts, without_identity
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Judged
 from robustbench_kpca.study.diagnostics.epochs import Trajectory
@@ -72,8 +56,8 @@ class Comparison:
     note: str = _ABLATION
     missing: Sequence[tables.Row] = ()
     title: str = ACROSS
-    lead: Sequence[Line] = ()
-    foot: Sequence[Line] = ()
+    lead: Sequence[doc.Line] = ()
+    foot: Sequence[doc.Line] = ()
 
 
 def require_own(folder: Path, kind: Kind) -> None:
@@ -84,13 +68,16 @@ def require_own(folder: Path, kind: Kind) -> None:
 
     """
     why = "was not written by rbk diagnose as a page of this kind"
-    require_marked((folder / README, folder / PAGE), _mark(kind), why)
+    require_marked((folder / doc.README, folder / doc.PAGE), _mark(kind), why)
 
 
 def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:
     """Write pages and CSV files beside `diagnosis.json`, each atomically; return their paths."""
     written = _write(folder, "model", document(diagnosis))
-    tables_of_numbers = {folder / _LAYERS: csvs.layers(diagnosis), folder / _PROFILES: csvs.profiles(diagnosis)}
+    tables_of_numbers = {
+        folder / _LAYERS: tables.layers_csv(diagnosis),
+        folder / _PROFILES: tables.profiles_csv(diagnosis),
+    }
     for path, text in tables_of_numbers.items():
         write_atomic(path, text.encode())
     return [*written, *tables_of_numbers]
@@ -102,8 +89,8 @@ def write_comparison(
     records: Sequence[Record] = (),
     missing: Mapping[str, str] | None = None,
     title: str = ACROSS,
-    lead: Sequence[Line] = (),
-    foot: Sequence[Line] = (),
+    lead: Sequence[doc.Line] = (),
+    foot: Sequence[doc.Line] = (),
 ) -> list[Path]:
     """Write README.md and index.html across models; return their paths.
 
@@ -154,99 +141,108 @@ def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:
     return named
 
 
-def document(diagnosis: Diagnosis) -> Document:
+def document(diagnosis: Diagnosis) -> doc.Document:
     """Return the page of one model."""
     verdicts = [
-        (Link(judged.title, f"#{name}"), verdict(judged.outcome), judged.why)
+        (doc.Link(judged.title, f"#{name}"), verdict(judged.outcome), judged.why)
         for name, judged in diagnosis.claims.items()
     ]
-    blocks: list[Block] = [Paragraph(_counts(diagnosis.claims.values())), Table(tables.VERDICTS, verdicts, "Verdicts")]
+    blocks: list[doc.Block] = [
+        doc.Paragraph(_counts(diagnosis.claims.values())),
+        doc.Table(tables.VERDICTS, verdicts, "Verdicts"),
+    ]
     for name, judged in diagnosis.claims.items():
         blocks += _claim(diagnosis, name, judged)
     if diagnosis.chance:
-        chance = Table(tables.CHANCE, tables.chance_rows(diagnosis))
-        blocks.append(Details("Similarity of unrelated matrices", [chance]))
-    return Document(
+        chance = doc.Table(tables.CHANCE, tables.chance_rows(diagnosis))
+        blocks.append(doc.Details("Similarity of unrelated matrices", [chance]))
+    return doc.Document(
         _title(diagnosis), [*blocks, *_made(_intro(diagnosis), _provenance(diagnosis))], _mark("model"), STYLE
     )
 
 
-def _claim(diagnosis: Diagnosis, name: str, judged: Judged) -> list[Block]:
+def _claim(diagnosis: Diagnosis, name: str, judged: Judged) -> list[doc.Block]:
     """Return the section of a claim: its verdict and why, then its figures, with the numbers folded."""
-    blocks: list[Block] = [
-        Heading((f"{judged.title}: ", verdict(judged.outcome)), name),
-        Paragraph(f"{judged.why}."),
-        Paragraph(judged.source, soft=True),
+    blocks: list[doc.Block] = [
+        doc.Heading((f"{judged.title}: ", verdict(judged.outcome)), name),
+        doc.Paragraph(f"{judged.why}."),
+        doc.Paragraph(judged.source, soft=True),
     ]
     if not judged.statistics:
         return blocks
-    blocks.append(Figure(figures.by_layer(judged), "The main statistic of every head, by layer."))
+    blocks.append(doc.Figure(figures.by_layer(judged), "The main statistic of every head, by layer."))
     if profiles := figures.profiles(judged):
-        blocks.append(Figure(profiles, "Profiles: means over layers, heads and images."))
-    nulls = [Paragraph(f"By chance: {null}") for null in _nulls(judged)]
-    blocks.append(Details("Statistics", [Table(_head(judged), _statistics(diagnosis, name)), *nulls]))
+        blocks.append(doc.Figure(profiles, "Profiles: means over layers, heads and images."))
+    nulls = [doc.Paragraph(f"By chance: {null}") for null in _nulls(judged)]
+    blocks.append(doc.Details("Statistics", [doc.Table(_head(judged), _statistics(diagnosis, name)), *nulls]))
     if judged.findings:
-        blocks.append(Details("Published numbers", [Table(_FINDINGS, _findings(judged))]))
-    by_layer = [Figure(svg, title.capitalize()) for title, svg in figures.profiles_by_layer(judged).items()]
-    return [*blocks, Details("By layer", [Table(*tables.layer_matrix(judged)), *by_layer])]
+        blocks.append(doc.Details("Published numbers", [doc.Table(_FINDINGS, _findings(judged))]))
+    by_layer = [doc.Figure(svg, title.capitalize()) for title, svg in figures.profiles_by_layer(judged).items()]
+    return [*blocks, doc.Details("By layer", [doc.Table(*tables.layer_matrix(judged)), *by_layer])]
 
 
-def comparison(shown: Comparison) -> Document:
+def comparison(shown: Comparison) -> doc.Document:
     """Return the page across models."""
     named, claims = shown.named, _across(shown.named)
     judged = [judged for diagnosis in named.values() for judged in diagnosis.claims.values()]
-    verdicts: list[Sequence[Line]] = [
-        (Link(claim["title"], f"#{claim['name']}"), *(verdict(own or "not measured") for own in claim["outcomes"]))
+    verdicts: list[Sequence[doc.Line]] = [
+        (doc.Link(claim["title"], f"#{claim['name']}"), *(verdict(own or "not measured") for own in claim["outcomes"]))
         for claim in claims
     ]
     means = "Means over heads and images; in brackets the chance level, or a control where a claim has no null model."
-    blocks: list[Block] = [
-        *map(Paragraph, shown.lead),
-        Paragraph(_counts(judged)),
-        Table(("Claim", *map(Code, named)), verdicts, "Verdicts: claims by models"),
-        Heading("The main statistic of each verdict"),
-        Figure(figures.across_models(named), "Mean and 95 % interval over images; the grey mark is the chance level."),
-        Details("All statistics, by model", [Table(*tables.model_matrix(named), means)]),
+    blocks: list[doc.Block] = [
+        *map(doc.Paragraph, shown.lead),
+        doc.Paragraph(_counts(judged)),
+        doc.Table(("Claim", *map(doc.Code, named)), verdicts, "Verdicts: claims by models"),
+        doc.Heading("The main statistic of each verdict"),
+        doc.Figure(
+            figures.across_models(named), "Mean and 95 % interval over images; the grey mark is the chance level."
+        ),
+        doc.Details("All statistics, by model", [doc.Table(*tables.model_matrix(named), means)]),
     ]
     if profiles := figures.profiles_across_models(named):
-        blocks.append(Details("Profiles", [Figure(profiles, "Means over layers, heads and images.")]))
+        blocks.append(doc.Details("Profiles", [doc.Figure(profiles, "Means over layers, heads and images.")]))
     for claim in claims:
         reasons = [(name, verdict(outcome), why) for name, outcome, why in claim["reasons"]]
         blocks += [
-            Heading(claim["title"], claim["name"]),
-            Table(_REASONS, reasons),
-            Paragraph(claim["source"], soft=True),
+            doc.Heading(claim["title"], claim["name"]),
+            doc.Table(_REASONS, reasons),
+            doc.Paragraph(claim["source"], soft=True),
         ]
         if claim["rows"]:
-            what = Bullets([f"{name}: {text}" for name, text in claim["what"].items()])
-            blocks.append(Details("Statistics", [what, Table(claim["head"], claim["rows"])]))
+            what = doc.Bullets([f"{name}: {text}" for name, text in claim["what"].items()])
+            blocks.append(doc.Details("Statistics", [what, doc.Table(claim["head"], claim["rows"])]))
     if shown.ablation:
-        blocks += [Heading("What the pursuit adds"), Table(COLUMNS, shown.ablation), Paragraph(shown.note, soft=True)]
+        blocks += [
+            doc.Heading("What the pursuit adds"),
+            doc.Table(COLUMNS, shown.ablation),
+            doc.Paragraph(shown.note, soft=True),
+        ]
     if shown.missing:
-        blocks += [Heading("Not run"), Table(_MISSING, shown.missing)]
+        blocks += [doc.Heading("Not run"), doc.Table(_MISSING, shown.missing)]
     made = [f"{name}: {line}" for name, diagnosis in named.items() for line in _provenance(diagnosis)]
-    blocks += [*_made(_across_intro(named), made), *map(Paragraph, shown.foot)]
-    return Document(shown.title, blocks, _mark("comparison"), STYLE)
+    blocks += [*_made(_across_intro(named), made), *map(doc.Paragraph, shown.foot)]
+    return doc.Document(shown.title, blocks, _mark("comparison"), STYLE)
 
 
-def verdict(outcome: str) -> Verdict:
+def verdict(outcome: str) -> doc.Verdict:
     """Return an outcome in its colour."""
-    return Verdict(outcome, outcome.replace(" ", "-"))
+    return doc.Verdict(outcome, outcome.replace(" ", "-"))
 
 
-def _counts(claims: Iterable[Judged]) -> Line:
+def _counts(claims: Iterable[Judged]) -> doc.Line:
     """Say how many claims have each outcome."""
-    words: list[Word] = []
+    words: list[doc.Word] = []
     for outcome, number in Counter(claim.outcome for claim in claims).most_common():
         words += ["; " if words else "", verdict(outcome), f": {number}"]
     return [*words, "."]
 
 
-def _made(intro: str, provenance: Sequence[str]) -> list[Block]:
+def _made(intro: str, provenance: Sequence[str]) -> list[doc.Block]:
     return [
-        Heading("How this page was made"),
-        Paragraph(intro),
-        Details("Data, limits, versions", [Bullets(provenance)]),
+        doc.Heading("How this page was made"),
+        doc.Paragraph(intro),
+        doc.Details("Data, limits, versions", [doc.Bullets(provenance)]),
     ]
 
 
@@ -374,6 +370,6 @@ def _mark(kind: Kind) -> str:
     return f"<!-- rbk diagnose: {kind} -->"
 
 
-def _write(folder: Path, kind: Kind, page: Document) -> list[Path]:
+def _write(folder: Path, kind: Kind, page: doc.Document) -> list[Path]:
     require_own(folder, kind)
     return write_page(page, folder)

@@ -5,25 +5,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # it is there, and documented
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode
 from robustbench_kpca.evaluation.identity import model_info
 from robustbench_kpca.evaluation.requests import NamedModel
+from robustbench_kpca.study.diagnostics import similarity as s
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.chance import chance_levels
 from robustbench_kpca.study.diagnostics.claims import Claim, Results, Verdict
-from robustbench_kpca.study.diagnostics.diagnosis import BLOCK, Diagnosis, Judged, LayerInfo, Protocol
+from robustbench_kpca.study.diagnostics.diagnosis import BLOCK, Chance, Diagnosis, Judged, LayerInfo, Protocol
+from robustbench_kpca.study.diagnostics.kernel import spectrum
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.passes import show
 from robustbench_kpca.study.diagnostics.procedures import Procedure
 from robustbench_kpca.study.diagnostics.taps import Tap, find_taps
 from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
+
+DRAWS = 20
 
 
 def diagnose(
@@ -182,3 +187,52 @@ def _selected(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[
             expected=f"numbers from 0 to {len(taps) - 1}",
         )
     return [taps[layer] for layer in sorted(set(layers))]
+
+
+def chance_levels(tokens: int, width: int, *, seed: int = 0, draws: int = DRAWS) -> tuple[Chance, ...]:
+    """Return mean and deviation of each similarity for three pairs of unrelated matrices, (tokens, width).
+
+    A similarity at this level is no evidence: the study (arXiv:2505.07908) calls optimal cosines up to 0.32 low, which
+    two independent Gaussian matrices of 197 tokens and width 64 reach by chance.
+    """
+    x, y, keys = (_gaussian(tokens, width, draws, f"{seed}/{part}") for part in ("x", "y", "keys"))
+    orthonormal = torch.linalg.qr(y).Q if tokens >= width else y
+    theory, _ = spectrum(keys).theoretical_values(width)
+    pairs = {
+        "Gaussian and Gaussian": y,
+        "Gaussian and random orthonormal columns": orthonormal,
+        "Gaussian and V_theory of Gaussian keys": theory,
+    }
+    return tuple(
+        Chance(
+            pair=pair,
+            statistic=name,
+            tokens=tokens,
+            width=width,
+            mean=float(values.mean()),
+            deviation=float(values.std()) if draws > 1 else 0.0,
+            draws=draws,
+        )
+        for pair, other in pairs.items()
+        for name, values in _similarities(x, other).items()
+    )
+
+
+def _similarities(x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """Compare draw by draw: draws take the place of heads, so no draw is compared with another."""
+    bases = s.basis(x), s.basis(y)
+    projectors = [basis @ basis.transpose(-2, -1) for basis in bases]
+    by_name = {
+        "linear_cka": s.cosines(s.linear_gram(x), s.linear_gram(y)),
+        "kernel_cka": s.cosines(s.kernel_gram(x), s.kernel_gram(y)),
+        "debiased_cka": s.cosines(s.debiased_gram(x), s.debiased_gram(y)),
+        "subspace_overlap": s.cosines(*projectors),
+        "matching_cosine": s.matching_cosine(x, y),
+        "direct_cosine": s.direct_cosine(x, y),
+    }
+    return {name: values[0, 0] for name, values in by_name.items()}
+
+
+def _gaussian(tokens: int, width: int, draws: int, scope: str) -> Tensor:
+    rng = generator(sample_key(0, "chance", scope))
+    return torch.from_numpy(np.asarray(rng.standard_normal((1, draws, tokens, width))))

@@ -8,24 +8,7 @@ from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import safe_name
-from robustbench_kpca._core.web.document import (
-    PAGE,
-    README,
-    Block,
-    Bullets,
-    Code,
-    Details,
-    Document,
-    Figure,
-    Heading,
-    Link,
-    Paragraph,
-    Prose,
-    Word,
-)
-from robustbench_kpca._core.web.document import (
-    Table as Grid,
-)
+from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.answers import answers
@@ -52,7 +35,7 @@ from robustbench_kpca.study.reproduction.tables import board_or_trouble
 COMPLETE = "complete"
 STATEMENTS = "statements"
 """The folder of the page of the paper's statements."""
-ALL = Link("All tables and figures", folder="..")
+ALL = doc.Link("All tables and figures", folder="..")
 _WHITE = "figure svg { background: #fff; color: #000; border-radius: 4px; }"
 BESIDE = "What the paper says, beside what was measured here, with computed verdicts"
 
@@ -77,9 +60,9 @@ def write_pages(
     """
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
     shown = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
-    pages, rows, said = {}, [], list[tuple[str, Sequence[Word]]]()
+    pages, rows, said = {}, [], list[tuple[str, Sequence[doc.Word]]]()
     for name, item in items.items():
-        (board, trouble), here = boards.get(name, (None, "")), (roles.out / name / PAGE).is_file()
+        (board, trouble), here = boards.get(name, (None, "")), (roles.out / name / doc.PAGE).is_file()
         try:
             if trouble:
                 here = False
@@ -98,38 +81,40 @@ def write_pages(
             said += [(name, in_a_line(answer, spoken(board))) for answer in finished]
         rows.append(_row(name, item, steps, trouble, page=here))
     write_page(_index(roles, rows, pages, said, reasons(steps), statements=statements), roles.out)
-    return roles.out / README
+    return roles.out / doc.README
 
 
 def _index(
     roles: Roles,
     rows: Sequence[Sequence[str]],
     pages: Mapping[str, bool],
-    said: Sequence[tuple[str, Sequence[Word]]],
+    said: Sequence[tuple[str, Sequence[doc.Word]]],
     absent: Sequence[tuple[str, str]],
     *,
     statements: bool,
-) -> Document:
+) -> doc.Document:
     """Return the page of a pack: what was found, its finished items, those in progress, and what was not run."""
-    pack, command = roles.pack, Code(roles.command)
-    table = [[Link(row[0], folder=row[0]) if pages[row[0]] else row[0], *row[1:]] for row in rows]
+    pack, command = roles.pack, doc.Code(roles.command)
+    table = [[doc.Link(row[0], folder=row[0]) if pages[row[0]] else row[0], *row[1:]] for row in rows]
     finished = [row[:-1] for row in table if row[-1] == COMPLETE]
     unfinished = [row for row in table if row[-1] != COMPLETE]
-    answered = [(Link(name, folder=name), ": ", *line) for name, line in said]
+    answered = [(doc.Link(name, folder=name), ": ", *line) for name, line in said]
     scale, *rest = re.split(r"(?<=\.)\s", roles.intro, maxsplit=1)
-    blocks: list[Block] = [*([Bullets(answered)] if answered else []), Paragraph(Prose(scale))]
+    blocks: list[doc.Block] = [*([doc.Bullets(answered)] if answered else []), doc.Paragraph(doc.Prose(scale))]
     if finished:
-        blocks.append(Grid(("Item", "Title", "Done"), finished))
+        blocks.append(doc.Table(("Item", "Title", "Done"), finished))
     if unfinished:
-        blocks += [Heading("In progress"), Grid(("Item", "Title", "Done", "State"), unfinished)]
+        blocks += [doc.Heading("In progress"), doc.Table(("Item", "Title", "Done", "State"), unfinished)]
     if statements:
-        blocks.append(Paragraph((Link(BESIDE, folder=STATEMENTS), ".")))
-    blocks += [Paragraph(Prose(text)) for text in (f"{pack.source}. {pack.intro}", *rest)]
+        blocks.append(doc.Paragraph((doc.Link(BESIDE, folder=STATEMENTS), ".")))
+    blocks += [doc.Paragraph(doc.Prose(text)) for text in (f"{pack.source}. {pack.intro}", *rest)]
     if absent:
-        steps = [Bullets([f"{why}: {steps}" for why, steps in absent])]
-        blocks += [Details("Not run", [*steps, Paragraph((Code(f"{roles.command} --plan"), " lists every step."))])]
-    blocks.append(Paragraph(("Made by ", command, "; again, it keeps what is finished.")))
-    return Document(pack.title, blocks)
+        steps = [doc.Bullets([f"{why}: {steps}" for why, steps in absent])]
+        blocks += [
+            doc.Details("Not run", [*steps, doc.Paragraph((doc.Code(f"{roles.command} --plan"), " lists every step."))])
+        ]
+    blocks.append(doc.Paragraph(("Made by ", command, "; again, it keeps what is finished.")))
+    return doc.Document(pack.title, blocks)
 
 
 def _row(name: str, item: Item, steps: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:
@@ -164,7 +149,7 @@ class _Page:
     done: Sequence[Step]
     roles: Roles
     records: Sequence[Record]
-    origin: Paragraph
+    origin: doc.Paragraph
 
 
 def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, records: Sequence[Record]) -> bool:
@@ -173,7 +158,7 @@ def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, r
     `records`: those that the tables of the pack show.
     """
     mine = [planned for planned in steps if name in planned.items]
-    origin = Paragraph((f"{counted(mine)} done. Made by ", Code(f"{roles.command} --item {name}"), ". ", ALL))
+    origin = doc.Paragraph((f"{counted(mine)} done. Made by ", doc.Code(f"{roles.command} --item {name}"), ". ", ALL))
     page = _Page(roles.out / name, [planned.step for planned in mine if planned.made], roles, records, origin)
     return item.kind in _WRITERS and _WRITERS[item.kind](item, page)
 
@@ -194,7 +179,7 @@ def _efficiency(item: Efficiency, page: _Page) -> bool:
 def _claims(item: Claims, page: _Page) -> bool:
     diagnoses = [load_diagnosis(step.folder) for step in page.done if isinstance(step, Diagnose)]
     if diagnoses:
-        lead, foot = [Prose(item.intro)], [page.origin.text]
+        lead, foot = [doc.Prose(item.intro)], [page.origin.text]
         write_comparison(diagnoses, page.folder, title=item.title, lead=lead, foot=foot)
     return bool(diagnoses)
 
@@ -212,12 +197,12 @@ def _epochs(item: Epochs, page: _Page) -> bool:
 
 def _figures(item: Curves | Epochs, page: _Page, figures: Mapping[str, str]) -> bool:
     """Write a page of figures, each below its title."""
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     for title, figure in figures.items():
-        blocks += [Heading(title), Figure(figure[figure.index("<svg") :], title, f"{safe_name(title)}.svg")]
+        blocks += [doc.Heading(title), doc.Figure(figure[figure.index("<svg") :], title, f"{safe_name(title)}.svg")]
     if blocks:
-        blocks += [Paragraph(Prose(item.intro)), page.origin]
-        write_page(Document(item.title, blocks, style=_WHITE), page.folder)
+        blocks += [doc.Paragraph(doc.Prose(item.intro)), page.origin]
+        write_page(doc.Document(item.title, blocks, style=_WHITE), page.folder)
     return bool(blocks)
 
 

@@ -5,21 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from robustbench_kpca._core.web.document import (
-    PAGE,
-    README,
-    Block,
-    Code,
-    Details,
-    Document,
-    Line,
-    Link,
-    Paragraph,
-    Prose,
-    Table,
-    Word,
-)
-from robustbench_kpca._core.web.document import Verdict as Coloured
+from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.study.reproduction.evidence import Answer, answer
 from robustbench_kpca.study.reproduction.pages import ALL, STATEMENTS
@@ -62,34 +48,36 @@ def write_statements(statements: Statements, own: Results) -> Path:
     return write_page(document(statements, own), folder)[0]
 
 
-def document(statements: Statements, own: Results) -> Document:
+def document(statements: Statements, own: Results) -> doc.Document:
     """Return the page: how many verdicts there are of each kind, then all of them."""
     folder = own.roles.out / STATEMENTS
     answered = [
         (statement, [answer(evidence, own) for evidence in statement.evidence]) for statement in statements.statement
     ]
     counts = Counter(_of_statement([made.verdict for made in answers]) for _, answers in answered)
-    words: list[Word] = [
+    words: list[doc.Word] = [
         word for verdict in Verdict if counts[verdict] for word in (_verdict(verdict), f": {counts[verdict]}; ")
     ]
     many = sum(len(answers) for _, answers in answered)
-    rows: list[Sequence[Line]] = []
+    rows: list[Sequence[doc.Line]] = []
     for statement, answers in answered:
         for place, made in enumerate(answers):
-            first = (statement.where, Prose(statement.says)) if place == 0 else ("", "")
-            rows.append((*first, _verdict(made.verdict), Prose(made.on), Prose(made.result), _source(made, folder)))
+            first = (statement.where, doc.Prose(statement.says)) if place == 0 else ("", "")
+            rows.append(
+                (*first, _verdict(made.verdict), doc.Prose(made.on), doc.Prose(made.result), _source(made, folder))
+            )
         if statement.open:
-            rows.append((statement.where, Prose(statement.says), "–", "", Prose(statement.open), ""))
+            rows.append((statement.where, doc.Prose(statement.says), "–", "", doc.Prose(statement.open), ""))
     rule = "A statement agrees if at least one of its rows agrees and no row disagrees."
-    blocks: list[Block] = [
-        Paragraph([f"{len(answered)} statements: ", *words, f"{counts[None]} that nothing here can test."]),
-        Paragraph(f"{many} comparisons and diagnoses, one a row. {rule}", soft=True),
-        Table(HEADS, rows),
-        Details("How verdicts are computed", [Paragraph(RULES)]),
-        Paragraph(Prose(statements.intro), soft=True),
-        Paragraph(("Made by ", Code(f"{own.roles.command} --statements"), ". ", ALL)),
+    blocks: list[doc.Block] = [
+        doc.Paragraph([f"{len(answered)} statements: ", *words, f"{counts[None]} that nothing here can test."]),
+        doc.Paragraph(f"{many} comparisons and diagnoses, one a row. {rule}", soft=True),
+        doc.Table(HEADS, rows),
+        doc.Details("How verdicts are computed", [doc.Paragraph(RULES)]),
+        doc.Paragraph(doc.Prose(statements.intro), soft=True),
+        doc.Paragraph(("Made by ", doc.Code(f"{own.roles.command} --statements"), ". ", ALL)),
     ]
-    return Document(statements.title, blocks, style=STYLE)
+    return doc.Document(statements.title, blocks, style=STYLE)
 
 
 def _of_statement(verdicts: Sequence[Verdict]) -> Verdict | None:
@@ -98,14 +86,16 @@ def _of_statement(verdicts: Sequence[Verdict]) -> Verdict | None:
     return next((verdict for verdict in order if verdict in verdicts), None)
 
 
-def _verdict(verdict: Verdict) -> Coloured:
-    return Coloured(str(verdict), CLASSES[verdict])
+def _verdict(verdict: Verdict) -> doc.Verdict:
+    return doc.Verdict(str(verdict), CLASSES[verdict])
 
 
-def _source(made: Answer, folder: Path) -> Line:
+def _source(made: Answer, folder: Path) -> doc.Line:
     if made.folder is None:
         return ""
     name, place = made.folder.name, os.path.relpath(made.folder, folder).replace(os.sep, "/")
-    files = [file for file in (PAGE, README) if (made.folder / file).is_file()]
-    shown = Link(name, folder=place) if len(files) == 2 else Link(name, f"{place}/{files[0]}") if files else name
-    return (shown, ": ", Code(made.command)) if made.command else shown
+    files = [file for file in (doc.PAGE, doc.README) if (made.folder / file).is_file()]
+    shown = (
+        doc.Link(name, folder=place) if len(files) == 2 else doc.Link(name, f"{place}/{files[0]}") if files else name
+    )
+    return (shown, ": ", doc.Code(made.command)) if made.command else shown

@@ -15,8 +15,8 @@ from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
 from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.outcomes import Column, Outcomes
 from robustbench_kpca.records.table import Table
-from robustbench_kpca.tasks.classification.rank import rank_of
 from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
+from robustbench_kpca.tasks.classification.success import rank_of
 from robustbench_kpca.tasks.results import ModelResults
 from robustbench_kpca.types import Images, Labels, Logits
 

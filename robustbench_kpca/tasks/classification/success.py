@@ -8,7 +8,6 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.success import Answer, Success
 from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
-from robustbench_kpca.tasks.classification.rank import rank_of
 from robustbench_kpca.types import Attack, Labels, Logits, Mask, PerSample
 
 
@@ -61,3 +60,11 @@ class Misclassified(Success):
                     "but these have one each",
                     fix="choose an attack for images, such as pgd20-linf-8_255 or autoattack-linf-8_255",
                 )
+
+
+def rank_of(logits: Logits, labels: Labels) -> Labels:
+    """Return per image the number of classes ranked above its label; of equal logits, the first class ranks highest."""
+    own = logits.gather(1, labels[:, None])
+    classes = torch.arange(logits.shape[1], device=logits.device)
+    tied_before = (logits == own) & (classes < labels[:, None])
+    return ((logits > own) | tied_before).sum(1)

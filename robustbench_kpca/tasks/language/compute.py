@@ -7,6 +7,7 @@ from itertools import groupby
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -19,7 +20,10 @@ from robustbench_kpca._engine.inference.loader import in_batches
 from robustbench_kpca._engine.inference.runner import Presentation, Runner
 from robustbench_kpca._engine.inference.sliding_window.windows import BATCH_VALUES
 from robustbench_kpca.attacks.shared.words import changed
-from robustbench_kpca.data.text import Text
+from robustbench_kpca.corruptions import require_profile
+from robustbench_kpca.corruptions.words import PROFILE, WORD_CORRUPTIONS, swapped_words
+from robustbench_kpca.data.text import Stream, Text
+from robustbench_kpca.protocols.grid import check_severity
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import AuditPlan
@@ -28,7 +32,6 @@ from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.language import TASK
 from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
 from robustbench_kpca.tasks.language.success import HigherLoss
-from robustbench_kpca.tasks.language.swapped import swapped_stream
 from robustbench_kpca.tasks.language.windows import require_words, windows_of
 from robustbench_kpca.tasks.training import Counts, Training, accuracy
 from robustbench_kpca.types import IGNORE, Images, Logits, PerSample
@@ -215,3 +218,23 @@ def _before(data: Text, index: int) -> Item:
 def _stack(items: list[Item]) -> CleanBatch:
     index, words, labels = zip(*items, strict=True)
     return list(index), torch.stack(words), torch.stack(labels)
+
+
+def swapped_stream(text: Text, corruption: str, severity: int, seed: int) -> tuple[Stream, NDArray[np.bool_]]:
+    """Return the corrupted stream of a text, as long as the clean one, and where it differs; severity 0: the clean one.
+
+    It is a function of the whole stream and the other arguments, so it is the same for every part of the text.
+
+    Raises:
+        BadInputError: an unknown corruption or one of other data, a severity outside 1 to 5, or a vocabulary that has
+            neither the new words nor `<unk>`.
+
+    """
+    if severity == 0:
+        return text.stream, np.zeros(len(text.stream), np.bool_)
+    check_severity(severity)
+    require_profile(corruption, PROFILE)
+    parameter = WORD_CORRUPTIONS.get(corruption).parameters[PROFILE][severity - 1]
+    vocabulary = text.vocabulary
+    swapped = swapped_words(text.stream, vocabulary.words, vocabulary.end, corruption, parameter=parameter, seed=seed)
+    return swapped, swapped != text.stream

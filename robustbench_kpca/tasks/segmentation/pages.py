@@ -7,15 +7,8 @@ import numpy as np
 import pandas as pd
 
 from robustbench_kpca.metrics.corruption import mean_by_group
+from robustbench_kpca.metrics.shared import pixels
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
-from robustbench_kpca.metrics.shared.pixels import (
-    Measure,
-    PixelCounts,
-    mean_accuracy,
-    miou,
-    pixel_accuracy,
-    shares,
-)
 from robustbench_kpca.protocols.corruption_names import canonical
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
 from robustbench_kpca.records.estimate import Estimate
@@ -24,10 +17,10 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks.pages import Pages
 from robustbench_kpca.tasks.segmentation.rules import RULES
 
-MEASURES: dict[str, Measure] = {
-    "pixel_accuracy": pixel_accuracy,
-    "mean_accuracy": mean_accuracy,
-    "miou": miou,
+MEASURES: dict[str, pixels.Measure] = {
+    "pixel_accuracy": pixels.pixel_accuracy,
+    "mean_accuracy": pixels.mean_accuracy,
+    "miou": pixels.miou,
 }
 
 
@@ -42,7 +35,7 @@ class SegmentationPages(Pages):
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return the metrics of each cell in [0, 1], and the IoU per class; None for classes that do not occur."""
-        counts = PixelCounts.of(record.outcomes)
+        counts = pixels.PixelCounts.of(record.outcomes)
         values = {name: counts.levels(measure).tolist() for name, measure in MEASURES.items()}
         by_class = [[None if math.isnan(value) else value for value in row] for row in counts.ious().tolist()]
         return [
@@ -62,7 +55,7 @@ class SegmentationPages(Pages):
 
     def along_severity(self, record: Record) -> dict[int, Estimate]:
         """Return mIoU by severity, averaged over the corruptions evaluated there; 0: clean images."""
-        whole = PixelCounts.of(record.outcomes)
+        whole = pixels.PixelCounts.of(record.outcomes)
         severities = sorted({severity for _, severity in whole.cells})
         return {level: _mean(whole.part([cell for cell in whole.cells if cell[1] == level])) for level in severities}
 
@@ -77,7 +70,7 @@ class SegmentationPages(Pages):
         truth = next(iter(counts.values())).counts[0, 1].sum(0)
         columns = {"pixels": truth / truth.sum()}
         for title, counted in counts.items():
-            share = shares(counted.cells) if title == "corrupted IoU" else np.ones(1)
+            share = pixels.shares(counted.cells) if title == "corrupted IoU" else np.ones(1)
             columns[title] = np.tensordot(share, counted.ious(), 1)
         most = max(len(names or ()), *(len(column) for column in columns.values()))
         padded = {
@@ -87,15 +80,15 @@ class SegmentationPages(Pages):
         return 100 * pd.DataFrame(padded, index=pd.Index(called, name="class"))
 
 
-def _counts_by_situation(outcomes: Outcomes) -> dict[str, PixelCounts]:
+def _counts_by_situation(outcomes: Outcomes) -> dict[str, pixels.PixelCounts]:
     """Return the pixel counts by column of the table of classes: clean, corrupted and attacked images."""
     if outcomes.kind == "attack":
-        return {"clean IoU": PixelCounts.clean(outcomes), "attacked IoU": PixelCounts.attacked(outcomes)}
-    whole = PixelCounts.of(outcomes)
+        return {"clean IoU": pixels.PixelCounts.clean(outcomes), "attacked IoU": pixels.PixelCounts.attacked(outcomes)}
+    whole = pixels.PixelCounts.of(outcomes)
     corrupted = [cell for cell in whole.cells if cell[0] != CLEAN_CELL]
     situations = {}
     if len(corrupted) < len(whole.cells):
-        situations["clean IoU"] = PixelCounts.clean(outcomes)
+        situations["clean IoU"] = pixels.PixelCounts.clean(outcomes)
     if corrupted:
         situations["corrupted IoU"] = whole.part(corrupted)
     return situations
@@ -103,8 +96,8 @@ def _counts_by_situation(outcomes: Outcomes) -> dict[str, PixelCounts]:
 
 def _errors(outcomes: Outcomes) -> pd.DataFrame:
     """Return per corruption 1 - mIoU at each severity (NaN if not evaluated), and their mean."""
-    counts = PixelCounts.of(outcomes)
-    errors = {cell: 1 - level for cell, level in zip(counts.cells, counts.levels(miou).tolist(), strict=True)}
+    counts = pixels.PixelCounts.of(outcomes)
+    errors = {cell: 1 - level for cell, level in zip(counts.cells, counts.levels(pixels.miou).tolist(), strict=True)}
     names = canonical(name for name, _ in counts.cells if name != CLEAN_CELL)
     severities = sorted({severity for _, severity in counts.cells} - {0})
     columns = {str(level): [errors.get((name, level), math.nan) for name in names] for level in severities}
@@ -112,14 +105,14 @@ def _errors(outcomes: Outcomes) -> pd.DataFrame:
     return table.assign(mean=table.mean(axis=1))
 
 
-def _mean(counts: PixelCounts) -> Estimate:
+def _mean(counts: pixels.PixelCounts) -> Estimate:
     """Return the mean of mIoU over the cells, with a bootstrap interval."""
     low, high = bootstrap(
-        lambda weights: float(counts.levels(miou, weights[None]).mean()),
+        lambda weights: float(counts.levels(pixels.miou, weights[None]).mean()),
         len(counts.samples),
-        many=lambda weights: counts.levels(miou, weights).mean(1),
+        many=lambda weights: counts.levels(pixels.miou, weights).mean(1),
     )
-    return Estimate(float(counts.levels(miou).mean()), low, high, len(counts.samples), "bootstrap")
+    return Estimate(float(counts.levels(pixels.miou).mean()), low, high, len(counts.samples), "bootstrap")
 
 
 PAGES = SegmentationPages()

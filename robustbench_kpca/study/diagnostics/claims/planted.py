@@ -12,18 +12,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from robustbench_kpca.study.diagnostics import thresholds
+from robustbench_kpca.study.diagnostics import planting, thresholds
 from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.planting import (
-    Planted,
-    Recovery,
-    paper_rule,
-    plant,
-    pursue,
-    textbook,
-    textbook_rule,
-)
 from robustbench_kpca.study.diagnostics.pursuits import pursues, pursuit_of, size
 
 _RULES = {
@@ -69,9 +60,9 @@ class PlantedOutliers:
         planted = unit.scaled(scales)
         own, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
         pursuits = {
-            "": pursue(planted, own, heads),
-            "_paper": pursue(planted, paper_rule(own), heads),
-            "_signs": pursue(planted, textbook_rule(own), heads),
+            "": planting.pursue(planted, own, heads),
+            "_paper": planting.pursue(planted, planting.paper_rule(own), heads),
+            "_signs": planting.pursue(planted, planting.textbook_rule(own), heads),
             "_textbook": best,
         }
         seen = {
@@ -80,7 +71,7 @@ class PlantedOutliers:
             for rule, result in pursuits.items()
         }
         return seen | {
-            "error_clean_values": pursue(planted, own, heads, oracle=True).error,
+            "error_clean_values": planting.pursue(planted, own, heads, oracle=True).error,
             "residual_textbook": torch.full_like(scales, best.residual),
             "error_nothing": size(planted.sparse) / size(planted.low_rank),
         }
@@ -104,9 +95,9 @@ class PlantedOutliers:
 
 
 @lru_cache(maxsize=1)  # all layers of a model have the same images
-def _problem(tokens: int, width: int, seed: int, ids: tuple[str, ...]) -> tuple[Planted, Recovery]:
-    planted = plant(tokens, width, ids, seed=seed)
-    return planted, textbook(planted)
+def _problem(tokens: int, width: int, seed: int, ids: tuple[str, ...]) -> tuple[planting.Planted, planting.Recovery]:
+    planted = planting.plant(tokens, width, ids, seed=seed)
+    return planted, planting.textbook(planted)
 
 
 CLAIM = PlantedOutliers()

@@ -24,15 +24,7 @@ from torch import Tensor
 
 from robustbench_kpca.attention.primal import PrimalScores
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
-from robustbench_kpca.study.diagnostics.claims.primal_objective import (
-    Maps,
-    PerHead,
-    feature_maps,
-    is_primal,
-    learned_spectrum,
-    untrained,
-)
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, primal_objective
 from robustbench_kpca.study.diagnostics.diagnosis import Outcome
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.similarity import cosines
@@ -76,15 +68,15 @@ class PrimalDual:
         "singular_values_r": "singular values of the r-scores over N",
     }
 
-    applies = staticmethod(is_primal)
+    applies = staticmethod(primal_objective.is_primal)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Solve the dual problem by an SVD, and compare the layer's weights and untrained ones with the solution."""
         scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
-        a, b = feature_maps(layer, scores)
-        learned = (scores.w_e, scores.w_r, learned_spectrum(layer))
+        a, b = primal_objective.feature_maps(layer, scores)
+        learned = (scores.w_e, scores.w_r, primal_objective.learned_spectrum(layer))
         w_e, w_r, lam = (tensor.detach().double()[list(layer.heads)] for tensor in learned)
-        start = untrained(layer, w_e)
+        start = primal_objective.untrained(layer, w_e)
         u, sizes, vh = torch.linalg.svd(a @ b.transpose(-2, -1) / a.shape[-2], full_matrices=False)
         count = min(lam.shape[-1], layer.width, a.shape[-2])  # K has no higher rank
         left, right = u[..., :count], vh[..., :count, :].transpose(-2, -1)
@@ -133,13 +125,13 @@ class PrimalDual:
 class Duality:
     """Both objectives, their gap relative to its terms, and the relative residual of the dual problem."""
 
-    primal: PerHead
-    dual: PerHead
-    gap: PerHead
-    residual: PerHead
+    primal: primal_objective.PerHead
+    dual: primal_objective.PerHead
+    gap: primal_objective.PerHead
+    residual: primal_objective.PerHead
 
 
-def duality(a: Maps, b: Maps, w_e: Tensor, w_r: Tensor, lam: Tensor) -> Duality:
+def duality(a: primal_objective.Maps, b: primal_objective.Maps, w_e: Tensor, w_r: Tensor, lam: Tensor) -> Duality:
     """Evaluate P at the weights, and D at the H_e and H_r that the scores imply.
 
     Args:
@@ -171,7 +163,7 @@ def _inverse_squares(lam: Float[Tensor, "heads rank"], count: int) -> Float[Tens
     return inverse.sort(-1, descending=True).values[..., :count]
 
 
-def _apart(learned: Tensor, sizes: Tensor) -> PerHead:
+def _apart(learned: Tensor, sizes: Tensor) -> primal_objective.PerHead:
     return (learned.log10() - sizes.log10()).abs().mean(-1)
 
 

@@ -15,13 +15,7 @@ from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdic
 from robustbench_kpca.study.diagnostics.claims.eigenvalues import REPORTED, summaries
 from robustbench_kpca.study.diagnostics.diagnosis import finding
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.saritas2025._gram import (
-    SOURCE,
-    centred_gram,
-    head_by_head,
-    not_judged,
-    standardised,
-)
+from robustbench_kpca.study.diagnostics.saritas2025 import _gram
 
 _TEO = "Teo & Nguyen (2024), arXiv:2406.13762, section 2.2.2"
 _REPORTED = {"largest": "max", "smallest": "min", "mean": "mean", "median": "median"}
@@ -31,7 +25,7 @@ class StudyEigenvalues:
     """Maximum, minimum, mean and median of the first D eigenvalues."""
 
     title = "The study's protocol: eigenvalues with standardised keys"
-    source = SOURCE
+    source = _gram.SOURCE
     statistics: ClassVar[Mapping[str, Statistic]] = {
         name: Statistic(f"{word} of the first D eigenvalues") for name, word in _REPORTED.items()
     }
@@ -45,16 +39,16 @@ class StudyEigenvalues:
         """Decompose head by head."""
 
         def measure(image: int, head: int) -> dict[str, Tensor]:
-            gram, _ = centred_gram(standardised(layer.k[image, head]))
+            gram, _ = _gram.centred_gram(_gram.standardised(layer.k[image, head]))
             values = torch.linalg.eigvalsh(gram).flip(-1).abs()[: layer.width]
             return {"by_rank": torch.nn.functional.pad(values, (0, layer.width - len(values)))}
 
-        eigenvalues = head_by_head(layer, measure)
+        eigenvalues = _gram.head_by_head(layer, measure)
         return eigenvalues | summaries(eigenvalues["by_rank"], "")
 
     def verdict(self, results: Results) -> Verdict:
         """Return no verdict, and the comparison with the numbers of the original paper."""
-        return not_judged(
+        return _gram.not_judged(
             tuple(
                 finding(f"{word} {REPORTED[word]}", _TEO, name, results.statistics[name].estimate,
                         least=REPORTED[word] / 2, most=REPORTED[word] * 2)

@@ -12,16 +12,7 @@ from torch import Tensor
 
 from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.saritas2025._gram import (
-    SOURCE,
-    Matrix,
-    Square,
-    axes_by_size,
-    centred_gram,
-    head_by_head,
-    not_judged,
-    standardised,
-)
+from robustbench_kpca.study.diagnostics.saritas2025 import _gram
 
 BLOCK = 2
 _NOISE = 0.1
@@ -38,7 +29,7 @@ class StudyGammas:
     """Mean and deviation over pairs for every axis, as profiles, and their means over axes."""
 
     title = "The study's protocol: gamma by axis with standardised keys, block 2"
-    source = SOURCE
+    source = _gram.SOURCE
     statistics: ClassVar[Mapping[str, Statistic]] = {
         f"{name}{kind}": Statistic(f"{what}, mean over axes; {axes}")
         for kind, axes in _AXES.items()
@@ -57,8 +48,8 @@ class StudyGammas:
         noise = layer.gaussian("noise on axes")
 
         def measure(image: int, head: int) -> dict[str, Tensor]:
-            gram, _ = centred_gram(standardised(layer.k[image, head]))
-            true = axes_by_size(gram, layer.width)
+            gram, _ = _gram.centred_gram(_gram.standardised(layer.k[image, head]))
+            true = _gram.axes_by_size(gram, layer.width)
             axes = torch.linalg.qr(true + _NOISE * noise[image, head, :, : true.shape[1]]).Q
             measured: dict[str, Tensor] = {}
             for kind, chosen in (("", axes), ("_true", true)):
@@ -67,14 +58,14 @@ class StudyGammas:
                 measured |= {f"{name}{kind}": values.mean() for name, values in by_axis.items()}
             return measured
 
-        return head_by_head(layer, measure)
+        return _gram.head_by_head(layer, measure)
 
     def verdict(self, results: Results) -> Verdict:  # noqa: ARG002
         """Return no verdict."""
-        return not_judged()
+        return _gram.not_judged()
 
 
-def gamma_pairs(gram: Square, axes: Matrix) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def gamma_pairs(gram: _gram.Square, axes: _gram.Matrix) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return mean and (population) deviation over pairs i < j of both differences, for every axis."""
     tokens = len(axes)
     gamma = gram @ axes / (tokens * axes)

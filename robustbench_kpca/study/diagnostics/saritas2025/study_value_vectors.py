@@ -13,14 +13,7 @@ from torch import Tensor
 from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
 from robustbench_kpca.study.diagnostics.diagnosis import Finding, finding
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.saritas2025._gram import (
-    SOURCE,
-    axes_by_size,
-    centred_gram,
-    head_by_head,
-    not_judged,
-    theoretical_values,
-)
+from robustbench_kpca.study.diagnostics.saritas2025 import _gram
 from robustbench_kpca.study.diagnostics.saritas2025._similarity import SIMILARITIES, similarities
 
 
@@ -28,7 +21,7 @@ class StudyValueVectors:
     """Twelve similarities of V and V_theory = G A - G 1_N A, G = diag(1 / g)."""
 
     title = "The study's protocol: value vectors on images"
-    source = SOURCE
+    source = _gram.SOURCE
     statistics: ClassVar[Mapping[str, Statistic]] = SIMILARITIES
     profiles: ClassVar[Mapping[str, str]] = {}
 
@@ -36,24 +29,24 @@ class StudyValueVectors:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compare head by head."""
-        return head_by_head(layer, partial(self.measure, layer))
+        return _gram.head_by_head(layer, partial(self.measure, layer))
 
     def measure(self, layer: Layer, image: int, head: int) -> dict[str, Tensor]:
         """Return the similarities of one head."""
-        gram, g = centred_gram(layer.k[image, head])
-        theory = theoretical_values(axes_by_size(gram, layer.width), 1 / g)
+        gram, g = _gram.centred_gram(layer.k[image, head])
+        theory = _gram.theoretical_values(_gram.axes_by_size(gram, layer.width), 1 / g)
         return similarities(layer.values[image, head], theory)
 
     def verdict(self, results: Results) -> Verdict:
         """Return no verdict, and the comparison with the published numbers."""
-        return not_judged(published(results))
+        return _gram.not_judged(published(results))
 
 
 def published(results: Results) -> tuple[Finding, ...]:
     """Compare with the three numbers of the study's abstract."""
     limits = (("matching_cosine", 0.32), ("linear_cka", 0.11), ("kernel_cka", 0.32))
     return tuple(
-        finding(f"{name.replace('_', ' ')} at most {most}", f"{SOURCE}, abstract", name,
+        finding(f"{name.replace('_', ' ')} at most {most}", f"{_gram.SOURCE}, abstract", name,
                 results.statistics[name].estimate, least=None, most=most)
         for name, most in limits
     )  # fmt: skip
