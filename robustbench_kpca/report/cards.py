@@ -89,7 +89,7 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
 
 
 def _end_of_scale(answer: Answer) -> str:
-    """Say where all three rows lie, if they can hardly differ: an attack that breaks all or nothing tells none apart."""
+    """Say where all three rows lie, if they can hardly differ: an attack that breaks all, or none, tells nothing."""
     duels = (answer.against, answer.control)
     values = [answer.value, *(None if duel is None else duel.value for duel in duels)]
     if not answer.metric.unit.points or any(value is None for value in values):
