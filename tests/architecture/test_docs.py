@@ -62,3 +62,21 @@ def test_pages_that_code_and_boards_name_exist():
     named = {(file, name) for file in files for name in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text("utf-8"))}
     assert named
     assert not [(file.name, name) for file, name in named if not (ROOT / name).exists()]
+
+
+def test_modules_that_pages_name_exist():
+    """A path such as `report/board.py`, from any folder on; NAME and FILE stand for one of the reader's."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("attacks/*.md")]
+    pages += [*ROOT.glob("leaderboards/*.md"), *ROOT.glob("leaderboards/*/notes.md"), *ROOT.glob("tests/*/README.md")]
+    there = [
+        f"/{path.relative_to(ROOT)}"
+        for folder in ("robustbench_kpca", "tests", "benchmarks", "docs", "leaderboards")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = {(page, name) for page in pages for name in re.findall(r"[\w./]*\w/\w+\.py\b", page.read_text("utf-8"))}
+    named = {(page, name) for page, name in named if not re.search("NAME|FILE", name)}
+    assert named
+    lost = [
+        (page.name, name) for page, name in named if not any(path.endswith(f"/{name.lstrip('./')}") for path in there)
+    ]
+    assert not lost
