@@ -13,7 +13,7 @@ from robustbench_kpca.cli._options import Log, Quiet
 
 if TYPE_CHECKING:
     from robustbench_kpca.report.loggers import Loggers
-    from robustbench_kpca.training.seeds import Run
+    from robustbench_kpca.training.seeds import Wanted
 
 
 def train(
@@ -107,14 +107,16 @@ def train(
     loggers.close()
 
 
-def _train(runs: Sequence["Run"], out: Path, settings: dict[str, Any], loggers: "Loggers", *, quiet: bool) -> list[str]:
+def _train(
+    runs: Sequence["Wanted"], out: Path, settings: dict[str, Any], loggers: "Loggers", *, quiet: bool
+) -> list[str]:
     """Train runs in one pass; return the lines that report them."""
     from robustbench_kpca._engine.inference.environment import revision
     from robustbench_kpca.models.bundle import read_header
     from robustbench_kpca.models.families import task_of
     from robustbench_kpca.tasks import task_named
     from robustbench_kpca.training.ledger import Epoch
-    from robustbench_kpca.training.loop import Wanted, train_together
+    from robustbench_kpca.training.loop import train_together
     from robustbench_kpca.training.options import Options
 
     recipe = runs[0].recipe
@@ -134,7 +136,7 @@ def _train(runs: Sequence["Run"], out: Path, settings: dict[str, Any], loggers: 
             on_note=partial(_console.note, quiet=quiet),
             **settings,
         )
-        paths = train_together([Wanted(run.name, run.recipe, run.text, out) for run in runs], options)
+        paths = train_together(runs, out, options)
     return [_line(run.name, path, task, read_header(path)) for run, path in zip(runs, paths, strict=True)]
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -18,18 +17,10 @@ from robustbench_kpca.training.machine import own_threads
 from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.run import Run, require_same_data
+from robustbench_kpca.training.seeds import Wanted
 from robustbench_kpca.training.spent import timed
 from robustbench_kpca.training.tables import source_of
 from robustbench_kpca.training.together import Together
-
-
-class Wanted(NamedTuple):
-    """One training: the name of its files, its recipe, the text of it for the provenance, and its folder."""
-
-    name: str
-    recipe: Recipe
-    text: str
-    folder: Path
 
 
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:  # noqa: B008
@@ -54,10 +45,10 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
 
     """
-    return train_together([Wanted(name, recipe, text, folder)], options)[0]
+    return train_together([Wanted(name, recipe, text)], folder, options)[0]
 
 
-def train_together(wanted: Sequence[Wanted], options: Options) -> list[Path]:
+def train_together(wanted: Sequence[Wanted], folder: Path, options: Options) -> list[Path]:
     """Train models of one recipe with several seeds in one pass (`Together`); return the paths of their weights.
 
     Each writes the files that it would write alone. One that is behind the others, since they were stopped between two
@@ -68,8 +59,7 @@ def train_together(wanted: Sequence[Wanted], options: Options) -> list[Path]:
         EvaluationError: as `train` does; all stop where one diverges.
 
     """
-    for training in wanted:
-        require_writable(training.folder)
+    require_writable(folder)
     with own_generators(), own_threads(wanted[0].recipe.threads), ExitStack() as stack:
         # `cpu=True` where there is no accelerator: only then accelerate connects several processes on the CPU, too.
         # The other options are set here because accelerate would read them from environment variables.
@@ -81,8 +71,8 @@ def train_together(wanted: Sequence[Wanted], options: Options) -> list[Path]:
         )
         if accelerator.is_main_process:
             for training in wanted:
-                stack.enter_context(locked(training.folder / f".{training.name}.lock", wait=False))
-        unfinished = [_unfinished(training, options, accelerator) for training in wanted]
+                stack.enter_context(locked(folder / f".{training.name}.lock", wait=False))
+        unfinished = [_unfinished(training, folder, options, accelerator) for training in wanted]
         runs = [run for run in unfinished if run is not None]
         if len(runs) > 1:
             Together(runs)  # which refuses what cannot be trained so, before anything is destroyed
@@ -91,12 +81,12 @@ def train_together(wanted: Sequence[Wanted], options: Options) -> list[Path]:
         if runs and _train(runs, options):
             for run in runs:
                 run.finish()
-        return [training.folder / f"{training.name}.safetensors" for training in wanted]
+        return [folder / f"{training.name}.safetensors" for training in wanted]
 
 
-def _unfinished(training: Wanted, options: Options, accelerator: Accelerator) -> Run | None:
+def _unfinished(training: Wanted, folder: Path, options: Options, accelerator: Accelerator) -> Run | None:
     """Return a run that has to be trained; None where it is finished."""
-    name, recipe, text, folder = training
+    name, recipe, text = training
     ledger = Ledger(name, text, folder, revision=options.revision, keep_every=options.keep_every)
     if not options.fresh and ledger.finished(resume=options.resume):
         _require_own_data(ledger.weights_path(), recipe, options, accelerator)

@@ -4,8 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import name_with_seed
@@ -13,8 +12,7 @@ from robustbench_kpca._core.strict import parse_ranges
 from robustbench_kpca.training.recipe import Recipe, load_recipe
 
 
-@dataclass(frozen=True)
-class Run:
+class Wanted(NamedTuple):
     """One training: the name of its files, its recipe, and the text that says what was trained."""
 
     name: str
@@ -22,7 +20,7 @@ class Run:
     text: str
 
 
-def runs_of(recipe: str, overrides: Mapping[str, Any], seeds: str = "", name: str = "") -> list[Run]:
+def runs_of(recipe: str, overrides: Mapping[str, Any], seeds: str = "", name: str = "") -> list[Wanted]:
     """Return the runs of a recipe: one named as the recipe, or with `seeds` one `NAME-sSEED` for each seed.
 
     A run with a seed is the same as one with the override `seed`, under another name.
@@ -43,7 +41,7 @@ def runs_of(recipe: str, overrides: Mapping[str, Any], seeds: str = "", name: st
     for seed in parse_seeds(seeds) if seeds else [None]:
         stem, parsed, text = load_recipe(recipe, {**overrides} if seed is None else {**overrides, "seed": seed})
         title = name or stem
-        runs.append(Run(title if seed is None else name_with_seed(title, seed), parsed, text))
+        runs.append(Wanted(title if seed is None else name_with_seed(title, seed), parsed, text))
     return runs
 
 

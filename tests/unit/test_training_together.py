@@ -12,10 +12,11 @@ from torch import nn
 from robustbench_kpca import create_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.training.loop import Wanted, train, train_together
+from robustbench_kpca.training.loop import train, train_together
 from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.run import Run
+from robustbench_kpca.training.seeds import Wanted
 from robustbench_kpca.training.stacked import Stacked
 
 FEW, SEEDS = 40, (3, 4, 5)
@@ -23,9 +24,9 @@ SMALL = {"model_options.depth": 1, "batch_size": 16, "epochs": 2, "threads": 1}
 """Two epochs of two whole batches and one of half the size."""
 
 
-def wanted(folder, recipe="rpc_symvit_digits", seeds=SEEDS, **settings):
+def wanted(recipe="rpc_symvit_digits", seeds=SEEDS, **settings):
     loaded = [load_recipe(recipe, SMALL | settings | {"seed": seed}) for seed in seeds]
-    return [Wanted(f"run-s{seed}", made, text, folder) for seed, (_, made, text) in zip(seeds, loaded, strict=True)]
+    return [Wanted(f"run-s{seed}", made, text) for seed, (_, made, text) in zip(seeds, loaded, strict=True)]
 
 
 def distance(ours, theirs):
@@ -88,8 +89,8 @@ def test_a_parameter_outside_a_layer_that_belongs_to_no_row_is_refused():
 )
 def test_seeds_in_one_pass_are_those_trained_alone(tmp_path, recipe, settings):
     with few_digits(FEW):
-        together = train_together(wanted(tmp_path / "together", recipe, **settings), Options())
-        alone = [train(*one) for one in wanted(tmp_path / "alone", recipe, **settings)]
+        together = train_together(wanted(recipe, **settings), tmp_path / "together", Options())
+        alone = [train(*one, tmp_path / "alone") for one in wanted(recipe, **settings)]
     for ours, theirs in zip(together, alone, strict=True):
         assert distance(ours, theirs) < 1e-5
         curves = [path.with_suffix(".csv").read_text().splitlines() for path in (ours, theirs)]
@@ -109,19 +110,19 @@ def test_a_run_that_was_stopped_between_two_files_goes_on(tmp_path, monkeypatch)
         save(run)
 
     with few_digits(FEW):
-        whole = train_together(wanted(tmp_path / "whole"), Options())
+        whole = train_together(wanted(), tmp_path / "whole", Options())
         monkeypatch.setattr(Run, "save", stopped)
         with pytest.raises(KeyboardInterrupt):
-            train_together(wanted(tmp_path / "parts"), Options())
+            train_together(wanted(), tmp_path / "parts", Options())
         monkeypatch.setattr(Run, "save", save)
         assert [(tmp_path / "parts" / f"run-s{seed}.resume.pt").is_file() for seed in SEEDS] == [True, False, False]
         rows = []
         options = Options(resume=True, on_epoch=lambda name, epoch: rows.append((name[-2:], epoch.epoch)))
-        parts = train_together(wanted(tmp_path / "parts"), options)
+        parts = train_together(wanted(), tmp_path / "parts", options)
     assert rows == [("s4", 0), ("s5", 0), ("s3", 1), ("s4", 1), ("s5", 1)]  # who is behind comes first, alone
     assert all(distance(ours, theirs) < 1e-5 for ours, theirs in zip(parts, whole, strict=True))
     with few_digits(FEW):  # finished runs are left as they are
-        assert train_together(wanted(tmp_path / "parts"), Options(resume=True)) == parts
+        assert train_together(wanted(), tmp_path / "parts", Options(resume=True)) == parts
 
 
 @pytest.mark.parametrize(
@@ -135,15 +136,15 @@ def test_a_run_that_was_stopped_between_two_files_goes_on(tmp_path, monkeypatch)
     ],
 )
 def test_what_cannot_be_trained_so_is_refused_before_anything_is_lost(tmp_path, settings, named):
-    runs = [one._replace(name="kept") for one in wanted(tmp_path, seeds=(3,))]
+    runs = [one._replace(name="kept") for one in wanted(seeds=(3,))]
     with few_digits(FEW):
-        path = train(*runs[0], Options(stop_at=0.0))
+        path = train(*runs[0], tmp_path, Options(stop_at=0.0))
         assert not path.exists()
         state = path.with_name("kept.resume.pt").read_bytes()
-        pair = wanted(tmp_path, seeds=(3, 4), **settings)
+        pair = wanted(seeds=(3, 4), **settings)
         pair[0] = pair[0]._replace(name="kept")
         with pytest.raises(BadInputError, match=named):
-            train_together(pair, Options(fresh=True))
+            train_together(pair, tmp_path, Options(fresh=True))
     assert path.with_name("kept.resume.pt").read_bytes() == state
 
 
