@@ -80,9 +80,9 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
         why = "One training has no spread" if one else "They share fewer than two seeds"
         return f"{text} {why}, so nothing is tested."
     if answer.verdict == EQUIVALENT:
-        end = _end_of_scale(answer)
-        ruled_out = "Larger differences than the margin are ruled out."
-        return f"{text} {f'All three are {end}, so there is little to compare.' if end else ruled_out}"
+        if end := _end_of_scale(answer):
+            return f"{text} All three are {end}, so there is little to compare."
+        return f"{text} Larger differences than the margin are ruled out."
     if answer.verdict == SAME and against.least is not None:
         return f"{text} Only a difference above {unit.gap(against.least)} would have been found reliably."
     return text
@@ -90,11 +90,10 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
 
 def _end_of_scale(answer: Answer) -> str:
     """Say where all three rows lie, if they can hardly differ: an attack that breaks all, or none, tells nothing."""
-    duels = (answer.against, answer.control)
-    values = [answer.value, *(None if duel is None else duel.value for duel in duels)]
-    if not answer.metric.unit.points or any(value is None for value in values):
+    rows = (answer, answer.against, answer.control)
+    shares = [row.value for row in rows if row is not None and row.value is not None]
+    if not answer.metric.unit.points:
         return ""
-    shares = [value for value in values if value is not None]
     return "below 1 %" if max(shares) < 0.01 else "above 99 %" if min(shares) > 0.99 else ""
 
 

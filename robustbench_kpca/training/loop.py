@@ -77,8 +77,8 @@ def train_together(wanted: Sequence[Wanted], folder: Path, options: Options) -> 
         if len(runs) > 1:
             Together(runs)  # which refuses what cannot be trained so, before anything is destroyed
         for run in runs:
-            _begin(run, options, accelerator, together=len(runs))
-        if runs and _train(runs, options):
+            _begin(run, together=len(runs))
+        if runs and _train(runs):
             for run in runs:
                 run.finish()
         return [folder / f"{training.name}.safetensors" for training in wanted]
@@ -94,20 +94,20 @@ def _unfinished(training: Wanted, folder: Path, options: Options, accelerator: A
     return Run(name, recipe, ledger, options, accelerator)
 
 
-def _begin(run: Run, options: Options, accelerator: Accelerator, *, together: int) -> None:
+def _begin(run: Run, *, together: int) -> None:
     """Bring a run to where its last finished epoch left it."""
-    replaced = run.ledger.replaced() if options.fresh else []
-    if options.fresh and accelerator.is_main_process:  # only now: what cannot be trained destroys nothing
+    replaced = run.ledger.replaced() if run.options.fresh else []
+    if run.options.fresh and run.accelerator.is_main_process:  # only now: what cannot be trained destroys nothing
         run.ledger.forget()
-    accelerator.wait_for_everyone()
+    run.accelerator.wait_for_everyone()
     run.restore()
     run.begin(replaced, together)
 
 
-def _train(runs: Sequence[Run], options: Options) -> bool:
+def _train(runs: Sequence[Run]) -> bool:
     """Train all runs to their last epoch; return whether there was time for it."""
     together: Together | None = None
-    epochs, accelerator = runs[0].recipe.epochs, runs[0].accelerator
+    epochs, accelerator, options = runs[0].recipe.epochs, runs[0].accelerator, runs[0].options
     while (fewest := min(run.done for run in runs)) < epochs:
         behind = [run for run in runs if run.done == fewest]
         chosen = behind if len(behind) == len(runs) else behind[:1]

@@ -142,7 +142,7 @@ class Run:
 
     def epoch(self) -> Epoch:
         """Train on all images once; return the numbers of the epoch."""
-        number = len(self.ledger.history)
+        number = self.done
         seed_generators(epoch_seed(self.recipe.seed, number, self.accelerator))
         self.scheduler.step(number)
         self.model.train()

@@ -63,12 +63,10 @@ class Together:
         steps = math.ceil(self.first.source.length / recipe.batch_size)
         sums = torch.zeros(count, 4, dtype=torch.float64, device=self.first.accelerator.device)
         self.model.train()
-        for run in self.runs:
-            run.scheduler.step(number)
+        self.first.scheduler.step(number)
         sources = [run.source for run in self.runs if isinstance(run.source, InMemory)]
         for step, draws in enumerate(zip(*(source.draws(number) for source in sources), strict=True)):
-            for run in self.runs:
-                run.scheduler.step_update(number * steps + step)
+            self.first.scheduler.step_update(number * steps + step)
             batch = sources[0].taken(_joined(draws))
             losses, logits = self._step(batch, draws[0].count, number)
             hits = (logits.argmax(1) == batch.y).view(count, -1).sum(1)
@@ -99,8 +97,10 @@ class Together:
             gradient.mul_(share.view(-1, *(1,) * (gradient.ndim - 1)))
 
     def _scatter_states(self) -> None:
-        """Give every run its parameters and the state of its optimiser."""
+        """Give every run its parameters, the state of its optimiser and the learning rates."""
         for place, run in enumerate(self.runs):
+            for own, group in zip(run.optimizer.param_groups, self.optimizer.param_groups, strict=True):
+                own["lr"] = group["lr"]
             for name, parameter in run.plain.named_parameters():
                 stack = self.model.stacks[name]
                 parameter.data.copy_(stack.detach()[place])
