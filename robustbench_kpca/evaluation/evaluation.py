@@ -96,7 +96,7 @@ class Evaluation:
             require_writable(out)
         runner = runner_for(model, data, scenario, size, where)
         first = task.compute.first_inputs(model, data, scenario, size)
-        logits = runner.logits(_moved(first, where))
+        logits = runner.logits(moved(first, where))
         again = FirstBatch.of(runner, first, logits)
         data, matched = task.compute.match_classes(data, logits.shape[1], class_names_of(model))
         code = code_from_outside(model, data.task, scenario)
@@ -270,7 +270,7 @@ def batch_on(device: torch.device, usual: int, model: nn.Module, data: Dataset, 
     return larger(usual, work_of(runner_for(model, data, scenario, 1, device), row), memory, len(data))
 
 
-def _moved(images: Images, device: torch.device) -> Images:
+def moved(images: Images, device: torch.device) -> Images:
     """Return the first batch on the device; the runner halves a batch only once its images are there.
 
     Raises:

@@ -23,7 +23,7 @@ from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.evaluation import runner_for
+from robustbench_kpca.evaluation.evaluation import moved, runner_for
 from robustbench_kpca.evaluation.first_samples import Glances
 from robustbench_kpca.evaluation.identity import Added, algorithms, code_from_outside
 from robustbench_kpca.evaluation.options import RunOptions
@@ -114,7 +114,7 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
     _require_same_code(work, model)
     runner = runner_for(model, data, work.scenario, spec.batch_size, where)
     first = task_named(data.task).compute.first_inputs(model, data, work.scenario, spec.batch_size)
-    logits = runner.logits(first.to(where))
+    logits = runner.logits(moved(first, where))
     if (parameters_sha256(model), tensor_sha256(logits)) != (spec.model.parameters_sha256, spec.model.probe_sha256):
         raise EvaluationError(
             f"model '{spec.model.name}' has other weights or other answers in another process",
