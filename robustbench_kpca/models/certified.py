@@ -1,4 +1,4 @@
-"""Classifiers made of another one, whose votes prove how far an answer holds; the proofs are in `records.proof`."""
+"""Classifiers made of another one, which prove how far an answer holds; the proofs are in `records.proof`."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -40,6 +40,13 @@ class Certified(nn.Module):
     def counted(self, x: Images) -> Logits:
         """Return what a proof counts, shape (batch, classes)."""
 
+    def evidence(self, counted: Logits) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the answers, their votes, and the rival's: see `Proof.radius`."""
+        answers = counted.argmax(1, keepdim=True)
+        first = torch.arange(counted.shape[1], device=counted.device) < answers
+        others = (counted + first.to(counted)).scatter(1, answers, -1)
+        return answers[:, 0], counted.gather(1, answers)[:, 0], others.amax(1)
+
     def own_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights of the base model under the names that they have here."""
         renamed = getattr(self.base, "own_state", dict)(state)
@@ -67,13 +74,6 @@ class Viewed(Certified):
     def tally(self, logits: Float[Tensor, "batch view class"]) -> Logits:
         """Count the votes; a view whose logits are not finite has none."""
         return one_hot(logits).sum(1)
-
-    def evidence(self, counted: Logits) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the answers, their votes, and the rival's: see `Proof.radius`."""
-        answers = counted.argmax(1, keepdim=True)
-        first = torch.arange(counted.shape[1], device=counted.device) < answers
-        others = (counted + first.to(counted)).scatter(1, answers, -1)
-        return answers[:, 0], counted.gather(1, answers)[:, 0], others.amax(1)
 
     def hidden(self, x: Images, seen: Tensor) -> Images:
         """Return images whose pixels outside of a mask of rows and columns are filled."""
@@ -160,5 +160,5 @@ def require_certifiable(model: nn.Module, scenario: Scenario) -> None:
         stated = f"a proof in {model.proof.norm}" if isinstance(model, Certified) else "no proof"
         raise BadInputError(
             f"protocol '{scenario.title}' asks for a proof in {scenario.norm}, but the model states {stated}",
-            expected="ablated:NAME or masked:NAME for patches, smoothed:NAME for l2 (sigma) and l0 (keep)",
+            expected="ablated:NAME or masked:NAME for patches, smoothed:NAME for l2 and l0, bounded:NAME for linf",
         )

@@ -14,7 +14,7 @@ Draws = Annotated[int, Field(ge=0, le=MANY, strict=True)]
 class Certificate(Common):
     """Accuracy that no attack within eps can take away; the model states what its proof is (`models.certified`).
 
-    norm: `patches` of any values, `l0` (pixels that change) or `l2`.
+    norm: `patches` of any values, `l0` (pixels that change), `l2` or `linf`.
     eps: the radius asked about: of patches their number, and `patch` is their side.
     patch, corners: with `patches`, the side in pixels, and `anywhere`.
     selection: draws that choose the class of each image (n0); of a proof without noise 0, as the next two.
@@ -24,7 +24,7 @@ class Certificate(Common):
     """
 
     kind: Literal["certificate"]
-    norm: Literal["patches", "l0", "l2"]
+    norm: Literal["patches", "l0", "l2", "linf"]
     eps: Annotated[float, BeforeValidator(parse_fraction)]
     selection: Draws
     samples: Draws
@@ -46,10 +46,10 @@ class Certificate(Common):
     def _check(self) -> "Certificate":
         assert self.threat
         drawn = self.selection > 0, self.samples > 0, self.alpha > 0
-        if drawn != (self.norm != "patches",) * 3 or self.draws != 1:
+        if drawn != (self.norm in ("l0", "l2"),) * 3 or self.draws != 1:
             raise BadInputError(
                 f"norm = '{self.norm}' with selection = {self.selection}, samples = {self.samples}, "
                 f"alpha = {self.alpha:g} and draws = {self.draws}",
-                expected="draws = 1, and the others 0 with norm = 'patches', else above 0",
+                expected="draws = 1, and the others above 0 with norm = 'l0' or 'l2', else 0",
             )
         return self

@@ -10,7 +10,7 @@ from math import comb, floor, isqrt
 from statistics import NormalDist
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from robustbench_kpca._core.strict import STRICT, validate
 
@@ -171,7 +171,31 @@ class Pixels(Proof):
         return lower_bound(votes, votes + rival, alpha) - (1 - unseen)
 
 
-PROOFS: Mapping[str, type[Proof]] = {kind.name: kind for kind in (Bands, Blocks, Masks, Noise, Pixels)}
+def _number(text: object) -> object:
+    """Convert a fraction such as "1/255"; what is none is refused as it is."""
+    try:
+        above, _, below = str(text).partition("/")
+        return float(above) / float(below or 1)
+    except (ValueError, ZeroDivisionError):
+        return text
+
+
+class Bounds(Proof):
+    """Bounds on the logits over all images within eps in L-infinity, up to floating point (`models.bounds`).
+
+    The votes are the answer and the classes whose logits are lower everywhere, the rivals those that may not be.
+    """
+
+    name = "bounds"
+    norm = "linf"
+    eps: Annotated[float, BeforeValidator(_number), Field(gt=0, le=1, allow_inf_nan=False)]
+
+    def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
+        """Return the radius in L-infinity, in pixel space: see `Proof.radius`."""
+        return self.eps if rival == 0 < votes else 0.0
+
+
+PROOFS: Mapping[str, type[Proof]] = {kind.name: kind for kind in (Bands, Blocks, Masks, Noise, Pixels, Bounds)}
 
 
 def proof_of(config: Mapping[str, Any], where: str) -> Proof | None:

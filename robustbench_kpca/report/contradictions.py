@@ -172,8 +172,8 @@ def furthest(asked: Certificate, made: Attack) -> float:
     threat, sided = made.threat, made.norm == "l0" or isinstance(made.patch, int)
     if made.space != "pixel":
         return np.inf
-    if asked.norm == "l2":
-        return made.eps if made.norm == "l2" else np.inf
+    if asked.norm in ("l2", "linf"):
+        return made.eps if made.norm == asked.norm else np.inf
     if asked.norm == "l0":
         return float(threat.count * threat.side**2) if sided and threat.counted else np.inf
     return float(threat.side) if made.norm == "patches" and sided and made.eps <= asked.eps else np.inf
@@ -184,7 +184,7 @@ def _reach(asked: Certificate, made: Attack, outcomes: Outcomes) -> NDArray[np.f
     if asked.norm == "l2":
         away: NDArray[np.float64] = outcomes["l2"] * (1 + 1e-5) + 1e-6
         return away
-    return np.full(len(outcomes), furthest(asked, made))
+    return np.full(len(outcomes), np.float32(furthest(asked, made)), np.float64)  # as columns hold radii
 
 
 def _chance(share: float, draws: int, forwards: int) -> float:

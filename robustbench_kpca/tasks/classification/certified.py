@@ -9,7 +9,7 @@ from torch import Tensor
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca._engine.attack_loop.query import check_clean
 from robustbench_kpca._engine.inference.runner import Presentation
-from robustbench_kpca.models.certified import Certified, Drawn, Viewed
+from robustbench_kpca.models.certified import Certified, Drawn
 from robustbench_kpca.protocols.scenario import Certificate
 from robustbench_kpca.tasks.classification.answers import Answers
 from robustbench_kpca.types import Images, Labels, Logits
@@ -46,13 +46,12 @@ class CertifiedAnswers(Answers):
         model, protocol = self.runner.model, self.protocol
         assert isinstance(model, Certified)
         assert isinstance(protocol, Certificate)
-        if isinstance(model, Viewed):
+        if isinstance(model, Drawn):
+            rows = [self._drawn(model, image, first + at) for at, image in enumerate(images)]
+        else:
             counted = self.runner.logits(images.to(self.runner.device)).cpu()
             check_clean(counted, labels)
             rows = list(zip(*(part.long().tolist() for part in model.evidence(counted)), strict=True))
-        else:
-            assert isinstance(model, Drawn)
-            rows = [self._drawn(model, image, first + at) for at, image in enumerate(images)]
         radii = [model.proof.radius(votes, rival, protocol.eps, protocol.alpha) for _, votes, rival in rows]
         answers, votes, rivals = (torch.tensor(part) for part in zip(*rows, strict=True))
         radius = torch.tensor(radii, dtype=torch.float64)
