@@ -30,9 +30,9 @@ MARGIN = 1e-6
 _STATED = {"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "size", "dim", "numel", "len"}
 _LINEAR = {
     "linear", "conv2d", "batch_norm", "avg_pool2d", "adaptive_avg_pool2d", "pad", "dropout", "add", "radd",
-    "sub", "rsub", "neg", "mean", "sum", "cumsum", "flatten", "unflatten", "reshape", "view", "permute", "transpose", "T", "mT",
-    "unbind", "chunk", "split", "cat", "stack", "expand", "expand_as", "squeeze", "unsqueeze", "contiguous", "clone",
-    "to", "float", "double", "getitem", "detach", "flip", "roll",
+    "sub", "rsub", "neg", "mean", "sum", "cumsum", "flatten", "unflatten", "reshape", "view", "permute", "transpose",
+    "T", "mT", "unbind", "chunk", "split", "cat", "stack", "expand", "expand_as", "squeeze", "unsqueeze", "contiguous",
+    "clone", "to", "float", "double", "getitem", "detach", "flip", "roll",
 }  # fmt: skip
 
 
@@ -108,7 +108,7 @@ class Affine(Tensor):
         return args[0]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def,override]
         """Refuse what torch computes without `__torch_function__`."""
         raise _unknown(str(func))
 
