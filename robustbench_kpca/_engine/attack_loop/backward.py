@@ -29,10 +29,11 @@ def require_gradients(stage: Stage, attack: Attack) -> None:
     """
     if stage.name == stage.attack:
         return
-    if library_of(stage.attack) or getattr(attack, "most_passes", ("", ""))[1] == "0":
+    reads = getattr(attack, "reads_attention", False) and stage.attention_loss is not None
+    if reads or library_of(stage.attack) or getattr(attack, "most_passes", ("", ""))[1] == "0":
         raise BadInputError(
             f"attack '{stage.name}': backward_of = {stage.backward_of!r}, attention_loss = {stage.attention_loss}",
-            expected="an attack of the package that takes gradients",
+            expected="an attack of the package that takes gradients, and has no loss on attention of its own",
         )
     if stage.backward_of is None:
         return
