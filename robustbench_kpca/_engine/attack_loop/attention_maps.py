@@ -105,7 +105,7 @@ def _unreadable(met: str) -> BadInputError:
 
 def _watch_own(layer: Any, mixed: Callable[[Map, Heads, Heads], Heads]) -> list[Callable[[], None]]:
     """Let a layer of the package hand on what `mixed` returns."""
-    attend = layer.attend
+    attend, outer = layer.attend, vars(layer).get("attend")
 
     def watched(q: Heads, k: Heads, v: Heads, **how: Any) -> Heads:
         if not isinstance(getattr(layer, "pursuit", None), Pursuit):
@@ -122,7 +122,7 @@ def _watch_own(layer: Any, mixed: Callable[[Map, Heads, Heads], Heads]) -> list[
         return mixed(hidden(scores, causal=last.causal, mask=last.mask).softmax(-1), v, out)
 
     layer.attend = watched
-    return [partial(delattr, layer, "attend")]
+    return [partial(delattr, layer, "attend") if outer is None else partial(setattr, layer, "attend", outer)]
 
 
 def _map(layer: Any, attend: Callable[..., Heads], q: Heads, k: Heads, how: dict[str, Any]) -> Map:

@@ -84,7 +84,7 @@ class CountingQuery:
         stops: bool,
         stage: Stage | None = None,
     ) -> None:
-        self.twin = stage is not None and stage.backward_of is not None
+        self.twins = 0 if stage is None else stage.twins
         self.attention = None if stage is None else stage.attention_loss
         self.runner, self.space, self.success, self.attack = runner, space, success, attack
         self.allowed, self.threat = allowed, allowed.threat
@@ -224,7 +224,7 @@ class CountingQuery:
             BadInputError: gradients of the loop are not the model's, which such an attack would not see.
 
         """
-        if self.twin or self.attention is not None:
+        if self.twins or self.attention is not None:
             what = "no backward_of and no attention_loss"
             raise BadInputError(f"attack '{self.attack}' calls the model itself", expected=what)
 
@@ -244,9 +244,9 @@ class CountingQuery:
         That is refused, but where the logits are not finite either: then the model gave no answer, and is broken.
         """
         gradient = self.space.pull_back(gradient)
-        _add(self.backwards, self.at, self.runner.draws)
-        if self.twin:
-            _add(self.forwards, self.at, self.runner.draws)
+        _add(self.backwards, self.at, max(self.twins, 1) * self.runner.draws)
+        if self.twins:
+            _add(self.forwards, self.at, self.twins * self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
         if waits(largest.device) or not bool(torch.isfinite(largest).all()):
             finite = torch.isfinite(largest)
