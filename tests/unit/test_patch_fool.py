@@ -93,8 +93,15 @@ def test_the_map_of_rpc_is_that_of_its_last_iteration():
 @pytest.mark.parametrize("attention", ["pro", "neutreno"])
 def test_attention_that_is_no_matrix_times_values_is_refused(attention, fork):
     model = place(load_model("vit_digits"), attention, layers="all")
-    with mapped(load_model("vit_digits")), pytest.raises(BadInputError, match="something else of V"), mapped(model):
-        model(torch.zeros(1, 3, 32, 32) + rand(0, 1, 3, 32, 32, dtype=torch.float32))
+    with pytest.raises(BadInputError, match="something else of V"), mapped(model):
+        model(rand(0, 1, 3, 32, 32, dtype=torch.float32))
+
+
+def test_layers_that_are_not_seen_to_run_are_refused():
+    model = load_model("vit_digits")
+    with pytest.raises(BadInputError, match="seen to run"), mapped(model):
+        pass
+    assert "attend" not in vars(model.blocks[0].attn)
 
 
 @pytest.mark.parametrize("model", [Wavy((3, 8, 8)), nn.Identity(), lambda x: x])

@@ -49,7 +49,8 @@ def mapped(model: Any, rule: Rule | None = None) -> Iterator[list[Map]]:
     of other attention of the package, what it makes of the unit matrix in place of V; of timm's, softmax(scale Q K^T).
 
     Raises:
-        BadInputError: as `attention_layers`; or A V is not what a layer made of V, up to rounding.
+        BadInputError: as `attention_layers`; or A V is not what a layer made of V, up to rounding; or a layer did not
+            run, as far as can be seen from outside.
 
     """
     layers = attention_layers(model)
@@ -70,6 +71,8 @@ def mapped(model: Any, rule: Rule | None = None) -> Iterator[list[Map]]:
             watch = _watch_own if isinstance(layer, MultiHeadAttention) else _watch_timms
             undo += watch(layer, partial(mixed, number))
         yield maps
+        if not all(a.numel() for a in maps):
+            raise _unreadable("layers that no pass is seen to run through")
     finally:
         for step in undo:
             step()

@@ -35,7 +35,7 @@ def pna(model: nn.Module) -> Iterator[nn.Module]:
 
     with mapped(model, constant):
         yield model
-    if depends and torch.is_grad_enabled() and not any(depends):
+    if torch.is_grad_enabled() and not any(depends):
         raise BadInputError("backward_of = 'pna' for attention that does not depend on the image: it changes nothing")
 
 
