@@ -54,7 +54,6 @@ class Asked:
 
         Raises:
             BadInputError: the data cannot be loaded.
-
         """
         from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 

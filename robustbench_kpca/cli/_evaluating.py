@@ -52,7 +52,6 @@ def refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> 
 
     Raises:
         BadInputError: one of `given` is not allowed.
-
     """
     for name in given:
         if name not in (*allowed, "presets"):
@@ -64,7 +63,6 @@ def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
     Raises:
         BadInputError: a `model.` key that is not an option of the architecture.
-
     """
     model = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
     odd = next((key for key in model if key in _NO_OPTIONS or not key.isidentifier()), None)

@@ -10,7 +10,6 @@ def several(values: Iterable[str]) -> list[str]:
 
     Raises:
         BadInputError: a name is empty.
-
     """
     from robustbench_kpca._core.errors import BadInputError
 
@@ -36,7 +35,6 @@ def require_names(
 
     Raises:
         BadInputError: one of them is unknown.
-
     """
     from robustbench_kpca.attacks.shared.names import require_attack
     from robustbench_kpca.data.names import require_data
@@ -62,7 +60,6 @@ def require_claims(protocol: str, claims: Iterable[str]) -> None:
 
     Raises:
         UnknownNameError: one of them is unknown.
-
     """
     from robustbench_kpca._core.registry import unknown_name
     from robustbench_kpca.study.diagnostics import PROCEDURES

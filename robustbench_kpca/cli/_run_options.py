@@ -18,7 +18,6 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
     Args:
         names: of the fields; none: all.
         defaults: those that differ from the fields' own.
-
     """
     fields = [name for name in OPTIONS if not names or name in names]
 

@@ -44,7 +44,6 @@ class Dataset(ABC):
 
     Raises:
         BadInputError: no items, repeated ids, or a wrong number of strata.
-
     """
 
     task: ClassVar[str]
@@ -78,7 +77,6 @@ class Dataset(ABC):
 
         Raises:
             BadInputError: `data` is of another class.
-
         """
         if not isinstance(data, cls):
             raise BadInputError(f"data '{data.name}' is for {data.task}", expected=f"data for {cls.task}")
@@ -134,7 +132,6 @@ class Dataset(ABC):
 
         Raises:
             BadInputError: `limit` is below 1.
-
         """
         if limit < 1:
             raise BadInputError(f"limit {limit}", expected="at least 1")
@@ -158,7 +155,6 @@ class Part(Dataset):
 
     Raises:
         BadInputError: no indices, or an index occurs twice.
-
     """
 
     def __init__(self, whole: Dataset, indices: Sequence[int]) -> None:

@@ -34,7 +34,6 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
 
     Raises:
         BadInputError: images or labels of another type or shape, or as in `load_data`.
-
     """
     if isinstance(images, Dataset | str) and labels is not None:
         raise BadInputError(
@@ -76,7 +75,6 @@ def with_classes(data: Dataset, classes: int | None) -> Dataset:
 
     Raises:
         BadInputError: the data have another number of classes, or more.
-
     """
     if classes is None or classes == data.classes:
         return data
@@ -96,7 +94,6 @@ class ItemSamples(Samples):
         name: name of the set.
         classes: number of classes; None: that of the names, or else counted.
         names: of the classes, None if unknown.
-
     """
 
     def __init__(

@@ -56,7 +56,6 @@ def imagenet_classes(name: str) -> list[int]:
 
     Raises:
         BadInputError: there is no such collection.
-
     """
     if name not in COLLECTIONS:
         raise unknown_name("collection of ImageNet classes", name, COLLECTIONS)

@@ -50,7 +50,6 @@ def load_data(
         >>> images, labels = load_data("digits", limit=10).tensors()
         >>> images.shape, labels.tolist()
         (torch.Size([10, 3, 32, 32]), [6, 8, 7, 5, 9, 3, 4, 1, 2, 0])
-
     """
     require_data(source)
     data: Dataset

@@ -23,7 +23,6 @@ def require_data(source: str) -> None:
 
     Raises:
         UnknownNameError: they are none of these.
-
     """
     if is_published(source) or os.path.isdir(source):  # noqa: PTH112 (a text that can be no path is False)
         return

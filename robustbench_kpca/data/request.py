@@ -24,7 +24,6 @@ class View:
 
     Raises:
         BadInputError: a size below 1, a crop outside (0, 1], an interpolation unknown to Pillow.
-
     """
 
     size: int
@@ -108,7 +107,6 @@ class Request:
 
     Raises:
         BadInputError: an invalid value of `bad_images`.
-
     """
 
     folder: str = ""
@@ -125,7 +123,6 @@ class Request:
 
         Raises:
             BadInputError: the set has no such split.
-
         """
         if self.split is None:
             return splits[0]
@@ -138,7 +135,6 @@ class Request:
 
         Raises:
             BadInputError: a folder is given.
-
         """
         if self.folder:
             raise BadInputError(f"{name} takes no folder ({self.folder})", expected=f"{name} without a folder")

@@ -36,7 +36,6 @@ class Samples(Dataset):
 
     Raises:
         BadInputError: no images, repeated ids, or a label outside 0 to `classes` - 1.
-
     """
 
     task = "classification"
@@ -56,7 +55,6 @@ class Samples(Dataset):
 
         Raises:
             BadInputError: the images are of unknown classes.
-
         """
         if not self.classes:
             raise BadInputError(

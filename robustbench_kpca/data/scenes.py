@@ -33,7 +33,6 @@ class Scenes(Dataset):
 
     Raises:
         BadInputError: no scenes, repeated ids, no classes, a palette of another shape.
-
     """
 
     task = "segmentation"
@@ -96,7 +95,6 @@ class ArrayScenes(Scenes):
 
     Raises:
         BadInputError: an image or mask of a wrong type or shape; a mask with unknown classes, or only IGNORE.
-
     """
 
     def __init__(

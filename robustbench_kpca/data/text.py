@@ -36,7 +36,6 @@ class Text(Dataset):
 
     Raises:
         BadInputError: fewer than two words, a number outside the vocabulary, or a block below 1.
-
     """
 
     task = "language"

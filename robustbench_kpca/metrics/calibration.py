@@ -46,7 +46,6 @@ def expected_calibration_error(confidence: Values, correct: Flags, weights: Weig
 
     Raises:
         BadInputError: no images, lengths differ, or a confidence outside [0, 1].
-
     """
     confidence, right = _checked(confidence, correct)
     count = _counts(weights, len(confidence))
@@ -80,7 +79,6 @@ def rms_calibration_error(
 
     Raises:
         BadInputError: as `expected_calibration_error`, or `compat` with fewer than 100 images.
-
     """
     confidence, right = _checked(confidence, correct)
     order = np.argsort(confidence, kind="stable")

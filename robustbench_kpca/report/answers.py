@@ -41,7 +41,6 @@ class Duel:
         rows: that lend their spread; 2 where these two spread more than the others; None as `low`.
         least: the smallest true difference that would have been found with a probability of 80 %, if trainings of a
             recipe spread as those of all rows do; None where that is not known.
-
     """
 
     other: str
@@ -85,7 +84,6 @@ class Answer:
         against: the subject against its baseline; None where one has no number.
         control: the subject against its control; None where one has no number.
         audited: `NONE` with the eps, `RAISED` or `UNKNOWN`, of the subject; audit: the same in a sentence.
-
     """
 
     question: "Question"

@@ -64,7 +64,6 @@ def write_index(folder: Path) -> Path:
 
     Raises:
         BadInputError: there is no rendered board, or an index.html that was not written here.
-
     """
     boards = [_entry(path) for path in sorted(folder.glob(f"*/{JSON}"))]
     packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
@@ -154,7 +153,6 @@ def rendered(path: Path) -> Iterator[dict[str, Any]]:
 
     Raises:
         BadInputError: it is damaged, or lacks what is looked for.
-
     """
     try:
         yield json.loads(path.read_bytes())

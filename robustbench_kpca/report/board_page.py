@@ -50,7 +50,6 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
         board: with its records.
         folder: where the page will lie; links to records lead from there. None: no links.
         downloads: files beside the page that have its numbers.
-
     """
     names, metrics = spoken(board), dict.fromkeys(column.metric for column in board.columns)
     blocks: list[doc.Block] = [

@@ -157,7 +157,6 @@ def forest(
 
     Returns:
         The text of an SVG; empty where nothing was tested.
-
     """
     tested = [(label, duel, verdict) for label, duel, verdict in rows if duel.low is not None]
     if not tested:

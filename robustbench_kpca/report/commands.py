@@ -21,7 +21,6 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str | None = None,
         runs: what is to be made: of every model under every protocol.
         out: folder of the records, if the command is to name one.
         presets: folder for `--presets`, where protocols of the user's own are needed.
-
     """
     wanted, model = runs[0].evaluation, spec.described(runs[0].model)
     models = list(dict.fromkeys(run.model for run in runs))

@@ -32,7 +32,6 @@ class Rule:
         Raises:
             BadInputError: another form, an unknown metric, another unit than the metric's, or the sign of a change for
                 the better.
-
         """
         match = _RULE.fullmatch(text.strip())
         if match is None:
@@ -125,7 +124,6 @@ def compare(
         BadInputError: nothing to compare, a baseline record without counterpart (unless `partial`), two candidates
             for one, unlike data or protocol, a rule that no record can answer, or an alpha below which the test of a
             metric never gets.
-
     """
     if not 0 < alpha < 1:
         raise BadInputError(f"alpha = {alpha:g}", expected="a number between 0 and 1, such as 0.05")

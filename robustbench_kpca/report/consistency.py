@@ -23,7 +23,6 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
 
     Raises:
         BadInputError: as `load_record`, or something stated does not follow.
-
     """
     record = load_record(path)
     protocol = record.spec.protocol

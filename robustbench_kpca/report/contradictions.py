@@ -28,7 +28,6 @@ def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> 
 
     Raises:
         BadInputError: the first contradiction.
-
     """
     shown = list(records)
     _require_one_set_each(shown)
@@ -106,7 +105,6 @@ def only_one(records: Sequence[Record]) -> Record:
 
     Raises:
         BadInputError: two of them have different outcomes, so that a choice would decide the number.
-
     """
     best = max(records, key=lambda record: record.created)
     for other in records:

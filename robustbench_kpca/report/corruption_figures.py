@@ -30,7 +30,6 @@ class CorruptionFigures:
         error: what the maps show; labelled: the same with its unit.
         maps: errors averaged over severities, then at each severity.
         left_out: number of models that the first map does not show.
-
     """
 
     title: str

@@ -32,7 +32,6 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
     Raises:
         BadInputError: the record does not have the metric, its interval is of resamples of one sample, or the limit of
             a share is not in [0, 1].
-
     """
     name = metric or leading(record.metrics)
     if name not in record.metrics:
@@ -60,7 +59,6 @@ def against_baseline(record: Record, baseline: Path, rule: str, alpha: float) ->
 
     Raises:
         BadInputError: no such record, or several; another rule than `METRIC:-POINTSpp`.
-
     """
     known = [load_consistent(path) for path in find_records(baseline)]
     spec = record.spec

@@ -33,7 +33,6 @@ class HeatMap:
         columns: names of the corruptions.
         rows: by model, one (text, step of the colour scale) per column; the step is None where not measured.
         legend: (step of the colour scale, the value that it stands for), from 0 to the largest value.
-
     """
 
     title: str
@@ -53,7 +52,6 @@ def heatmap(errors: Mapping[str, Mapping[str, float]], title: str = "", unit: Un
 
     Raises:
         BadInputError: an error below 0 or above the largest value.
-
     """
     values = [value for row in errors.values() for value in row.values()]
     most = max((value for value in values if math.isfinite(value)), default=1.0) if unit.full is None else unit.full

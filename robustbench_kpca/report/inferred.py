@@ -75,7 +75,6 @@ def infer(
 
     Raises:
         BadInputError: no record is left, or none has one of the metrics.
-
     """
     sets: dict[str, list[Record]] = {}
     for record in records:

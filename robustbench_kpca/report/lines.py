@@ -30,7 +30,6 @@ class Axis:
         x: label of the horizontal axis; y: of the vertical one.
         unit: of the values.
         ticks: place -> text, on the horizontal axis; empty: as they fall.
-
     """
 
     x: str

@@ -88,7 +88,6 @@ def fill(
 
     Raises:
         BadInputError: a column that cannot mean anything, or records that do not belong on one board.
-
     """
     for column in spec.column:
         _require_metric(spec, column, where)

@@ -21,7 +21,6 @@ def leading_records(spec: BoardSpec, records: Iterable[Record], weights: Mapping
         spec: of the board.
         records: those that can fill a cell.
         weights: digests of the weights at hand, by model.
-
     """
     leading: dict[str, Record] = {}
     for record in sorted(records, key=lambda own: own.created):

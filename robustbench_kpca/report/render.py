@@ -35,7 +35,6 @@ def _require_own(folder: Path) -> None:
 
     Raises:
         BadInputError: the folder holds such a file, or it cannot be read.
-
     """
     require_marked((folder / README, folder / PAGE), MADE, "is no page of a board")
 
@@ -55,7 +54,6 @@ def write_board(board: Board, folder: Path) -> list[Path]:
 
     Raises:
         BadInputError: no record fills any cell.
-
     """
     if not any(run.record for run in board.runs):
         raise BadInputError(f"board '{board.name}' has no records", fix=f"see: {board.missing}")
@@ -116,7 +114,6 @@ def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path
 
     Raises:
         BadInputError: a page that would be replaced is no page of a board.
-
     """
     if len(boards) == 1:
         _require_own(folder)

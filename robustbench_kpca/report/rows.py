@@ -50,7 +50,6 @@ def paired(
         first: the first row.
         second: the second row.
         others: rows of several trainings, whose spread counts, too.
-
     """
     models = [measured(metric, column, list(row.values())) for row in (first, second)]
     if [len(row) for row in models] == [1, 1]:

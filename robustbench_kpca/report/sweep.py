@@ -34,7 +34,6 @@ def combinations(settings: Sequence[str]) -> list[dict[str, Any]]:
 
     Raises:
         BadInputError: a setting of another form, without values, or with a key or value that is given twice.
-
     """
     axes: dict[str, list[Any]] = {}
     for setting in settings:

@@ -46,7 +46,6 @@ class Shown:
         images: kept beside it.
         first: its first samples, with their logits.
         unfinished: whether the attack goes on, or was stopped.
-
     """
 
     spec: Spec
@@ -80,7 +79,6 @@ def load_shown(places: Iterable[Path]) -> tuple[list[Shown], int]:
 
     Raises:
         BadInputError: a folder has neither; a file is no record, or not what its record was made with.
-
     """
     shown: list[Shown | None] = []
     for place in places:
@@ -115,7 +113,6 @@ def view(shown: Sequence[Shown], title: str, most: int = MOST, every: int | None
 
     Raises:
         BadInputError: no record.
-
     """
     data = Counter(record.spec.data.digest for record in shown)
     if not data:

@@ -37,7 +37,6 @@ class Compute(ABC, Generic[Data]):
         training: the training loss, and the scores on held-out data; None where no model can be trained for the task.
         audit: the attacks of an audit, and its number of samples.
         causal: whether the logits at a place may depend only on the input up to it; then a model is checked for it.
-
     """
 
     success: Success
@@ -53,7 +52,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: data and protocol are incompatible.
-
         """
 
     def match_classes(self, data: Data, classes: int, names: Sequence[str] | None) -> tuple[Data, str]:  # noqa: ARG002
@@ -66,7 +64,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: the classes of data and model do not match.
-
         """
         return data, ""
 
@@ -75,7 +72,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: the pictures have another size, and nobody asked for resizing; or the task resizes nothing.
-
         """
         if asked:
             raise BadInputError(
@@ -100,7 +96,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: the corruption cannot be applied.
-
         """
         index = self.smallest(data)
         corrupted(data.form.array(data.image(index)), cell_of(protocol, place, seed, frost), data.ids[index])
@@ -167,7 +162,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: `count` is below 1.
-
         """
         count = self.audit.samples if count is None else count
         if count < 1:
@@ -193,7 +187,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: the task has no pictures of predictions.
-
         """
         raise BadInputError(
             f"data '{data.name}' ({data.task}) has no pictures of predictions",

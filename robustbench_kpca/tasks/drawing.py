@@ -21,7 +21,6 @@ class Drawing:
         column_titles: one per column.
         legend: (meaning, colour); colours are (red, green, blue), 0 to 255.
         summary: one line about the result.
-
     """
 
     title: str

@@ -10,7 +10,6 @@ def require_form(data: Dataset, protocol: Scenario) -> None:
 
     Raises:
         BadInputError: the protocol has no meaning for data of this form.
-
     """
     form = data.form
     if isinstance(protocol, Attack) and protocol.space not in form.spaces:

@@ -23,7 +23,6 @@ def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[st
 
     Raises:
         BadInputError: unknown protocol, attack or corruption; unknown or invalid option.
-
     """
     label, scenario = load_scenario(protocol, dict(overrides))
     if isinstance(scenario, Attack):
@@ -55,7 +54,6 @@ def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
 
     Raises:
         BadInputError: a corruption cannot be applied.
-
     """
     if not isinstance(scenario, Corruption) or scenario.mode == "stored":
         return

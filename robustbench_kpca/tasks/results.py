@@ -19,7 +19,6 @@ class ModelResults(ABC):
         runner: runs the model.
         begun: number of samples that an earlier attempt finished.
         seconds: time of its forward passes plus its share of the time for loading and corrupting samples.
-
     """
 
     def __init__(self, name: str, runner: Runner, journal: Journal | None) -> None:

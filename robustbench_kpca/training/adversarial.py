@@ -39,7 +39,6 @@ def adversarial_images(
         keys: of the images' randomness, (batch,): see `keys_of`.
         settings: the attack and its budget.
         epoch: its number, from 0; the radius may grow with it. None: held-out images, at the full radius.
-
     """
     threat, attack = settings.threat(epoch), attack_of(settings)
     x, labels = x.clamp(0, 1), y.argmax(1) if y.is_floating_point() else y
@@ -68,7 +67,6 @@ def attack_of(settings: Adversarial | Stronger) -> Attack:
 
     Raises:
         BadInputError: an unknown attack, or options that it does not have.
-
     """
     attack: Attack = validate(ATTACKS.get(settings.attack), settings.options, f"attack '{settings.attack}'")
     return attack

@@ -16,7 +16,6 @@ def class_numbers(chosen: str | None) -> dict[str, int]:
 
     Raises:
         BadInputError: there is no such list, or it has a name twice or fewer than two names.
-
     """
     if chosen is None:
         return {}
@@ -45,7 +44,6 @@ def require_classes(data: Any, chosen: dict[str, int]) -> None:
 
     Raises:
         BadInputError: such data.
-
     """
     reader = getattr(data, "reader", None)
     samples, targets = getattr(reader, "samples", None), getattr(reader, "targets", None)

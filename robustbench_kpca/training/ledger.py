@@ -34,7 +34,6 @@ class Epoch:
         train_accuracy: share of the labels that were predicted right.
         scores: on held-out data: name of a column, such as `val_loss` or `ema_val_accuracy` -> its value.
         unreadable: how many different files could not be read as images, up to now.
-
     """
 
     epoch: int
@@ -95,7 +94,6 @@ class Ledger:
         folder: where the files are.
         revision: of the code, for the provenance.
         keep_every: keep the weights of every so many epochs; 0 keeps none but the last.
-
     """
 
     def __init__(self, name: str, text: str, folder: Path, *, revision: str | None, keep_every: int) -> None:
@@ -122,7 +120,6 @@ class Ledger:
         Raises:
             BadInputError: a run of this name is there, complete or not, and `resume` is not set; or it was trained from
                 another recipe.
-
         """
         if self.check(resume=resume):
             return True
@@ -154,7 +151,6 @@ class Ledger:
 
         Raises:
             BadInputError: the file is damaged, or belongs to another recipe.
-
         """
         if not self.resume_path.is_file():
             return None
@@ -194,7 +190,6 @@ class Ledger:
             states: of model, optimiser and averaged weights.
             model: whose weights are kept.
             unreadable: names of files that could not be read as images.
-
         """
         content = {"recipe": sha256(self.text.encode()), "history": [epoch.row() for epoch in self.history], **states}
         content |= {"unreadable": sorted(unreadable), "machines": self.machines, "provenance": self.provenance}
@@ -233,7 +228,6 @@ class Ledger:
             found: scores and whatever else the provenance says.
             images: on which the density of the sparse part S of RPC attention is measured.
             half: whether weights are stored in half precision.
-
         """
         metadata = self._origin(model) | {"seed": str(seed)} | provenance
         metadata |= {

@@ -43,7 +43,6 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
         BadInputError: the folder cannot be written, it holds a run of another recipe or on other data, another process
             trains under this name, or the data cannot be used.
         EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
-
     """
     return train_together([Wanted(name, recipe, text)], folder, options)[0]
 
@@ -57,7 +56,6 @@ def train_together(wanted: Sequence[Wanted], folder: Path, options: Options) -> 
     Raises:
         BadInputError: as `train` does, and where the recipe cannot be trained so.
         EvaluationError: as `train` does; all stop where one diverges.
-
     """
     require_writable(folder)
     with own_generators(), own_threads(wanted[0].recipe.threads), ExitStack() as stack:
@@ -151,7 +149,6 @@ def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None
 
     Raises:
         BadInputError: a run of such a name is there and is not to be resumed, or is of another recipe.
-
     """
     for name, text in runs.items():
         Ledger(name, text, folder, revision=None, keep_every=0).check(resume=resume)

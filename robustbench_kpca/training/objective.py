@@ -25,7 +25,6 @@ class Objective:
         training: the task's losses.
         classes: of the model.
         seeds: of the attacks' randomness, in place of the recipe's: the first part of a batch has the first, and so on.
-
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Objective:
         Raises:
             BadInputError: the model adds a loss whose weight the recipe does not state, or does not add one that the
                 recipe states.
-
         """
         losses, logits = self._losses(model, batch, epoch)
         return losses * batch.weight + self._penalty(), logits

@@ -22,7 +22,6 @@ class Options:
         on_epoch: called after every epoch, with the name of the run.
         on_step: called after every step with the numbers of images that are done, and of all images of the run.
         on_note: called with remarks: what was adapted of initial weights, and that the machine is another.
-
     """
 
     resume: bool = False

@@ -24,7 +24,6 @@ def attacked_scores(model: nn.Module, source: Source, classes: int, settings: Ad
         source: of the images.
         classes: of the model.
         settings: of adversarial training.
-
     """
     attacks = {OWN: settings} if settings.held_out else {}
     if (stronger := settings.stronger) is not None:
@@ -40,7 +39,6 @@ def overfitting(scores: Mapping[str, float], settings: Adversarial, score: str) 
         scores: of an epoch, by column.
         settings: of adversarial training.
         score: name of the score that is compared, such as `accuracy`.
-
     """
     own, other = scores.get(OWN + score), scores.get(STRONGER + score)
     if settings.stronger is None or own is None or other is None or own - other <= settings.stronger.most_gap:

@@ -48,7 +48,6 @@ def require_same_data(before: Mapping[str, str], source: Source, where: Path) ->
 
     Raises:
         BadInputError: the data are others.
-
     """
     for entry, now in ((DATA, source.data_sha256), (CONTENT, source.content_sha256)):
         if before.get(entry, now) != now:
@@ -89,7 +88,6 @@ class Run:
         Raises:
             BadInputError: an unknown attack or option; an attack of pixels on images of one label; or one that climbs a
                 loss of its own where the recipe names another.
-
         """
         settings = self.recipe.adversarial
         if settings is None:
@@ -109,7 +107,6 @@ class Run:
 
         Raises:
             BadInputError: it does not take these images, its logits have the wrong shape, or it has too few classes.
-
         """
         image, largest = self.source.sample()
         shown = self.source.task.compute.presentation(self.plain, "clean")
@@ -173,7 +170,6 @@ class Run:
         Raises:
             BadInputError: there was no whole batch.
             EvaluationError: some weights are NaN or infinite.
-
         """
         self.model.eval()
         total, count, right, labelled = sums.tolist()
@@ -224,7 +220,6 @@ class Run:
 
         Raises:
             EvaluationError: some weights are NaN or infinite.
-
         """
         self.source.unreadable = set(gather_object(sorted(self.source.unreadable)))
         averages = [self.ema.module] if self.ema is not None else []
@@ -250,7 +245,6 @@ class Run:
 
         Raises:
             BadInputError: it was trained on other data, or began with the weights of another checkpoint.
-
         """
         content = self.ledger.restore(self.accelerator.device) if self.options.resume else None
         if content is not None:
@@ -272,7 +266,6 @@ class Run:
         Args:
             replaced: the machines of the finished run that this one replaces.
             together: the number of runs that are trained in one pass.
-
         """
         machine, ledger = this_machine(self.accelerator, together), self.ledger
         last, what = (ledger.machines[-1:], "began") if ledger.machines else (replaced[-1:], "was trained before")

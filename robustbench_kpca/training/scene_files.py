@@ -39,7 +39,6 @@ class Window:
     Attributes:
         settings: of the augmentation; `settings.crop` is the side of a window in pixels.
         fill: RGB in [0, 1], for pixels of the window outside the image; their class is IGNORE.
-
     """
 
     settings: SceneWindows

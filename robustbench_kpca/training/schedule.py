@@ -37,7 +37,6 @@ def schedule(recipe: Recipe, optimizer: Any, steps: int) -> Any:
 
     Raises:
         BadInputError: the schedule counts steps, and their number is unknown.
-
     """
     ends = {
         "lr_min": recipe.min_lr or recipe.lr * MIN_LR_SHARE,

@@ -21,7 +21,6 @@ def held_out_scores(
         part: `val` or `test`.
         classes: of the model.
         attack: each image is replaced by the last iterate of this attack at its full radius.
-
     """
     accelerator = source.accelerator
     every, first = accelerator.num_processes, accelerator.process_index

@@ -33,7 +33,6 @@ def runs_of(recipe: str, overrides: Mapping[str, Any], seeds: str = "", name: st
 
     Raises:
         BadInputError: seeds that are no whole numbers, that repeat, or that are also among the overrides.
-
     """
     if seeds and "seed" in overrides:
         raise BadInputError(f"--seeds {seeds} and --set seed={overrides['seed']}", fix="remove one of them")
@@ -50,7 +49,6 @@ def parse_seeds(text: str) -> list[int]:
 
     Raises:
         BadInputError: something else, a range that runs backwards, or a seed that occurs twice.
-
     """
     seeds = parse_ranges(text, f"--seeds {text}")
     if len(set(seeds)) < len(seeds):
@@ -70,7 +68,6 @@ def train_at_once(words: Sequence[str], seeds: Sequence[int], jobs: int) -> Iter
 
     Raises:
         EvaluationError: seeds were not trained to their end; after all others.
-
     """
     command = [sys.executable, "-m", "robustbench_kpca", "train", *words, "--quiet", "--seeds"]
     children: list[subprocess.Popen[str]] = []

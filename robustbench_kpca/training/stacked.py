@@ -29,7 +29,6 @@ class Stacked(nn.Module):
 
     Raises:
         BadInputError: they mix the images of a batch in training (batch norm), or draw (such as dropout).
-
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
@@ -65,7 +64,6 @@ class _OneForAll(TorchFunctionMode):
         count: S, of models.
         each: B, images of a model.
         stacks: the parameters, (S, ...).
-
     """
 
     def __init__(self, count: int, each: int, stacks: Collection[Tensor]) -> None:

@@ -28,7 +28,6 @@ def source_of(recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> 
     Raises:
         UnknownNameError: a recipe without a table names data that is not held in memory.
         BadInputError: the data cannot be used.
-
     """
     for table, source in TABLES.items():
         if getattr(recipe, table) is not None:

@@ -27,7 +27,6 @@ class Together:
 
     Raises:
         BadInputError: the recipe cannot be trained so.
-
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:

@@ -102,7 +102,6 @@ def cross_check(
 
     Raises:
         BadInputError: the protocol is not an attack, a stage has no known equivalent, or as in `evaluate`.
-
     """
     label, scenario = prepare(protocol, overrides or {})
     if not isinstance(scenario, Attack):

@@ -62,7 +62,6 @@ def import_images(
     Raises:
         BadInputError: as `read_images` and `require_fit`; the record is not of an attack in pixel space on images with
             one label each; model or samples are not those of the record.
-
     """
     spec = record.spec
     own = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
@@ -112,7 +111,6 @@ def read_images(file: Path) -> tuple[Tensor, str]:
 
     Raises:
         BadInputError: it cannot be read, is larger, or holds something else than one tensor of float32.
-
     """
     content = read_file(file, "file of images", MOST)
     try:
@@ -146,7 +144,6 @@ def require_fit(images: Tensor, clean: Images, ids: Sequence[str], threat: Threa
     Raises:
         BadInputError: another shape; NaN or a value outside [0, 1]; an image too far from its clean one. Where it is
             near another clean image, the order is wrong.
-
     """
     if images.shape != clean.shape:
         raise BadInputError(

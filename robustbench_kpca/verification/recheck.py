@@ -31,7 +31,6 @@ def recheck(record: Record, images: KeptImages, model: nn.Module, device: str | 
 
     Raises:
         BadInputError: the record is of no attack, or of a model with other weights.
-
     """
     scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
     if not isinstance(scenario, Attack):

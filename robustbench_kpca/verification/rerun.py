@@ -46,7 +46,6 @@ class Rerun:
         why: what differs between the two machines, if the comparison was not exact.
         rows: number of rows compared.
         differing: the rows that differ.
-
     """
 
     samples: tuple[str, ...]
@@ -101,7 +100,6 @@ def rerun(
     Raises:
         BadInputError: the record cannot be remade: no command, no weights, no data, other weights or data than those of
             the record, other versions of packages, or code that may not be run.
-
     """
     known = record.environment
     spec = record.spec
@@ -161,7 +159,6 @@ def _command(record: Record, stated: Sequence[str]) -> Command:
 
     Raises:
         BadInputError: there is none, or the record was made from Python.
-
     """
     words = record.command
     if len(words) == 1 and not stated:
@@ -200,7 +197,6 @@ def require_same(then: Spec, now: Spec, *, exact: bool) -> None:
 
     Raises:
         BadInputError: weights, options, code, answers on the first batch, or samples differ.
-
     """
     if now.model.parameters_sha256 != then.model.parameters_sha256:
         raise BadInputError(f"the weights of '{then.model.name}' are not those of the record", fix="find the old ones")

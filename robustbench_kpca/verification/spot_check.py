@@ -29,7 +29,6 @@ def spot_check(
         told: called with what came out.
         seconds: begin no record after so many; default: no end.
         how: under which conditions.
-
     """
     started = time.monotonic()
     for record, stated in records:

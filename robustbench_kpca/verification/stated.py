@@ -29,7 +29,6 @@ class Conditions:
         checkpoint: file with its weights, in place of those that a file names.
         ema: see `load_model`; also where no file says so.
         resize_positions: as `ema`.
-
     """
 
     run: RunOptions = field(default_factory=lambda: RunOptions(workers=0))
@@ -49,7 +48,6 @@ def load_for(record: Record, how: Conditions, stated: Sequence[str] = ()) -> nn.
 
     Raises:
         BadInputError: a command cannot be read, or as `load_stated`.
-
     """
     if how.model is not None:
         return load_model(how.model, how.checkpoint, ema=how.ema, resize_positions=how.resize_positions)
@@ -63,7 +61,6 @@ def require_allowed(addresses: Sequence[str], how: Conditions) -> None:
 
     Raises:
         BadInputError: there is such code.
-
     """
     if addresses and not how.run_code:
         raise BadInputError(
@@ -86,7 +83,6 @@ def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> n
 
     Raises:
         BadInputError: it would run code from outside the package, and that is not allowed; or as `load_model`.
-
     """
     weights = request.checkpoint if how.checkpoint is None else how.checkpoint
     asked = replace(

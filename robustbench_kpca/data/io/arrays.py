@@ -22,7 +22,6 @@ def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> NDArray[Any]:
     Raises:
         BadInputError: there is no such file, or it is no ordinary one.
         OSError, UnfitError: the file cannot be read, or is no such array.
-
     """
     require_file(path)
     with path.open("rb") as file:

@@ -32,7 +32,6 @@ def cached(samples: Samples, folder: Path, progress: Progress | None = None) -> 
         BadInputError: images of different sizes, not 8-bit, unreadable, or stored corruptions; a folder that is not
             writable.
         EvaluationError: the disk is full.
-
     """
     if isinstance(samples, CellSamples):
         raise BadInputError(

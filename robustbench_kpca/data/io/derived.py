@@ -34,7 +34,6 @@ class Derivation:
         make: makes the bytes of a file; must be picklable.
         view: how images are resized and cropped first; None: not at all.
         bad_images: `fail` at, or `skip`, unreadable sources.
-
     """
 
     source: Path
@@ -66,7 +65,6 @@ def sources_of(source: Path, target: Path) -> list[str]:
 
     Raises:
         BadInputError: no such folder, no images, a target inside the source, or two images with the same output file.
-
     """
     if not source.is_dir():
         raise BadInputError(f"there is no folder {source}", fix="give the folder with the images")
@@ -92,7 +90,6 @@ def open_target(target: Path, settings: dict[str, Any], growing: str) -> dict[st
 
     Raises:
         BadInputError: the target contains other files, or was made with other settings.
-
     """
     old = manifest.read_settings(target)
     if old is None:
@@ -120,7 +117,6 @@ def derive(
     Raises:
         BadInputError: an unreadable source; existing files whose source is missing.
         EvaluationError: the disk is full.
-
     """
     known = manifest.read_table(plan.target)
     _require_sources(plan, files, known)

@@ -39,7 +39,6 @@ class Encoded(NamedTuple):
         stream: int32 (words,), with `<eos>` after every line.
         vocabulary: of the training file.
         unknown: number of words of the text that the vocabulary does not have; they are `<unk>` in the stream.
-
     """
 
     stream: NDArray[np.int32]
@@ -52,7 +51,6 @@ def encoded(path: Path, train: Path, least: int = 1) -> Encoded:
 
     Raises:
         BadInputError: as `lines_of`; or a word that `train` does not have, and no `<unk>` there either.
-
     """
     require_file(path)
     require_file(train)
@@ -123,7 +121,6 @@ def lines_of(path: Path) -> Iterator[str]:
 
     Raises:
         BadInputError: the file is empty or cannot be read, a line is too long, not in UTF-8, or has NUL characters.
-
     """
     require_file(path)
     try:

@@ -41,7 +41,6 @@ class ImageFiles(Samples):
         stored: whether the files already have the input size of the model: they are neither resized nor cropped, and
             refused if their size differs from the view's.
         bad_images: with `skip`, every file is decoded now, and unreadable ones are listed in `skipped`.
-
     """
 
     def __init__(
@@ -154,7 +153,6 @@ def require_size(path: Path, size: tuple[int, int], view: View) -> None:
 
     Raises:
         BadInputError: the sizes differ.
-
     """
     if size != (view.size, view.size):
         raise BadInputError(

@@ -15,7 +15,6 @@ class Remembered:
     Attributes:
         read: returns item number i, an array or a tensor.
         limit: bytes that are kept, in each process.
-
     """
 
     read: Callable[[int], Any]

@@ -20,7 +20,6 @@ def own_name(folder: Path) -> str:
 
     Raises:
         BadInputError: the name is that of a data set of the package.
-
     """
     name = folder.name
     taken = name.casefold().partition("-against-")[0].removesuffix("-jpeg")

@@ -13,7 +13,6 @@ def stored_folder(name: str, folder: str) -> Path:
 
     Raises:
         BadInputError: there is no such folder.
-
     """
     base = os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder and not base:

@@ -41,7 +41,6 @@ def pixel_limit() -> int:
 
     Raises:
         BadInputError: RBK_MAX_PIXELS is no positive number.
-
     """
     text = os.environ.get(PIXELS, "")
     if not text:
@@ -65,7 +64,6 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
     Raises:
         BadInputError: the file is missing, no ordinary file, damaged, incomplete, of another format than `FORMATS`, or
             of more pixels than `pixel_limit`; also where the decoder fails in the body of the `with` statement.
-
     """
     met, limit = f"{what} {name or source}", pixel_limit()
     if isinstance(source, Path):
@@ -93,7 +91,6 @@ def read_rgb(path: Path) -> Pillow.Image:
 
     Raises:
         BadInputError: see `open_image`.
-
     """
     with open_image(path) as file:
         require_whole(file, path)
@@ -105,7 +102,6 @@ def require_whole(image: Pillow.Image, path: Path) -> None:
 
     Raises:
         ValueError: rows are missing. As the other exceptions of the decoder, it is for `open_image`.
-
     """
     image.load()
     last = np.asarray(image.crop((0, image.height - 1, image.width, image.height)))
@@ -119,7 +115,6 @@ def image_size(path: Path) -> tuple[int, int]:
 
     Raises:
         BadInputError: see `open_image`.
-
     """
     with open_image(path) as file:
         return file.size
@@ -203,7 +198,6 @@ def is_whole(data: bytes) -> bool:
 
     Raises:
         ValueError, struct.error, zlib.error: not a PNG file.
-
     """
     promised, stream, at = None, zlib.decompressobj(), _SIGNATURE
     unpacked = 0

@@ -33,7 +33,6 @@ class Place:
 
         Raises:
             BadInputError: a missing folder, two files with the same id, files without a partner.
-
         """
         for folder in (self.images, self.masks):
             if not folder.is_dir():
@@ -90,7 +89,6 @@ class SceneFiles(Scenes):
         split: split of the set.
         bad_images: with `skip`, all files are decoded now, and unusable ones are listed in `skipped`.
         expected: see `Dataset`.
-
     """
 
     def __init__(

@@ -35,7 +35,6 @@ class TimeSeriesFile:
         classes: in the order of the header.
         series: one per line.
         labels: of each series, a number in `classes`.
-
     """
 
     name: str
@@ -60,7 +59,6 @@ def read_ts(path: Path) -> TimeSeriesFile:
     Raises:
         BadInputError: the file is missing, too large, or damaged; it has time stamps or no class labels. The message
             names the line.
-
     """
     reader = _Reader(path)
     require_file(path)

@@ -38,7 +38,6 @@ class Size:
         length: tokens of a text, with its padding.
         test: rows of this part; so are `val` and `train`.
         seed: of the random streams.
-
     """
 
     length: int = 4_096
@@ -56,7 +55,6 @@ def load_rows(request: Request, name: str, columns: tuple[tuple[str, ...], ...],
 
     Raises:
         BadInputError: another split, an unknown size, or a table that is missing or damaged.
-
     """
     split, (size, folder) = request.split_of(name, list(SPLITS)), sized(Size, name, request.folder)
     if folder and size != Size(size.length):

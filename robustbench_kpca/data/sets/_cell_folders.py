@@ -35,7 +35,6 @@ class CellFolders(CellSamples):
         BadInputError: another split; no such folder; no corruption folders, or unknown ones; severities outside 1 to 5,
             or different for two corruptions; folders that are not ImageNet classes; cells with different images; images
             whose size differs from the view's; an unfinished folder of `rbk images corrupt`.
-
     """
 
     def __init__(self, request: Request, name: str, known: tuple[str, ...]) -> None:

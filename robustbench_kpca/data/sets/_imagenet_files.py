@@ -24,7 +24,6 @@ def collection(name: str, published: int, *, classes: int = 1000) -> Callable[[R
         name: name of the collection.
         published: number of published images.
         classes: 0 if the images belong to none of the classes of their folders: then they have no labels.
-
     """
 
     def load(request: Request) -> ImageFiles:
@@ -32,7 +31,6 @@ def collection(name: str, published: int, *, classes: int = 1000) -> Callable[[R
 
         Raises:
             BadInputError: another split, no such folder, or a folder that is not this collection.
-
         """
         root = stored_folder(name, request.folder)
         split = request.split_of(name, ("test",))
@@ -59,7 +57,6 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
     Raises:
         BadInputError: an unknown folder, or (with `complete`) a class of the set without images; no file whose name
             ends like that of an image.
-
     """
     names = [str(i) for i in range(1000)] if name == "imagenet-v2" else list(imagenet_wnids())
     wanted = [names[i] for i in imagenet_classes(name if name in COLLECTIONS else "all")]
@@ -85,7 +82,6 @@ def require_validation(files: list[str], labels: list[int], root: Path, name: st
 
     Raises:
         BadInputError: such an image.
-
     """
     known, wnids = robustbench_validation(), imagenet_wnids()
     for file, label in zip(files, labels, strict=True):
@@ -108,7 +104,6 @@ def require_training(files: list[str], root: Path) -> None:
 
     Raises:
         BadInputError: such an image.
-
     """
     for file in files:
         folder, _, name = file.rpartition("/")

@@ -13,7 +13,6 @@ def sized(kind: type[Size], name: str, text: str) -> tuple[Size, str]:
 
     Raises:
         BadInputError: an unknown size, or no number.
-
     """
     head, _, rest = text.partition(":") if "=" in text.partition(":")[0] else ("", "", text)
     known, sizes = [field.name for field in fields(kind)], {}  # type: ignore[arg-type]
@@ -30,7 +29,6 @@ def require_within(size: Any, name: str, low: dict[str, int], most: dict[str, in
 
     Raises:
         BadInputError: there is one.
-
     """
     for key, value in asdict(size).items():
         least, limit = low.get(key, 1), most.get(key, 2**24 - 1)

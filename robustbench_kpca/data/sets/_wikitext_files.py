@@ -41,7 +41,6 @@ def load_wikitext(name: str, request: Request, published: Published) -> Text:
 
     Raises:
         BadInputError: another split, a missing file, or a file that is no such text.
-
     """
     split = request.split_of(name, list(SPLITS))
     root = stored_folder(name, request.folder)

@@ -28,7 +28,6 @@ def load(request: Request) -> SceneFiles:
 
     Raises:
         BadInputError: another split, or a folder with another layout.
-
     """
     split = request.split_of("ade20k", list(SPLITS))
     part, expected = SPLITS[split]

@@ -17,7 +17,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, an unknown size, or a table that is missing or damaged.
-
     """
     return load_rows(request, "bytes", (TEXT,), draw)
 

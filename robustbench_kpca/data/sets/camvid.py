@@ -30,7 +30,6 @@ def load(request: Request) -> SceneFiles:
 
     Raises:
         BadInputError: another split, or a folder with another layout.
-
     """
     split = request.split_of("camvid", list(SPLITS))
     root = stored_folder("camvid", request.folder)

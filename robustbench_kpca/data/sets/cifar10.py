@@ -39,7 +39,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, or neither the folder that is given nor RBK_DATA contains CIFAR-10.
-
     """
     split = request.split_of("cifar10", SPLITS)
     folder = request.folder or os.environ.get(ENVIRONMENT_VARIABLE)

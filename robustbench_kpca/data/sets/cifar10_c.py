@@ -28,7 +28,6 @@ def load(request: Request) -> "Cifar10C":
 
     Raises:
         BadInputError: another split, no such folder, or a folder that is not CIFAR-10-C.
-
     """
     root = stored_folder("cifar10-c", request.folder)
     request.split_of("cifar10-c", ("test",))
@@ -41,7 +40,6 @@ class Cifar10C(CellSamples):
     Raises:
         BadInputError: an array that is not a corruption of this set, has another shape or type, or is damaged; labels
             that differ between severities.
-
     """
 
     def __init__(self, root: Path) -> None:

@@ -42,7 +42,6 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
     Raises:
         BadInputError: scikit-learn or its file is missing.
-
     """
     spec = importlib.util.find_spec("sklearn")
     path = Path(str(spec.origin if spec else "sklearn")).parent / "datasets" / "data" / "digits.csv.gz"
@@ -58,7 +57,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, or a folder is given.
-
     """
     request.refuse_folder("digits")
     split = request.split_of("digits", list(SPLITS))

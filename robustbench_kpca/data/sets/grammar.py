@@ -38,7 +38,6 @@ class MarkovSource:
     Attributes:
         weights: whole numbers of at least 0, shape (words, words, words), not all 0 for any a, b. So the words drawn
             are the same on every machine.
-
     """
 
     weights: NDArray[np.int64]
@@ -163,7 +162,6 @@ def load(request: Request) -> Text:
 
     Raises:
         BadInputError: another split, or a folder is given.
-
     """
     request.refuse_folder("grammar")
     split = request.split_of("grammar", list(SPLITS))

@@ -30,7 +30,6 @@ def load(request: Request) -> ImageFiles:
 
     Raises:
         BadInputError: another split, a folder that is not a class, an image that is not of this split, or wrong labels.
-
     """
     root = stored_folder("imagenet", request.folder)
     split = request.split_of("imagenet", SPLITS)

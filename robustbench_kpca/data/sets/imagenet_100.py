@@ -20,7 +20,6 @@ def load(request: Request) -> ImageFiles:
 
     Raises:
         BadInputError: another split, or a folder that is not `imagenet`.
-
     """
     request.split_of(NAME, ("val", "test"))
     chosen = imagenet.load(replace(request, split=NAME))

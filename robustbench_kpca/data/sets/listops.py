@@ -50,7 +50,6 @@ def grow(rng: random.Random, depth: int, arguments: int) -> tuple[list[str], int
         rng: only its `random()` is used, whose numbers are the same in every version of Python.
         depth: the greatest number of nested lists, plus 1 for digits.
         arguments: the greatest number of arguments.
-
     """
     if depth == 1 or rng.random() >= NESTED:
         digit = int(rng.random() * 10)
@@ -81,7 +80,6 @@ class Size:
         length: lists are shorter than this, and padded to it.
         test: lists of this part; so are `val` and `train`.
         seed: of the random stream.
-
     """
 
     depth: int = 4
@@ -107,7 +105,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, an unknown size, or limits that hardly any list keeps.
-
     """
     split, (size, rest) = request.split_of("listops", PARTS), sized(Size, "listops", request.folder)
     if rest:

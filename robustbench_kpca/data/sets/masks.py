@@ -23,7 +23,6 @@ def load(request: Request) -> SceneFiles:
 
     Raises:
         BadInputError: no such folders or split, or an invalid `classes.csv`.
-
     """
     if not request.folder:
         raise BadInputError("the data set 'masks' needs a folder", fix="give masks:FOLDER or, to train, --data FOLDER")

@@ -54,7 +54,6 @@ class Size:
         distractors: their number; each has a third of the dashes of a target.
         test: pictures of this part; so are `val` and `train`.
         seed: of the random streams.
-
     """
 
     side: int = 32
@@ -77,7 +76,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, an unknown size, too many dashes for the side, or a folder without such files.
-
     """
     split, (size, folder) = request.split_of("pathfinder", PARTS), sized(Size, "pathfinder", request.folder)
     if folder and size != Size():
@@ -108,7 +106,6 @@ def draw(size: Size, split: str, index: int) -> tuple[NDArray[np.uint8], list[Da
 
     Raises:
         BadInputError: so many dashes have no room.
-
     """
     rng = generator(sample_key(size.seed, f"pathfinder/{split}", str(index)))
     for _ in range(100):

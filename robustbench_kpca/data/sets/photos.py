@@ -32,7 +32,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, or a folder is given.
-
     """
     request.refuse_folder("photos")
     split = request.split_of("photos", ("test",))

@@ -28,7 +28,6 @@ class Size:
     Attributes:
         side: of a picture, in pixels.
         train: pictures of the training part, evenly over the classes; 0: all.
-
     """
 
     side: int = 32
@@ -43,7 +42,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: no such set or split, or pictures that are not square, or of no multiple of that side.
-
     """
     size, source = sized(Size, "pixels", request.folder)
     name, _, folder = source.partition(":")

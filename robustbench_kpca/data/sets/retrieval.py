@@ -20,7 +20,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, an unknown size, or a table that is missing or damaged.
-
     """
     return load_rows(request, "retrieval", (("text1",), ("text2",)), draw)
 

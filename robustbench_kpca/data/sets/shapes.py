@@ -176,7 +176,6 @@ def load(request: Request) -> ArrayScenes:
 
     Raises:
         BadInputError: another split, or a folder is given.
-
     """
     request.refuse_folder("shapes")
     return _drawn(request.split_of("shapes", list(SPLITS)))

@@ -29,7 +29,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, a table that is missing or damaged, or a class that `train` does not have.
-
     """
     split = request.split_of("texts", list(SPLITS))
     root = stored_folder("texts", request.folder)

@@ -30,7 +30,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, a folder without one pair of files, or files that do not fit together.
-
     """
     split = request.split_of("uea", SPLITS)
     root = stored_folder("uea", request.folder)

@@ -46,7 +46,6 @@ def load(request: Request) -> ArraySamples:
 
     Raises:
         BadInputError: another split, or a folder is given.
-
     """
     request.refuse_folder("waves")
     split = request.split_of("waves", list(SPLITS))

@@ -15,6 +15,5 @@ def load(request: Request) -> Text:
 
     Raises:
         BadInputError: as `load_wikitext`.
-
     """
     return load_wikitext("wikitext103", request, PUBLISHED)

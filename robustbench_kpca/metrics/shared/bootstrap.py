@@ -71,7 +71,6 @@ def bootstrap(
 
     Raises:
         BadInputError: no image, or the statistic is not finite on a resample.
-
     """
     return bootstraps([Resampled(statistic, many)], n, seed, resamples, strata)[0]
 

@@ -41,7 +41,6 @@ class CorruptionGrid:
 
         Raises:
             BadInputError: as `from_rows`.
-
         """
         right = outcomes["rank"] < top
         return cls._arranged(outcomes.coded("sample"), outcomes.coded("corruption"), outcomes["severity"], right)
@@ -54,7 +53,6 @@ class CorruptionGrid:
 
         Raises:
             BadInputError: a cell is missing, or does not hold each image exactly once.
-
         """
         return cls._arranged(Coded.of(sample), Coded.of(corruption), severity, correct)
 

@@ -47,7 +47,6 @@ class ErrorTable:
 
         Raises:
             BadInputError: some are not known.
-
         """
         means, missing = {}, []
         for corruption in corruptions:
@@ -70,7 +69,6 @@ class ErrorTable:
 
         Raises:
             BadInputError: it was not measured.
-
         """
         if self.clean is None:
             raise BadInputError(

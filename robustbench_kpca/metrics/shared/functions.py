@@ -35,7 +35,6 @@ def metric(
         ...     return outcomes["prediction"] == 7
         >>> sevens.title, sevens.what
         ('sevens', 'Share of samples that are called a seven.')
-
     """
 
     def make(function: Callable[[Outcomes], ArrayLike]) -> Mean:

@@ -67,7 +67,6 @@ class Metric(ABC):
         unattacked: of a metric of attacks, the name of the metric that is the same without the attack.
         needs_reference: whether it has no value until it is `relative_to` another model.
         share: whether its values cannot leave [0, 1]; those of a ratio of two values can.
-
     """
 
     name: str
@@ -94,7 +93,6 @@ class Metric(ABC):
 
         Raises:
             BadInputError: they are not of the same samples.
-
         """
 
     def better(self, first: float, second: float) -> bool:
@@ -181,7 +179,6 @@ class Statistic(Metric):
 
         Raises:
             BadInputError: they are not of the same samples.
-
         """
         groups = [[self.weighted(outcomes.sorted()) for outcomes in group] for group in (first, second)]
         everything = groups[0] + groups[1]
@@ -225,7 +222,6 @@ def score_table(models: Sequence[Scores]) -> Values:
 
     Raises:
         BadInputError: they are not of the same samples.
-
     """
     return np.stack([aligned(models[0], other)[1] for other in models])
 
@@ -235,7 +231,6 @@ def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
 
     Raises:
         BadInputError: they are not of the same samples.
-
     """
     first, second = np.argsort(a.samples), np.argsort(b.samples)
     _require_same(a.samples[first], b.samples[second])

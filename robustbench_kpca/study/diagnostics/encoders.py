@@ -36,7 +36,6 @@ def load_text_model(
 
     Raises:
         BadInputError: `transformers` is missing, the model cannot be loaded, or the file has no such lines.
-
     """
     try:
         library: Any = importlib.import_module("transformers")

@@ -95,7 +95,6 @@ def load_trajectory(path: Path) -> Trajectory:
 
     Raises:
         BadInputError: the file is missing or damaged.
-
     """
     path = path / FILE if path.is_dir() else path
     try:

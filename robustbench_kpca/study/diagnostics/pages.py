@@ -48,7 +48,6 @@ class Comparison:
         ablation: what the pursuit adds, one row a model and protocol; note: what is said above it.
         missing: models that were not run, and why.
         title: of the page; lead: its first paragraphs; foot: its last ones.
-
     """
 
     named: Mapping[str, Diagnosis]
@@ -65,7 +64,6 @@ def require_own(folder: Path, kind: Kind) -> None:
 
     Raises:
         BadInputError: the folder holds such a file, or a file cannot be read.
-
     """
     why = "was not written by rbk diagnose as a page of this kind"
     require_marked((folder / doc.README, folder / doc.PAGE), _mark(kind), why)
@@ -105,7 +103,6 @@ def write_comparison(
 
     Raises:
         BadInputError: there are no diagnoses, or other files would be replaced.
-
     """
     if not diagnoses:
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")

@@ -155,7 +155,6 @@ def principal_component_pursuit(
         lam: weight of the sparse part; by default the paper's.
         tolerance: bound on both residuals, relative to K.
         most_steps: largest number of iterations; `residual` shows whether it converged.
-
     """
     rows, columns = keys.shape[-2:]
     lam = max(rows, columns) ** -0.5 if lam is None else lam

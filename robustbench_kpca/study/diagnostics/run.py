@@ -56,7 +56,6 @@ def diagnose(
 
     Raises:
         BadInputError: no supported attention layer, or no such layer, head or claim.
-
     """
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     model = named.model

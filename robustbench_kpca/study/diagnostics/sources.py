@@ -27,7 +27,6 @@ class Block:
         ids: one per row.
         kept: True for the tokens that are measured, False for padding; None if all are.
         attended: True for the tokens that the model attends to; None if all are.
-
     """
 
     inputs: Any
@@ -113,7 +112,6 @@ class WindowSource:
 
     Raises:
         BadInputError: the text is shorter than a window.
-
     """
 
     text: Text

@@ -40,7 +40,6 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
 
     Raises:
         BadInputError: there are no such files, they belong to more than one run, or two splits have the same images.
-
     """
     checkpoints = sorted(
         (int(match["epoch"]), path) for path in folder.iterdir() if (match := _EPOCH.fullmatch(path.name))

@@ -53,7 +53,6 @@ def load_costs(folder: Path) -> Costs:
 
     Raises:
         BadInputError: the file is missing or damaged.
-
     """
     path = folder / FILE
     try:

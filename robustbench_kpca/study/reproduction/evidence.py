@@ -39,7 +39,6 @@ class Answer:
         result: the numbers, with intervals.
         folder: of the page of the item, board or diagnosis that the numbers are from; None where there is none.
         command: makes that page; empty for the diagnosis of a board, which statements introduce.
-
     """
 
     verdict: Verdict
@@ -54,7 +53,6 @@ def answer(evidence: Evidence, own: Results) -> Answer:
 
     Raises:
         BadInputError: the evidence names an item, a row, a column, a claim or a statistic that does not exist.
-
     """
     where = _place(evidence, own)
     if where is None:

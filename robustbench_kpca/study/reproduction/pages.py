@@ -56,7 +56,6 @@ def write_pages(
         roles: of the pack.
         only: names of the items whose pages are written; empty: all. Pages of the others stay as they are.
         statements: whether the index links the page of the paper's statements, which is not written here.
-
     """
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
     shown = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
@@ -142,7 +141,6 @@ class _Page:
         roles: of the pack.
         records: those that the tables of the pack show.
         origin: how many steps are done, and the command that makes them.
-
     """
 
     folder: Path

@@ -19,7 +19,6 @@ def registered(folder: Path, records: Iterable[Record]) -> str:
 
     Raises:
         BadInputError: the plan has changes that are not committed, or a record's revision does not have it.
-
     """
     plan = folder / PLAN
     if not plan.is_file():

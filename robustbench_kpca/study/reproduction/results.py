@@ -49,7 +49,6 @@ class Results:
 
         Raises:
             BadInputError: it is no table.
-
         """
         item = self.items[name]
         if not isinstance(item, Table):

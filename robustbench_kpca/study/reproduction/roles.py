@@ -80,7 +80,6 @@ class Roles:
         called: what a command calls the pack, where that is not its name; see `report.matching.name_of`.
         metrics: that are computed again from the outcomes of every record; None: all.
         known_records: the records that were read so far; see `report.matching.read`.
-
     """
 
     name: str

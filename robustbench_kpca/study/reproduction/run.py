@@ -41,7 +41,6 @@ class Settings:
         train: whether to train; otherwise only what is trained already is evaluated.
         audit: how thoroughly models are audited before they are attacked; None: not at all.
         options: how it is evaluated, as in `rbk eval`; seed and folder are those of the pack.
-
     """
 
     budget: float | None = None

@@ -87,7 +87,6 @@ class Statement(BaseModel):
         evidence: what answers it; each has a verdict of its own. In a file, `models` of a block stands for as many
             blocks with one `model` each.
         open: why it cannot be tested here.
-
     """
 
     model_config = STRICT
@@ -132,7 +131,6 @@ def load_statements(pack: str) -> Statements | None:
 
     Raises:
         BadInputError: no such pack, or an invalid file.
-
     """
     path = pack_path(pack).parent / STATEMENTS
     return validate(Statements, load_toml(path), f"statements {path}") if path.is_file() else None

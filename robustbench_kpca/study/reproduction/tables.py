@@ -40,7 +40,6 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     Raises:
         BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table,
             or the pack has a plan that is younger than a record.
-
     """
     board = _filled(name, table, roles, roles.records())
     check = roles.out / FILE
@@ -98,7 +97,6 @@ def overfitted(models: Iterable[Model], roles: Roles) -> tuple[str, ...]:
 
     Raises:
         BadInputError: the file of curves is damaged.
-
     """
     return tuple(
         f"{model.name} shows catastrophic overfitting in {len(epochs)} of its epochs, the last being {max(epochs)}: "

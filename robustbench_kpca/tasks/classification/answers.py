@@ -105,7 +105,6 @@ def answers(protocol: Scenario, logits: Logits, labels: Labels) -> dict[str, Ten
     Raises:
         BadInputError: logits of a wrong shape or not finite; a model without the 1000 ImageNet classes under a protocol
             that selects some of them.
-
     """
     check_clean(logits, labels)
     classes = classes_of(protocol) if isinstance(protocol, Shift | Ood) else None

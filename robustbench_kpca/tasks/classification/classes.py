@@ -30,7 +30,6 @@ def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> t
 
     Raises:
         BadInputError: the classes do not match, or a class of the data is none of the model's, or several.
-
     """
     if data.is_pair or data.counted:
         return data, _by_counted_number(data, classes)

@@ -35,7 +35,6 @@ def at_size(samples: Samples, view: View | None, *, asked: bool) -> Samples:
     Raises:
         BadInputError: pictures of several sizes without a view; pictures in memory of another size, and nobody asked;
             a size for stored corruptions, or for samples that are no pictures.
-
     """
     if asked and (not samples.form.box or isinstance(samples, CellSamples)):
         met = "stored corruptions" if samples.form.box else samples.form.name
@@ -87,7 +86,6 @@ def require_images(samples: Samples, protocol: Scenario) -> None:
         BadInputError: stored corruptions with a protocol that generates them, or the reverse; stored images with other
             parameters than the protocol; missing cells; labels outside the protocol's classes; two data sets where the
             protocol needs one, or the reverse; a protocol with windows; a protocol for samples of another form.
-
     """
     require_form(samples, protocol)
     if getattr(protocol, "inference", None) is not None:

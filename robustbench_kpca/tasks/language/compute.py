@@ -49,7 +49,6 @@ class LanguageTraining(Training):
             logits: shape (batch, vocabulary, 1, length).
             targets: shape (batch, 1, length): the next words, or IGNORE.
             smoothing: label smoothing, in [0, 1).
-
         """
         last = logits.movedim(1, -1).flatten(0, -2)  # the order in which decoders make them, so nothing is copied
         losses = F.cross_entropy(
@@ -228,7 +227,6 @@ def swapped_stream(text: Text, corruption: str, severity: int, seed: int) -> tup
     Raises:
         BadInputError: an unknown corruption or one of other data, a severity outside 1 to 5, or a vocabulary that has
             neither the new words nor `<unk>`.
-
     """
     if severity == 0:
         return text.stream, np.zeros(len(text.stream), np.bool_)

@@ -73,7 +73,6 @@ def draw_scenes(model: nn.Module, scenes: Scenes, protocol: Scenario, *, seed: i
 
     Raises:
         BadInputError: the number of classes of the model differs from that of the scenes.
-
     """
     classes = getattr(model, "classes", scenes.classes)
     if classes != scenes.classes:

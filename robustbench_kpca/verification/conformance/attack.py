@@ -63,7 +63,6 @@ class Case:
 
         Raises:
             Broken: a step wrote into the state that it was given, or returned other entries.
-
         """
         allowed = set_of(self.threat)
 
@@ -93,7 +92,6 @@ def findings(kind: Any, options: dict[str, Any]) -> Iterator[Finding]:
 
     Raises:
         BadInputError: its options are missing, unknown or of the wrong type, or it begins under no norm.
-
     """
     if getattr(kind, "replaces_words", False):
         raise BadInputError(
@@ -174,7 +172,6 @@ def is_independent(make: Callable[[], Attack], case: Case, steps: int | None = N
         make: builds the attack.
         case: of six samples.
         steps: before rows leave, and after that; by default one, and then all.
-
     """
     attack, every = make(), case.everything
     first, rest = (1, MOST) if steps is None else (steps, steps)
