@@ -24,9 +24,7 @@ class Dataset(ABC):
     """A set of images that can be indexed, and pickled for the worker processes of a loader.
 
     Args:
-        name: name of the set.
         split: split of the set, such as `test`.
-        ids: one per item, all different.
         classes: number of classes; 0 if the images are of unknown classes.
         strata: one number per item; `spread` takes the same fraction of each stratum. Default: one stratum.
 

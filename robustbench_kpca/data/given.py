@@ -89,9 +89,6 @@ class ItemSamples(Samples):
     An item must be the same at every reading, and its label must be that of `labels`; else it is refused when read.
 
     Args:
-        items: the collection.
-        labels: one per item.
-        name: name of the set.
         classes: number of classes; None: that of the names, or else counted.
         names: of the classes, None if unknown.
     """

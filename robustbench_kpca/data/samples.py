@@ -21,9 +21,6 @@ class Samples(Dataset):
     """Images with labels, or samples of another form (`Dataset.form`).
 
     Args:
-        name: name of the set.
-        split: split of the set.
-        ids: one per image, all different.
         labels: one per image, 0 to `classes` - 1.
         classes: number of classes; 0 if the images are of unknown classes. Then the property `labels` raises an error,
             so that no accuracy is computed by mistake, and the given labels are used as strata only.
@@ -51,11 +48,7 @@ class Samples(Dataset):
 
     @property
     def labels(self) -> list[int]:
-        """The class of each image.
-
-        Raises:
-            BadInputError: the images are of unknown classes.
-        """
+        """The class of each image."""
         if not self.classes:
             raise BadInputError(
                 f"data '{self.name}' has no labels: its images are of unknown classes",

@@ -19,10 +19,7 @@ def digest_of(words: Iterable[str]) -> str:
 
 
 class Vocabulary:
-    """Words by number.
-
-    Args:
-        words: all different; the number of a word is its place.
+    """Words by number: the number of a word is its place in `words`.
 
     Raises:
         BadInputError: a word occurs twice, or the first word is not the end of a line.

@@ -27,8 +27,6 @@ class Derivation:
     """What to make from every image of `source`: one file in each of `folders`, below `target`.
 
     Attributes:
-        source: folder with images, at any depth.
-        target: output folder.
         folders: relative paths; the relative path of the source is appended to each.
         suffix: suffix of the output files, such as `.JPEG`.
         make: makes the bytes of a file; must be picklable.

@@ -30,12 +30,8 @@ class ImageFiles(Samples):
     """Image files below `root`, each read on access.
 
     Args:
-        root: folder.
         files: paths relative to `root`.
         labels: one per file.
-        classes: see `Samples`.
-        name: name of the set.
-        split: split of the set.
         view: how images are resized and cropped; None: not at all (see `Samples.raw`).
         ids: one per file; default: the relative paths.
         stored: whether the files already have the input size of the model: they are neither resized nor cropped, and
@@ -149,11 +145,7 @@ class _Found:
 
 
 def require_size(path: Path, size: tuple[int, int], view: View) -> None:
-    """Refuse a stored image whose size differs from the view's: resizing it would change the corruption.
-
-    Raises:
-        BadInputError: the sizes differ.
-    """
+    """Refuse a stored image whose size differs from the view's: resizing it would change the corruption."""
     if size != (view.size, view.size):
         raise BadInputError(
             f"stored image {path} has {size[0]} x {size[1]} pixels, but the model needs {view.size} x {view.size}",

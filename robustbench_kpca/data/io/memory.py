@@ -7,14 +7,10 @@ from typing import Any
 
 @dataclass
 class Remembered:
-    """Calls `read` once an index while the results fit; they must not be changed.
+    """Calls `read` once an index while the results fit in `limit` bytes a process; they must not be changed.
 
     What was read first is kept: a grid shows the images in one order again and again, and of more images than fit, the
     most recent ones would always be gone before their turn comes.
-
-    Attributes:
-        read: returns item number i, an array or a tensor.
-        limit: bytes that are kept, in each process.
     """
 
     read: Callable[[int], Any]

@@ -17,9 +17,6 @@ def own_name(folder: Path) -> str:
 
     Boards find records by the name of their data. So no folder may be called `digits`, nor as a JPEG copy of a set
     or a pair of two sets is: `digits-jpeg`, `digits-against-photos`.
-
-    Raises:
-        BadInputError: the name is that of a data set of the package.
     """
     name = folder.name
     taken = name.casefold().partition("-against-")[0].removesuffix("-jpeg")

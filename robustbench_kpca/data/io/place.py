@@ -9,11 +9,7 @@ ENVIRONMENT_VARIABLE = "RBK_DATA"
 
 
 def stored_folder(name: str, folder: str) -> Path:
-    """Return the folder of the set `name`: `folder` or, if that is empty, the sub-folder `name` of RBK_DATA.
-
-    Raises:
-        BadInputError: there is no such folder.
-    """
+    """Return the folder of the set `name`: `folder` or, if that is empty, the sub-folder `name` of RBK_DATA."""
     base = os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder and not base:
         raise BadInputError(

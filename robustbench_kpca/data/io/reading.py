@@ -83,14 +83,11 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
 
 
 def read_rgb(path: Path) -> Pillow.Image:
-    """Decode a file to RGB: grey is repeated, palettes are resolved, CMYK is converted.
+    """Decode a file to RGB: grey is repeated, palettes are resolved, CMYK is converted; errors as in `open_image`.
 
     As in torchvision and timm, so that published numbers can be reproduced, the EXIF orientation is ignored and alpha
     is dropped, which shows the colours stored under transparent pixels. 16-bit grey is divided by 257 and rounded
     (Pillow would clip it at 255); 16-bit colour keeps its upper byte.
-
-    Raises:
-        BadInputError: see `open_image`.
     """
     with open_image(path) as file:
         require_whole(file, path)
@@ -111,11 +108,7 @@ def require_whole(image: Pillow.Image, path: Path) -> None:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Read width and height in pixels from the header of a file.
-
-    Raises:
-        BadInputError: see `open_image`.
-    """
+    """Read width and height in pixels from the header of a file; errors as in `open_image`."""
     with open_image(path) as file:
         return file.size
 

@@ -36,8 +36,6 @@ class Size:
 
     Attributes:
         length: tokens of a text, with its padding.
-        test: rows of this part; so are `val` and `train`.
-        seed: of the random streams.
     """
 
     length: int = 4_096

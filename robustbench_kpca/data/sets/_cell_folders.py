@@ -27,8 +27,6 @@ class CellFolders(CellSamples):
     """Stored corruptions of ImageNet validation images; labels are ImageNet-1K indices.
 
     Args:
-        request: the request; the only split is `val`, with the synonym `test`.
-        name: name of the set.
         known: its corruptions, in the published order; a folder can contain fewer.
 
     Raises:

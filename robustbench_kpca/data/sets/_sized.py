@@ -25,11 +25,7 @@ def sized(kind: type[Size], name: str, text: str) -> tuple[Size, str]:
 
 
 def require_within(size: Any, name: str, low: dict[str, int], most: dict[str, int]) -> None:
-    """Refuse sizes below `low` (by default 1) or above `most`.
-
-    Raises:
-        BadInputError: there is one.
-    """
+    """Refuse sizes below `low` (by default 1) or above `most`."""
     for key, value in asdict(size).items():
         least, limit = low.get(key, 1), most.get(key, 2**24 - 1)
         if not least <= value <= limit:

@@ -24,11 +24,7 @@ SHAPE = (len(SEVERITIES) * IMAGES, 32, 32, 3)
 
 
 def load(request: Request) -> "Cifar10C":
-    """Load the only split, `test`.
-
-    Raises:
-        BadInputError: another split, no such folder, or a folder that is not CIFAR-10-C.
-    """
+    """Load the only split, `test`."""
     root = stored_folder("cifar10-c", request.folder)
     request.split_of("cifar10-c", ("test",))
     return Cifar10C(root)

@@ -19,11 +19,7 @@ DEFAULT = "val"
 
 
 def load(request: Request) -> SceneFiles:
-    """Read a split (default: `val`). A folder without splits is read as a whole, with the split name `all`.
-
-    Raises:
-        BadInputError: no such folders or split, or an invalid `classes.csv`.
-    """
+    """Read a split (default: `val`). A folder without splits is read as a whole, with the split name `all`."""
     if not request.folder:
         raise BadInputError("the data set 'masks' needs a folder", fix="give masks:FOLDER or, to train, --data FOLDER")
     root = stored_folder("masks", request.folder)

@@ -49,11 +49,8 @@ class Size:
     """Limits of the pictures, and the number of pictures in each part.
 
     Attributes:
-        side: of a picture, in pixels.
         contour: dashes of a target; the published tasks have 6, 9 and 14.
         distractors: their number; each has a third of the dashes of a target.
-        test: pictures of this part; so are `val` and `train`.
-        seed: of the random streams.
     """
 
     side: int = 32
@@ -72,11 +69,7 @@ class Size:
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`; half of the generated pictures are of each class.
-
-    Raises:
-        BadInputError: another split, an unknown size, too many dashes for the side, or a folder without such files.
-    """
+    """Return `test` (the default), `val` or `train`; half of the generated pictures are of each class."""
     split, (size, folder) = request.split_of("pathfinder", PARTS), sized(Size, "pathfinder", request.folder)
     if folder and size != Size():
         raise BadInputError(f"sizes of the pictures in {folder}", expected="sizes of generated pictures only")

@@ -38,11 +38,7 @@ class Size:
 
 
 def load(request: Request) -> ArraySamples:
-    """Return a split of the pictures, by default `test`.
-
-    Raises:
-        BadInputError: no such set or split, or pictures that are not square, or of no multiple of that side.
-    """
+    """Return a split of the pictures, by default `test`."""
     size, source = sized(Size, "pixels", request.folder)
     name, _, folder = source.partition(":")
     if source and name not in DATASETS:

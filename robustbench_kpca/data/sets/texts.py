@@ -25,11 +25,7 @@ _WORD = re.compile(r"[\w']+|[^\w\s]")
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`.
-
-    Raises:
-        BadInputError: another split, a table that is missing or damaged, or a class that `train` does not have.
-    """
+    """Return `test` (the default), `val` or `train`."""
     split = request.split_of("texts", list(SPLITS))
     root = stored_folder("texts", request.folder)
     path, train = find_table(root, split), find_table(root, "train")
