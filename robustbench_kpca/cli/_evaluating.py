@@ -48,11 +48,7 @@ def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> 
 
 
 def refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
-    """Refuse options that would have no effect.
-
-    Raises:
-        BadInputError: one of `given` is not allowed.
-    """
+    """Refuse options that would have no effect."""
     for name in given:
         if name not in (*allowed, "presets"):
             raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what} has no effect", fix="omit it")

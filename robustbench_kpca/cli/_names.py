@@ -31,11 +31,7 @@ def require_names(
     attacks: Iterable[str] = (),
     data: Iterable[str | None] = (),
 ) -> None:
-    """Refuse unknown models, protocols, fields set in these, attacks of their stages and others, and data.
-
-    Raises:
-        BadInputError: one of them is unknown.
-    """
+    """Refuse unknown models, protocols, fields set in these, attacks of their stages and others, and data."""
     from robustbench_kpca.attacks.shared.names import require_attack
     from robustbench_kpca.data.names import require_data
     from robustbench_kpca.models.names import require_model
@@ -56,11 +52,7 @@ def require_names(
 
 
 def require_claims(protocol: str, claims: Iterable[str]) -> None:
-    """Refuse an unknown protocol of a diagnosis, and claims that it does not measure.
-
-    Raises:
-        UnknownNameError: one of them is unknown.
-    """
+    """Refuse an unknown protocol of a diagnosis, and claims that it does not measure."""
     from robustbench_kpca._core.registry import unknown_name
     from robustbench_kpca.study.diagnostics import PROCEDURES
 

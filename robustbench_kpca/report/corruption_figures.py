@@ -24,7 +24,6 @@ class CorruptionFigures:
     """The figures of one corruption protocol.
 
     Attributes:
-        title: of the protocol.
         curves: SVG of the quantity against severity.
         quantity: what the curves show.
         error: what the maps show; labelled: the same with its unit.

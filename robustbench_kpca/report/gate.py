@@ -25,7 +25,6 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
     """Fail where the whole 95 % interval of a metric lies on the wrong side of the limit.
 
     Args:
-        record: any record.
         limit: in the metric's own scale: 0.4 is 40 %.
         metric: its name; None: the one that stands for the record.
 

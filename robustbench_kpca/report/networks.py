@@ -18,8 +18,6 @@ def leading_records(spec: BoardSpec, records: Iterable[Record], weights: Mapping
     It is the newest one with the options that the board states, and of the weights at hand where there are some.
 
     Args:
-        spec: of the board.
-        records: those that can fill a cell.
         weights: digests of the weights at hand, by model.
     """
     leading: dict[str, Record] = {}

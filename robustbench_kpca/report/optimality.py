@@ -92,9 +92,7 @@ class Quality:
     """One attack on one network.
 
     Attributes:
-        model: name of the network.
         attack: name of the protocol.
-        n: number of images.
         passes: forward and backward passes for each image that was attacked, on average.
         missed: share of the images attacked for which nothing was found.
         median: of the distances of the images attacked; infinite where half of them were missed.

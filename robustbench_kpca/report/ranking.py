@@ -100,8 +100,6 @@ def p_values_of_all(
     It is 1 where the test is over fewer seeds than the rows have, and in these the first row is not better.
 
     Args:
-        metric: of the column.
-        column: where the rows are compared.
         trainings: the records of each row there, by its title.
         paired: compares two rows in a column; None where they cannot be compared.
     """

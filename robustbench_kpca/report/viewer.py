@@ -106,7 +106,6 @@ def view(shown: Sequence[Shown], title: str, most: int = MOST, every: int | None
     Samples with images come first where there are more than `most`; at most 500 are shown.
 
     Args:
-        shown: the records.
         title: of the page.
         most: largest number of samples.
         every: seconds after which the page loads itself again.

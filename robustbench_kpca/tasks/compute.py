@@ -48,11 +48,7 @@ class Compute(ABC, Generic[Data]):
 
     @abstractmethod
     def require_data(self, data: Data, protocol: Scenario) -> None:
-        """Refuse data on which the protocol cannot be evaluated.
-
-        Raises:
-            BadInputError: data and protocol are incompatible.
-        """
+        """Refuse data on which the protocol cannot be evaluated."""
 
     def match_classes(self, data: Data, classes: int, names: Sequence[str] | None) -> tuple[Data, str]:  # noqa: ARG002
         """Return the data with the model's numbers as labels, and in words how the classes were matched.

@@ -6,11 +6,7 @@ from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption,
 
 
 def require_form(data: Dataset, protocol: Scenario) -> None:
-    """Refuse attacks in another space, corruptions of another form of data, and shifts of what is no image.
-
-    Raises:
-        BadInputError: the protocol has no meaning for data of this form.
-    """
+    """Refuse attacks in another space, corruptions of another form of data, and shifts of what is no image."""
     form = data.form
     if isinstance(protocol, Attack) and protocol.space not in form.spaces:
         known = " or ".join(f"space = '{space}'" for space in form.spaces)

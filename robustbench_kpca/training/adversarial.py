@@ -33,11 +33,9 @@ def adversarial_images(
     - else its own loss of the label.
 
     Args:
-        model: that is trained.
         x: clean images. Values outside [0, 1], as random erasing makes them, are clipped: attacks stay in this box.
         y: their labels, or distributions over the classes, (batch, classes).
         keys: of the images' randomness, (batch,): see `keys_of`.
-        settings: the attack and its budget.
         epoch: its number, from 0; the radius may grow with it. None: held-out images, at the full radius.
     """
     threat, attack = settings.threat(epoch), attack_of(settings)

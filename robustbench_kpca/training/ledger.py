@@ -89,10 +89,6 @@ class Ledger:
     """Reads and writes the files of one run, in its folder; only the main process writes.
 
     Args:
-        name: of the run and of its files.
-        text: of the recipe.
-        folder: where the files are.
-        revision: of the code, for the provenance.
         keep_every: keep the weights of every so many epochs; 0 keeps none but the last.
     """
 
@@ -187,8 +183,6 @@ class Ledger:
         So nothing of an epoch is missing once the run goes on after it; what is written twice is replaced.
 
         Args:
-            states: of model, optimiser and averaged weights.
-            model: whose weights are kept.
             unreadable: names of files that could not be read as images.
         """
         content = {"recipe": sha256(self.text.encode()), "history": [epoch.row() for epoch in self.history], **states}
@@ -223,9 +217,6 @@ class Ledger:
 
         Args:
             suffix: of the file name: `.ema` for averaged weights.
-            model: with these weights.
-            seed: of the recipe.
-            found: scores and whatever else the provenance says.
             images: on which the density of the sparse part S of RPC attention is measured.
             half: whether weights are stored in half precision.
         """

@@ -26,18 +26,11 @@ from robustbench_kpca.training.together import Together
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:  # noqa: B008
     """Train a model; return the path of its weights, which are not there yet if `options.stop_at` ended the run.
 
-    Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves), `<name>.spent.json` (time)
-    and, where the recipe has a moving average of weights, `<name>.ema.safetensors`. After every epoch
-    `<name>.resume.pt` is replaced; with `options.resume` training continues from it, with bit-identical results on a
-    CPU with the same number of threads.
+    Files in `folder`, which is made if necessary: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves),
+    `<name>.spent.json` (time) and, where the recipe has a moving average of weights, `<name>.ema.safetensors`. After
+    every epoch `<name>.resume.pt` is replaced; with `options.resume` training continues from it, with bit-identical
+    results on a CPU with the same number of threads.
     All randomness comes from the recipe's seed; the states of the global generators are restored afterwards.
-
-    Args:
-        name: of the run and of its files.
-        recipe: what is trained, and how.
-        text: of the recipe, for the provenance.
-        folder: where files are written; it is made if necessary.
-        options: that do not change the numbers.
 
     Raises:
         BadInputError: the folder cannot be written, it holds a run of another recipe or on other data, another process
@@ -143,9 +136,7 @@ def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None
     """Refuse, before the first of several runs starts, what `train` would refuse of any.
 
     Args:
-        folder: where files are written.
         runs: name of each -> text of its recipe.
-        resume: as in `Options`.
 
     Raises:
         BadInputError: a run of such a name is there and is not to be resumed, or is of another recipe.

@@ -20,9 +20,7 @@ class Objective:
     """Maps a batch to one loss an image, and to the logits that the training accuracy is computed from.
 
     Args:
-        recipe: that is trained.
         model: without any wrapper; attacks run it, and its layers may add losses.
-        training: the task's losses.
         classes: of the model.
         seeds: of the attacks' randomness, in place of the recipe's: the first part of a batch has the first, and so on.
     """

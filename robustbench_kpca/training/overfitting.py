@@ -21,9 +21,6 @@ def attacked_scores(model: nn.Module, source: Source, classes: int, settings: Ad
 
     Args:
         model: in evaluation mode.
-        source: of the images.
-        classes: of the model.
-        settings: of adversarial training.
     """
     attacks = {OWN: settings} if settings.held_out else {}
     if (stronger := settings.stronger) is not None:
@@ -36,8 +33,6 @@ def overfitting(scores: Mapping[str, float], settings: Adversarial, score: str) 
     """Say that the model resists the attack of training only; empty where it does not, or where nobody looked.
 
     Args:
-        scores: of an epoch, by column.
-        settings: of adversarial training.
         score: name of the score that is compared, such as `accuracy`.
     """
     own, other = scores.get(OWN + score), scores.get(STRONGER + score)

@@ -43,11 +43,6 @@ def require_same_data(before: Mapping[str, str], source: Source, where: Path) ->
 
     Args:
         before: the header, or as much of it as is known.
-        source: of the data that are there now.
-        where: the file that has the header.
-
-    Raises:
-        BadInputError: the data are others.
     """
     for entry, now in ((DATA, source.data_sha256), (CONTENT, source.content_sha256)):
         if before.get(entry, now) != now:
@@ -164,7 +159,6 @@ class Run:
         """Score the model after an epoch; note and return the numbers.
 
         Args:
-            number: of the epoch.
             sums: of losses, images, right labels and labels that count.
 
         Raises:
@@ -216,11 +210,7 @@ class Run:
         return losses.detach(), logits.detach()
 
     def _gather(self, number: int) -> None:
-        """Make unreadable files and batch statistics the same in all processes; refuse weights that are not finite.
-
-        Raises:
-            EvaluationError: some weights are NaN or infinite.
-        """
+        """Make unreadable files and batch statistics the same in all processes; refuse weights that are not finite."""
         self.source.unreadable = set(gather_object(sorted(self.source.unreadable)))
         averages = [self.ema.module] if self.ema is not None else []
         for model in (self.plain, *averages):

@@ -31,8 +31,6 @@ def schedule(recipe: Recipe, optimizer: Any, steps: int) -> Any:
     """Return a scheduler like timm's; call `step(epoch)` before every epoch and `step_update(t)` before step t, from 0.
 
     Args:
-        recipe: with the options of the schedule.
-        optimizer: whose learning rate is set.
         steps: number of steps of an epoch; 0 if unknown.
 
     Raises:

@@ -17,9 +17,7 @@ def held_out_scores(
 
     Args:
         model: in evaluation mode.
-        source: of the images.
         part: `val` or `test`.
-        classes: of the model.
         attack: each image is replaced by the last iterate of this attack at its full radius.
     """
     accelerator = source.accelerator

@@ -27,9 +27,7 @@ def runs_of(recipe: str, overrides: Mapping[str, Any], seeds: str = "", name: st
 
     Args:
         recipe: name of a bundled recipe, or a TOML file.
-        overrides: key -> new value, as in `load_recipe`.
         seeds: such as `0,1,2` or `0-4`; empty for the recipe's own seed.
-        name: in place of the recipe's.
 
     Raises:
         BadInputError: seeds that are no whole numbers, that repeat, or that are also among the overrides.
@@ -63,7 +61,6 @@ def train_at_once(words: Sequence[str], seeds: Sequence[int], jobs: int) -> Iter
 
     Args:
         words: of `rbk train`, without seeds.
-        seeds: of the recipe.
         jobs: processes at once, on one device or on the cores of this machine.
 
     Raises:

@@ -55,9 +55,7 @@ class Source(ABC):
     """Training and held-out images, as one process of several sees them.
 
     Args:
-        recipe: that is trained.
         folder: of the files, for sources that read files; others do not use it.
-        accelerator: knows the processes and the device.
 
     Attributes:
         reads: the kind of data that batches are made of; it says the task, too.

@@ -20,11 +20,6 @@ TABLES: dict[str, type[Source]] = {"images": ImageFileSource, "scenes": SceneSou
 def source_of(recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> Source:
     """Return the source of a recipe's batches.
 
-    Args:
-        recipe: that is trained.
-        folder: of the files, for sources that read files.
-        accelerator: knows the processes and the device.
-
     Raises:
         UnknownNameError: a recipe without a table names data that is not held in memory.
         BadInputError: the data cannot be used.

@@ -22,9 +22,6 @@ class Together:
 
     Each sees the images, shifts, flips and attacks that it would see alone; its numbers differ by rounding.
 
-    Args:
-        runs: at least two.
-
     Raises:
         BadInputError: the recipe cannot be trained so.
     """

@@ -52,12 +52,10 @@ def import_images(
     """Check the images of a file, show them to the model of a record, and write a record of what they break.
 
     Args:
-        file: see `read_images`.
         record: of our own attack: it names model, samples and the perturbation set.
         by: who found the images.
         method: how, in words.
         out: folder of the new record. It keeps the images, for `rbk records verify --kept-images`.
-        how: how the model is loaded.
 
     Raises:
         BadInputError: as `read_images` and `require_fit`; the record is not of an attack in pixel space on images with

@@ -40,12 +40,9 @@ class Rerun:
 
     Attributes:
         samples: the ids that were evaluated again.
-        total: number of samples of the record.
         seed: of the choice of samples; None if all were evaluated.
         exact: whether every column had to be equal; otherwise see `records.differences.ROUNDING`.
         why: what differs between the two machines, if the comparison was not exact.
-        rows: number of rows compared.
-        differing: the rows that differ.
     """
 
     samples: tuple[str, ...]
@@ -85,17 +82,13 @@ def rerun(
     size, must give exactly the rows of the record, on the same machine with the same versions.
 
     Args:
-        record: the record.
         model: the model; default: see `load_for`. A name of the package's own trained models stands for its bundled
             weights.
         images: the data, as in `evaluate`; default: those that the command names.
-        labels: as in `evaluate`.
         samples: evaluate only so many samples, chosen at random; default: all.
         seed: of the choice; default: a new one, so that nobody can know beforehand which samples are looked at.
         stated: a command of a board or pack that shows the record. Its model is remade, whatever the record's command
             names; its data, where the record does not say its command, as older ones do not.
-        how: under which conditions.
-        progress: see `evaluate`.
 
     Raises:
         BadInputError: the record cannot be remade: no command, no weights, no data, other weights or data than those of

@@ -28,7 +28,6 @@ def spot_check(
         save: called after each record, so that an interrupted check goes on.
         told: called with what came out.
         seconds: begin no record after so many; default: no end.
-        how: under which conditions.
     """
     started = time.monotonic()
     for record, stated in records:

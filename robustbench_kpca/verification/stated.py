@@ -57,11 +57,7 @@ def load_for(record: Record, how: Conditions, stated: Sequence[str] = ()) -> nn.
 
 
 def require_allowed(addresses: Sequence[str], how: Conditions) -> None:
-    """Refuse to run the code that a record names, unless the user has allowed it and it is there.
-
-    Raises:
-        BadInputError: there is such code.
-    """
+    """Refuse to run the code that a record names, unless the user has allowed it and it is there."""
     if addresses and not how.run_code:
         raise BadInputError(
             f"the record names code: {addresses[0]} would be imported and run",
@@ -77,9 +73,7 @@ def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> n
 
     Args:
         name: of the model in records.
-        request: what the file says of it.
         by: the file, in errors, such as "the record".
-        how: what the user says of it.
 
     Raises:
         BadInputError: it would run code from outside the package, and that is not allowed; or as `load_model`.

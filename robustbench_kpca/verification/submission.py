@@ -30,8 +30,6 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
 
     Args:
         records: checked (`report.consistency`), each read from a file.
-        check: what came out where samples of them were evaluated again.
-        to: the folder, which must not be there yet.
 
     Raises:
         BadInputError: as `require_new`, or rows of a record differ.

@@ -43,11 +43,7 @@ class ErrorTable:
         return each or (corruption in self.means and tuple(sorted(severities)) == SEVERITIES)
 
     def mean_by_corruption(self, corruptions: Sequence[str], severities: Sequence[int]) -> PerCorruption:
-        """Return each corruption's mean error over these severities.
-
-        Raises:
-            BadInputError: some are not known.
-        """
+        """Return each corruption's mean error over these severities."""
         means, missing = {}, []
         for corruption in corruptions:
             unknown = [severity for severity in severities if (corruption, severity) not in self.cells]

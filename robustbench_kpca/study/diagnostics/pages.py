@@ -93,13 +93,8 @@ def write_comparison(
     """Write README.md and index.html across models; return their paths.
 
     Args:
-        diagnoses: one per model.
-        folder: where to write.
         records: records of evaluations, for the ablation.
         missing: models that were not run, and why.
-        title: of the page.
-        lead: its first paragraphs.
-        foot: its last ones.
 
     Raises:
         BadInputError: there are no diagnoses, or other files would be replaced.

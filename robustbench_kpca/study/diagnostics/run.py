@@ -50,7 +50,6 @@ def diagnose(
         layers: numbers of the attention layers, from 0; by default all.
         heads: numbers of the heads, from 0; by default all.
         block: images per block, at most all images; the model runs at this batch size.
-        seed: seed of all random numbers.
         device: device for the model and the claims; it must support double precision.
         progress: called with the number of images done and of all images.
 

@@ -69,8 +69,6 @@ class Roles:
     """The names of a pack at one scale.
 
     Attributes:
-        name: of the pack.
-        pack: the pack.
         scale: `embedded` or `paper`. What the embedded scale does not name is taken
             from the paper's, and run only where its recipe learns from data of this scale.
         out: folder of the results.

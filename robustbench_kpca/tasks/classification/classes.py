@@ -23,11 +23,6 @@ Names = dict[int, set[str]]
 def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> tuple[Samples, str]:
     """Return the samples with the model's numbers as labels, and in words how the classes were matched.
 
-    Args:
-        data: the samples.
-        classes: number of logits of the model.
-        names: of the model's classes, None if unknown.
-
     Raises:
         BadInputError: the classes do not match, or a class of the data is none of the model's, or several.
     """

@@ -48,7 +48,6 @@ class LanguageTraining(Training):
         Args:
             logits: shape (batch, vocabulary, 1, length).
             targets: shape (batch, 1, length): the next words, or IGNORE.
-            smoothing: label smoothing, in [0, 1).
         """
         last = logits.movedim(1, -1).flatten(0, -2)  # the order in which decoders make them, so nothing is copied
         losses = F.cross_entropy(

@@ -112,11 +112,7 @@ def reader(model: nn.Module, data: Text) -> LanguageModel:
 
 
 def require_words(data: Text, words: int) -> None:
-    """Refuse a model that knows another number of words than the vocabulary of the data has.
-
-    Raises:
-        BadInputError: it does.
-    """
+    """Refuse a model that knows another number of words than the vocabulary of the data has."""
     if words != data.classes:
         raise BadInputError(
             f"the model knows {words} words, but data '{data.name}' has a vocabulary of {data.classes}",

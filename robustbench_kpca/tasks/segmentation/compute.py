@@ -58,7 +58,6 @@ class SegmentationTraining(Training):
         Args:
             logits: shape (batch, classes, height, width).
             targets: shape (batch, height, width): classes, or IGNORE.
-            smoothing: label smoothing, in [0, 1).
         """
         losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing, ignore_index=IGNORE)
         return losses.flatten(1).sum(1)
