@@ -10,7 +10,7 @@ import typer
 
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import given_options, refuse_others
-from robustbench_kpca.cli._run_options import with_run_options
+from robustbench_kpca.cli._options import with_run_options
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions

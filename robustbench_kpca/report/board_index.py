@@ -18,8 +18,8 @@ from robustbench_kpca._core.web.figures import on_white
 from robustbench_kpca.metrics import PERCENT, Metric, metric_for
 from robustbench_kpca.report.answers import Duel
 from robustbench_kpca.report.cards import forest
+from robustbench_kpca.report.lead import explained
 from robustbench_kpca.report.render import JSON
-from robustbench_kpca.report.spoken import explained
 
 _HEADS = ("Board", "First (= tied)", "Ranked by", "Data", "Rows", "Runs")
 MANY = 3

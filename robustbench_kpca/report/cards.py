@@ -8,7 +8,7 @@ from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Pa
 from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import Unit
 from robustbench_kpca.report.answers import EQUIVALENT, HELPS, HURTS, LESS, OPEN, SAME, Answer, Duel
-from robustbench_kpca.report.spoken import named
+from robustbench_kpca.report.lead import named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

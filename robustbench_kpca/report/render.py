@@ -21,9 +21,9 @@ from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import MADE, audit_blocks, document, plain_table
 from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.lead import named, spoken
 from robustbench_kpca.report.notes import caption
 from robustbench_kpca.report.power import detectable
-from robustbench_kpca.report.spoken import named, spoken
 from robustbench_kpca.report.table import MISSING, cells, shown
 
 CSV, JSON = "board.csv", "board.json"

@@ -11,15 +11,13 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_writable
 from robustbench_kpca._core.lock import locked
 from robustbench_kpca.models.bundle import read_header
-from robustbench_kpca.training.generators import own_generators
 from robustbench_kpca.training.ledger import Ledger
-from robustbench_kpca.training.machine import own_threads
+from robustbench_kpca.training.machine import own_generators, own_threads
 from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe
-from robustbench_kpca.training.run import Run, require_same_data
+from robustbench_kpca.training.run import Run, require_same_data, source_of
 from robustbench_kpca.training.seeds import Wanted
 from robustbench_kpca.training.spent import timed
-from robustbench_kpca.training.tables import source_of
 from robustbench_kpca.training.together import Together
 
 

@@ -15,24 +15,49 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._engine.attack_loop.cost import passes_of
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import VOCABULARY
 from robustbench_kpca.models.source import require_words
 from robustbench_kpca.training.adversarial import attack_of
-from robustbench_kpca.training.generators import epoch_seed, seed_generators
+from robustbench_kpca.training.image_files import ImageFileSource
 from robustbench_kpca.training.ledger import Epoch, Ledger
-from robustbench_kpca.training.machine import Machine, difference, this_machine
+from robustbench_kpca.training.machine import Machine, difference, epoch_seed, seed_generators, this_machine
 from robustbench_kpca.training.objective import Objective
 from robustbench_kpca.training.options import Options
-from robustbench_kpca.training.overfitting import attacked_scores, overfitting
 from robustbench_kpca.training.recipe import Recipe
+from robustbench_kpca.training.scene_files import SceneSource
 from robustbench_kpca.training.schedule import schedule
-from robustbench_kpca.training.scoring import held_out_scores, zeros
-from robustbench_kpca.training.source import Batch, Source
+from robustbench_kpca.training.scoring import attacked_scores, held_out_scores, overfitting, zeros
+from robustbench_kpca.training.source import Batch, InMemory, Source
 from robustbench_kpca.training.start import start
-from robustbench_kpca.training.tables import source_of
+from robustbench_kpca.training.text_windows import TextSource
 from robustbench_kpca.types import IGNORE
+
+TABLES: dict[str, type[Source]] = {"images": ImageFileSource, "scenes": SceneSource, "text": TextSource}
+"""Table of a recipe -> what reads its data. Recipes without such a table use data sets that fit into memory."""
+
+
+def source_of(recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> Source:
+    """Return the source of a recipe's batches.
+
+    Raises:
+        UnknownNameError: a recipe without a table names data that is not held in memory.
+        BadInputError: the data cannot be used.
+    """
+    for table, source in TABLES.items():
+        if getattr(recipe, table) is not None:
+            return source(recipe, folder, accelerator)
+    in_memory = [name for name in DATASETS.names() if issubclass(kind_of(name), InMemory.reads)]
+    if recipe.data.partition(":")[0] not in in_memory:
+        kind = kind_of(recipe.data)
+        table = next((table for table, source in TABLES.items() if issubclass(kind, source.reads)), "images")
+        raise unknown_name("data set", recipe.data, in_memory, f"such files need the table [{table}]")
+    return InMemory(recipe, folder, accelerator)
+
 
 DATA, CONTENT = "data_sha256", "content_sha256"
 """Entries of a header of weights: digests of the data that they were trained on, as a `Source` has them."""

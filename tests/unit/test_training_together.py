@@ -17,7 +17,7 @@ from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.run import Run
 from robustbench_kpca.training.seeds import Wanted
-from robustbench_kpca.training.stacked import Stacked
+from robustbench_kpca.training.together import Stacked
 
 FEW, SEEDS = 40, (3, 4, 5)
 SMALL = {"model_options.depth": 1, "batch_size": 16, "epochs": 2, "threads": 1}

@@ -1,9 +1,12 @@
-"""Cache decoded images: decode every image of a set once, and read the pixels from one file afterwards."""
+"""Cache decoded images: decode every image of a set once into one file; or keep them in memory, as grids need them."""
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
@@ -171,3 +174,27 @@ def _pixels(samples: Samples, index: int) -> NDArray[np.uint8]:
     if isinstance(image, Tensor):
         raise BadInputError(f"images of '{samples.name}' are float tensors", expected="8-bit images, for a cache")
     return image
+
+
+@dataclass
+class Remembered:
+    """Calls `read` once an index while the results fit in `limit` bytes a process; they must not be changed.
+
+    What was read first is kept: a grid shows the images in one order again and again, and of more images than fit, the
+    most recent ones would always be gone before their turn comes.
+    """
+
+    read: Callable[[int], Any]
+    limit: int = 2**28
+    kept: dict[int, Any] = field(default_factory=dict)
+    size: int = 0
+
+    def __call__(self, index: int) -> Any:
+        """Return item number `index`."""
+        if index in self.kept:
+            return self.kept[index]
+        item = self.read(index)
+        if self.size + item.nbytes <= self.limit:
+            self.kept[index] = item
+            self.size += item.nbytes
+        return item

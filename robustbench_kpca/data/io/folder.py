@@ -13,8 +13,7 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
 from robustbench_kpca.data.io import reading
-from robustbench_kpca.data.io.natural import natural
-from robustbench_kpca.data.io.own_name import own_name
+from robustbench_kpca.data.io.place import natural, own_name
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from robustbench_kpca._core.errors import AbsentPartError, BadInputError, reason_of
-from robustbench_kpca.data.io.natural import natural
+from robustbench_kpca.data.io.place import natural
 
 MOST_BYTES = 2**32
 MOST_ROWS = 10**7

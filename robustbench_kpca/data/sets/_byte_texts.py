@@ -15,8 +15,7 @@ from torch import Tensor
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.forms import TOKENS
-from robustbench_kpca.data.io.own_name import plain_name
-from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.place import plain_name, stored_folder
 from robustbench_kpca.data.io.text_table import LABEL, SPLITS, find_table, labelled
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples

@@ -8,8 +8,7 @@ The two folders contain files with the same names (except for the suffix), at an
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.folder import PARTS
 from robustbench_kpca.data.io.labelling import read_table
-from robustbench_kpca.data.io.own_name import own_name
-from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.place import own_name, stored_folder
 from robustbench_kpca.data.io.reading import sub_folders
 from robustbench_kpca.data.io.scene_files import Place, SceneFiles
 from robustbench_kpca.data.request import Request

@@ -24,9 +24,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import read_file
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.forms import TOKENS
-from robustbench_kpca.data.io.natural import natural
-from robustbench_kpca.data.io.own_name import plain_name
-from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.place import natural, plain_name, stored_folder
 from robustbench_kpca.data.io.reading import read_rgb
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples

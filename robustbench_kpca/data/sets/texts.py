@@ -12,8 +12,7 @@ from collections import Counter
 import torch
 
 from robustbench_kpca.data.forms import TOKENS
-from robustbench_kpca.data.io.own_name import plain_name
-from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.place import plain_name, stored_folder
 from robustbench_kpca.data.io.text_table import LABEL, SPLITS, TEXT, find_table, labelled, read_rows
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
