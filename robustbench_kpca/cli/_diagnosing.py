@@ -50,11 +50,7 @@ class Asked:
         return same and (self.claims is None or set(self.claims) == set(done.claims))
 
     def of_these_data(self, folder: Path, request: "ModelRequest") -> bool:
-        """Tell whether the diagnosis in a folder is of the data and split that are asked for, by their names.
-
-        Raises:
-            BadInputError: the data cannot be loaded.
-        """
+        """Tell whether the diagnosis in a folder is of the data and split that are asked for, by their names."""
         from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 
         data = load_diagnosis(folder).data

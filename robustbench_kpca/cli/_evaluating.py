@@ -72,11 +72,7 @@ def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 
 def several(values: Iterable[str]) -> list[str]:
-    """Return the names of a repeatable option, each once: `-m a -m b` is `-m a,b`. A file may have commas in its name.
-
-    Raises:
-        BadInputError: a name is empty.
-    """
+    """Return the names of a repeatable option, each once: `-m a -m b` is `-m a,b`. A name of a file may have commas."""
     from robustbench_kpca._core.errors import BadInputError
 
     names: dict[str, None] = {}

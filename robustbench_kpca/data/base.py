@@ -71,11 +71,7 @@ class Dataset(ABC):
 
     @classmethod
     def require(cls: type[Self], data: "Dataset") -> Self:
-        """Return `data` if it is of this class, as in `Samples.require(load_data("digits"))`.
-
-        Raises:
-            BadInputError: `data` is of another class.
-        """
+        """Return `data` if it is of this class, as in `Samples.require(load_data("digits"))`."""
         if not isinstance(data, cls):
             raise BadInputError(f"data '{data.name}' is for {data.task}", expected=f"data for {cls.task}")
         return data

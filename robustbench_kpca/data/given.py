@@ -71,11 +71,7 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
 
 
 def with_classes(data: Dataset, classes: int | None) -> Dataset:
-    """Return data whose number of classes was only counted, with the number that the user states.
-
-    Raises:
-        BadInputError: the data have another number of classes, or more.
-    """
+    """Return data whose number of classes was only counted, with the number that the user states."""
     if classes is None or classes == data.classes:
         return data
     if not (isinstance(data, Samples) and data.counted and data.classes <= classes):

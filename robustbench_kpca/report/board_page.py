@@ -45,7 +45,6 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
     """Return the page of a board: answers, then the table, then what qualifies it, folded.
 
     Args:
-        board: with its records.
         folder: where the page will lie; links to records lead from there. None: no links.
         downloads: files beside the page that have its numbers.
     """

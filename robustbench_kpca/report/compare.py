@@ -11,8 +11,8 @@ import pandas as pd
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.marks import plain
 from robustbench_kpca.metrics import Unit, leading, metric_for
-from robustbench_kpca.records.record import Record, find_records
-from robustbench_kpca.report.consistency import load_consistent
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.report.consistency import load_all
 
 MARK = "<!-- robustbench-kpca -->"
 """First line of a comment, by which the next run finds it."""
@@ -324,7 +324,7 @@ def against_baseline(record: Record, baseline: Path, rule: str, alpha: float) ->
     Raises:
         BadInputError: no such record, or several; another rule than `METRIC:-POINTSpp`.
     """
-    known = [load_consistent(path) for path in find_records(baseline)]
+    known = load_all([baseline])
     spec = record.spec
     place = (spec.data.digest, spec.protocol.digest)
     like = [other for other in known if (other.spec.data.digest, other.spec.protocol.digest) == place]

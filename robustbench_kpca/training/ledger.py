@@ -1,6 +1,5 @@
 """The files of a training run: the state to resume from, its curves, and the weights with their provenance."""
 
-import csv
 import glob
 import io
 import json
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.files import sealed, sha256, unsealed, write_atomic
+from robustbench_kpca._core.files import as_csv, sealed, sha256, unsealed, write_atomic
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
@@ -243,8 +242,5 @@ class Ledger:
         } | self.provenance
 
     def _write_curves(self) -> None:
-        curves = io.StringIO()
-        writer = csv.DictWriter(curves, columns(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(epoch.row() for epoch in self.history)
-        write_atomic(self.folder / f"{self.name}.csv", curves.getvalue().encode())
+        rows = (epoch.row().values() for epoch in self.history)
+        write_atomic(self.folder / f"{self.name}.csv", as_csv([columns(), *rows]).encode())

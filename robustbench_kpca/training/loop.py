@@ -135,9 +135,6 @@ def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None
 
     Args:
         runs: name of each -> text of its recipe.
-
-    Raises:
-        BadInputError: a run of such a name is there and is not to be resumed, or is of another recipe.
     """
     for name, text in runs.items():
         Ledger(name, text, folder, revision=None, keep_every=0).check(resume=resume)

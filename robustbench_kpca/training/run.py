@@ -103,12 +103,7 @@ class Run:
         return len(self.ledger.history)
 
     def _require_attacks(self) -> None:
-        """Refuse attacks of the recipe now, and not after an epoch.
-
-        Raises:
-            BadInputError: an unknown attack or option; an attack of pixels on images of one label; or one that climbs a
-                loss of its own where the recipe names another.
-        """
+        """Refuse attacks of the recipe now, and not after an epoch."""
         settings = self.recipe.adversarial
         if settings is None:
             return
@@ -123,11 +118,7 @@ class Run:
             raise BadInputError(f"attack '{settings.attack}' with {climbed}", expected="an attack by gradients")
 
     def _require_fit(self) -> int:
-        """Refuse a model that does not fit the data; return its number of classes.
-
-        Raises:
-            BadInputError: it does not take these images, its logits have the wrong shape, or it has too few classes.
-        """
+        """Refuse a model that does not fit the data; return its number of classes."""
         image, largest = self.source.sample()
         shown = self.source.task.compute.presentation(self.plain, "clean")
         try:

@@ -19,14 +19,11 @@ from robustbench_kpca.types import Images, Logits
 
 
 class Stacked(nn.Module):
-    """S models as one: of S * B images, the first B go through the first model, the next B through the second.
+    """S models of one architecture as one: the first B of S * B images go through the first, and so on.
 
     Each parameter of the models becomes one with a first dimension of S. Linear layers, layer norms and convolutions
     run as one operation for all. Any other parameter must have a first dimension of 1, and is repeated for the images
     of its model. All else sees a larger batch. Logits are those of the models, but for rounding.
-
-    Args:
-        models: of one architecture, on one device.
 
     Attributes:
         stacks: name of a parameter of the models -> the parameters of all, (S, ...).

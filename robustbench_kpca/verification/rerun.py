@@ -148,11 +148,7 @@ def asked_for(
 
 
 def _command(record: Record, stated: Sequence[str]) -> Command:
-    """Return the command of the record, else the stated one.
-
-    Raises:
-        BadInputError: there is none, or the record was made from Python.
-    """
+    """Return the command of the record, else the stated one."""
     words = record.command
     if len(words) == 1 and not stated:
         raise BadInputError(f"the record was made from Python: {words[0]}", fix="call rerun(record, model, images)")

@@ -11,7 +11,7 @@ from torch import Generator, set_num_threads
 from torch.utils.data import DataLoader, Dataset
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
-from robustbench_kpca._core.files import read_file, replace_file, sha256
+from robustbench_kpca._core.files import as_csv, read_file, replace_file, sha256
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.io import manifest
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
@@ -135,7 +135,7 @@ def derive(
             if isinstance(outcome, str):
                 skipped.append(outcome)
             else:
-                table.write(manifest.as_lines(outcome.made))
+                table.write(as_csv(outcome.made))
                 table.flush()
                 known |= {row.file: row for row in outcome.made}
                 made, kept = made + len(outcome.made), kept + outcome.kept

@@ -37,7 +37,6 @@ class Encoded(NamedTuple):
 
     Attributes:
         stream: int32 (words,), with `<eos>` after every line.
-        vocabulary: of the training file.
         unknown: number of words of the text that the vocabulary does not have; they are `<unk>` in the stream.
     """
 

@@ -27,7 +27,6 @@ class Labelling:
     """The meaning of the values in mask files.
 
     Attributes:
-        class_names: names of the classes, in their order.
         ids: id -> class or IGNORE, for every allowed id.
         colours: (red, green, blue) -> class or IGNORE, for every allowed colour; empty if masks contain ids.
         palette: uint8 (classes, 3), or None for distinct colours.

@@ -48,11 +48,7 @@ class Size:
 
 
 def load_rows(request: Request, name: str, columns: tuple[tuple[str, ...], ...], draw: Draw) -> ArraySamples:
-    """Return a part of the set `name`: from the tables of a folder, whose texts are in `columns`, or drawn.
-
-    Raises:
-        BadInputError: another split, an unknown size, or a table that is missing or damaged.
-    """
+    """Return a part of the set `name`: from the tables of a folder, whose texts are in `columns`, or drawn."""
     split, (size, folder) = request.split_of(name, list(SPLITS)), sized(Size, name, request.folder)
     if folder and size != Size(size.length):
         raise BadInputError(f"{name}:{request.folder}", expected="no size but the length, for tables of a folder")

@@ -9,11 +9,7 @@ Size = TypeVar("Size")
 
 
 def sized(kind: type[Size], name: str, text: str) -> tuple[Size, str]:
-    """Return the sizes, a dataclass of numbers, and what stands behind them.
-
-    Raises:
-        BadInputError: an unknown size, or no number.
-    """
+    """Return the sizes, a dataclass of numbers, and what stands behind them."""
     head, _, rest = text.partition(":") if "=" in text.partition(":")[0] else ("", "", text)
     known, sizes = [field.name for field in fields(kind)], {}  # type: ignore[arg-type]
     for part in head.split(",") if head else ():

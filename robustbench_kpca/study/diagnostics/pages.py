@@ -60,11 +60,7 @@ class Comparison:
 
 
 def require_own(folder: Path, kind: Kind) -> None:
-    """Refuse to replace files that are not pages of this kind written by `rbk diagnose`.
-
-    Raises:
-        BadInputError: the folder holds such a file, or a file cannot be read.
-    """
+    """Refuse to replace files that are not pages of this kind written by `rbk diagnose`."""
     why = "was not written by rbk diagnose as a page of this kind"
     require_marked((folder / doc.README, folder / doc.PAGE), _mark(kind), why)
 
