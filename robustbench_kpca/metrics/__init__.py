@@ -99,11 +99,7 @@ METRICS = Catalogue()
 
 
 def metric_for(name: str) -> Metric:
-    """Return the metric called `name`.
-
-    Raises:
-        UnknownNameError: there is none; the message suggests the closest name.
-    """
+    """Return the metric called `name`; errors as in `Catalogue.get`."""
     return METRICS.get(name)
 
 

@@ -150,7 +150,6 @@ def forest(
 
     Args:
         rows: label, difference and verdict, which gives the colour; those that were not tested are left out.
-        unit: of the differences.
         better: the side of the better.
         title: for readers who do not see it.
         margin: within which rows are equivalent, in the unit; None: none is drawn.

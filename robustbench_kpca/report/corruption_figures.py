@@ -37,7 +37,6 @@ class HeatMap:
     Attributes:
         title: what the errors are of.
         groups: group of corruptions -> number of its columns.
-        columns: names of the corruptions.
         rows: by model, one (text, step of the colour scale) per column; the step is None where not measured.
         legend: (step of the colour scale, the value that it stands for), from 0 to the largest value.
     """
@@ -54,8 +53,6 @@ def heatmap(errors: Mapping[str, Mapping[str, float]], title: str = "", unit: Un
 
     Args:
         errors: by model, by corruption, from 0 to the largest value of the unit; NaN or absent where not measured.
-        title: what they are of.
-        unit: how errors are written.
 
     Raises:
         BadInputError: an error below 0 or above the largest value.

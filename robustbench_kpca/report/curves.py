@@ -47,7 +47,6 @@ class Curves:
     """The numbers of one run.
 
     Attributes:
-        name: of the run.
         rows: one per epoch: column -> value, without the columns that are empty.
     """
 

@@ -41,7 +41,6 @@ class Shown:
     """A record on the page.
 
     Attributes:
-        spec: its specification.
         rows: its outcomes by sample; of an unfinished record those of its first samples.
         images: kept beside it.
         first: its first samples, with their logits.

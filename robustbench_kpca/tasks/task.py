@@ -22,7 +22,6 @@ class Score:
     """A score on held-out data during training.
 
     Attributes:
-        title: in words.
         percent: whether it is a share, shown in percent; if not, it is shown as it is.
     """
 

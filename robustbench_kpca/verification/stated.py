@@ -72,7 +72,6 @@ def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> n
     """Load a model that a file names; a name of the package's own trained models stands for its bundled weights.
 
     Args:
-        name: of the model in records.
         by: the file, in errors, such as "the record".
 
     Raises:

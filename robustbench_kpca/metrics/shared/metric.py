@@ -1,4 +1,7 @@
-"""What a metric is: a value with its uncertainty, computed from outcomes, and a comparison of two models."""
+"""What a metric is: a value with its uncertainty, computed from outcomes, and a comparison of two models.
+
+Whatever compares models refuses scores and outcomes that are not of the same samples, with a BadInputError.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -89,11 +92,7 @@ class Metric(ABC):
 
     @abstractmethod
     def paired(self, first: Outcomes, second: Outcomes) -> Paired:
-        """Compare two models on the same samples.
-
-        Raises:
-            BadInputError: they are not of the same samples.
-        """
+        """Compare two models on the same samples."""
 
     def better(self, first: float, second: float) -> bool:
         """Whether the first value is strictly better."""
@@ -176,9 +175,6 @@ class Statistic(Metric):
         """Return the standard error over samples of the difference between the mean values of two groups of models.
 
         It is the width of the bootstrap's 95 % interval over 2 x 1.96; infinite of one sample.
-
-        Raises:
-            BadInputError: they are not of the same samples.
         """
         groups = [[self.weighted(outcomes.sorted()) for outcomes in group] for group in (first, second)]
         everything = groups[0] + groups[1]
@@ -218,20 +214,12 @@ def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estima
 
 
 def score_table(models: Sequence[Scores]) -> Values:
-    """Return the scores of several models, shape (models, n), with the samples in one order.
-
-    Raises:
-        BadInputError: they are not of the same samples.
-    """
+    """Return the scores of several models, shape (models, n), with the samples in one order."""
     return np.stack([aligned(models[0], other)[1] for other in models])
 
 
 def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
-    """Return two score vectors in the same order of samples.
-
-    Raises:
-        BadInputError: they are not of the same samples.
-    """
+    """Return two score vectors in the same order of samples."""
     first, second = np.argsort(a.samples), np.argsort(b.samples)
     _require_same(a.samples[first], b.samples[second])
     return a.values[first], b.values[second]

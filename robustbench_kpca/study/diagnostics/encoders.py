@@ -28,8 +28,6 @@ def load_text_model(
 
     Args:
         name: a name of the Hugging Face hub, or a folder.
-        file: the texts.
-        limit: number of texts.
         untrained: random weights of seed 0, for the configuration of a folder or of a list in `lists`; the
             tokens are then hashes of words.
         options: fields of the configuration, such as `num_hidden_layers`; for untrained encoders only.

@@ -151,7 +151,6 @@ def principal_component_pursuit(
     the second is the dual residual (Boyd et al., 2011, section 3.3).
 
     Args:
-        keys: K.
         lam: weight of the sparse part; by default the paper's.
         tolerance: bound on both residuals, relative to K.
         most_steps: largest number of iterations; `residual` shows whether it converged.

@@ -51,7 +51,6 @@ def write_pages(
     Args:
         items: of the pack: all of them, since the index lists them.
         steps: every one that they need.
-        roles: of the pack.
         only: names of the items whose pages are written; empty: all. Pages of the others stay as they are.
         statements: whether the index links the page of the paper's statements, which is not written here.
     """
@@ -134,9 +133,7 @@ class _Page:
     """What the page of an item is made of.
 
     Attributes:
-        folder: of the page.
         done: the steps of the item that there is something to show of.
-        roles: of the pack.
         records: those that the tables of the pack show.
         origin: how many steps are done, and the command that makes them.
     """
