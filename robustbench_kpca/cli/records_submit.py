@@ -29,7 +29,7 @@ def submit(
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.records.spot_check import Entry, SpotCheck, exit_code, lines
     from robustbench_kpca.report.consistency import load_all
-    from robustbench_kpca.verification.spot_check import spot_check
+    from robustbench_kpca.verification.rerun import spot_check
     from robustbench_kpca.verification.stated import Conditions
     from robustbench_kpca.verification.submission import SUMS, require_new, write_submission
 

@@ -213,7 +213,7 @@ def _verify_board(
         load_spot_check,
         stated_before,
     )
-    from robustbench_kpca.verification.spot_check import spot_check
+    from robustbench_kpca.verification.rerun import spot_check
 
     place, stated = _of_pack(board, folder) or _of_board(board, folder)
     path = place / FILE

@@ -22,11 +22,10 @@ from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import VOCABULARY
 from robustbench_kpca.models.source import require_words
-from robustbench_kpca.training.adversarial import attack_of
 from robustbench_kpca.training.image_files import ImageFileSource
 from robustbench_kpca.training.ledger import Epoch, Ledger
 from robustbench_kpca.training.machine import Machine, difference, epoch_seed, seed_generators, this_machine
-from robustbench_kpca.training.objective import Objective
+from robustbench_kpca.training.objective import Objective, attack_of
 from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.scene_files import SceneSource

@@ -6,7 +6,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from robustbench_kpca.training.adversarial import adversarial_images, keys_of
+from robustbench_kpca.training.objective import adversarial_images, keys_of
 from robustbench_kpca.training.recipe import Adversarial
 from robustbench_kpca.training.source import Source
 

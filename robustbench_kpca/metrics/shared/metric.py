@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics.shared.bootstrap import LEAST, Many, Resampled, Weights, bootstraps, paired_difference
-from robustbench_kpca.metrics.shared.unit import Unit
+from robustbench_kpca.metrics.shared.unit import PERCENT, Unit
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, Z, least_p_value, mean, paired_p_value
 from robustbench_kpca.records.outcomes import Outcomes
@@ -229,3 +229,43 @@ def _require_same(first: NDArray[np.object_], second: NDArray[np.object_]) -> No
     if len(first) != len(second) or (first != second).any():
         odd = len(set(first.tolist()) ^ set(second.tolist()))
         raise BadInputError(f"{odd} sample ids are in one record only", fix="evaluate both on the same samples")
+
+
+def metric(
+    *,
+    unit: Unit = PERCENT,
+    kinds: Sequence[str] = ("attack",),
+    task: str = "classification",
+    lower_is_better: bool = False,
+) -> Callable[[Callable[[Outcomes], ArrayLike]], Mean]:
+    """Make a metric of a function of outcomes that returns one value a row; the metric is their mean.
+
+    Columns of outcomes are arrays: `outcomes["prediction"]`. Its interval and its test follow from the values.
+
+    Args:
+        unit: how its value is written: `PERCENT` for values in [0, 1], or `PLAIN`.
+        kinds: of the protocols under which it is computed: `clean`, `attack`, `corruption`, `shift`, `ood`.
+        task: of the outcomes: `classification`, `segmentation` or `language`.
+        lower_is_better: whether a smaller value is the better one.
+
+    Examples:
+        >>> from robustbench_kpca import metric
+        >>> @metric(kinds=["clean"])
+        ... def sevens(outcomes):
+        ...     "Share of samples that are called a seven."
+        ...     return outcomes["prediction"] == 7
+        >>> sevens.title, sevens.what
+        ('sevens', 'Share of samples that are called a seven.')
+    """
+
+    def make(function: Callable[[Outcomes], ArrayLike]) -> Mean:
+        def scores(outcomes: Outcomes) -> Scores:
+            return Scores(outcomes["sample"], np.asarray(function(outcomes), np.float64))
+
+        title = function.__name__.replace("_", " ")
+        return Mean(
+            name=function.__name__, title=title, what=(function.__doc__ or title).partition("\n")[0], task=task,
+            kinds=tuple(kinds), unit=unit, lower_is_better=lower_is_better, share=unit is PERCENT, scores=scores,
+        )  # fmt: skip
+
+    return make

@@ -1,6 +1,6 @@
 """What a paper says, as data: each statement with the records or diagnoses that answer it. `statements.toml` of a pack.
 
-The verdict is computed, never written down: see `evidence.py` and `verdicts.py`.
+The verdict is computed, never written down: see `evidence.py`.
 """
 
 from typing import Annotated, Any

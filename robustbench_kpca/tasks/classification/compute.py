@@ -26,10 +26,9 @@ from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan, OfEps
 from robustbench_kpca.tasks.classification import TASK
-from robustbench_kpca.tasks.classification.answers import Answers
+from robustbench_kpca.tasks.classification.answers import Answers, odd_answers
 from robustbench_kpca.tasks.classification.certified import COUNTED, CertifiedAnswers
 from robustbench_kpca.tasks.classification.classes import match_classes
-from robustbench_kpca.tasks.classification.odd_answers import odd_answers
 from robustbench_kpca.tasks.classification.requirements import at_size, first_cell, require_images
 from robustbench_kpca.tasks.classification.success import Misclassified
 from robustbench_kpca.tasks.compute import Compute, Row
