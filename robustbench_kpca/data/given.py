@@ -15,8 +15,7 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.base import Dataset, Image, array_fingerprint
 from robustbench_kpca.data.io.reading import to_rgb
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.relabelled import Relabelled
-from robustbench_kpca.data.samples import ArraySamples, Samples
+from robustbench_kpca.data.samples import ArraySamples, Relabelled, Samples
 
 
 def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes: int | None = None) -> Dataset:

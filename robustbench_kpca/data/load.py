@@ -9,9 +9,8 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes
 from robustbench_kpca.data.io.folder import Folder
 from robustbench_kpca.data.names import is_outside, is_published, require_data
-from robustbench_kpca.data.relabelled import Resized
 from robustbench_kpca.data.request import DEIT, BadImages, Request, View
-from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.samples import Resized, Samples
 
 
 def load_data(

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Mean, Metric, Scores, Statistic, Weighted
-from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid
-from robustbench_kpca.metrics.shared.error_table import ALEXNET, ErrorTable, PerCorruption
+from robustbench_kpca.metrics.shared.error_table import ALEXNET, CorruptionGrid, ErrorTable, PerCorruption
 from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES, canonical, counted, group_of
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, bootstrap_mean

@@ -18,10 +18,19 @@ from robustbench_kpca.report.board_spec import Column, Described, Row
 from robustbench_kpca.report.cards import card
 from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures, scale
-from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.lead import contrast, lead, named, spoken
 from robustbench_kpca.report.lines import FEW, PANELS
-from robustbench_kpca.report.notes import caption, flagged, ranking, resampled, trainings, values_of, without
+from robustbench_kpca.report.notes import (
+    caption,
+    explain,
+    flagged,
+    provenance,
+    ranking,
+    resampled,
+    trainings,
+    values_of,
+    without,
+)
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
 from robustbench_kpca.report.table import (

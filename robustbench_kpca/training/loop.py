@@ -11,9 +11,8 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_writable
 from robustbench_kpca._core.lock import locked
 from robustbench_kpca.models.bundle import read_header
-from robustbench_kpca.training.ledger import Ledger
+from robustbench_kpca.training.ledger import Ledger, Options
 from robustbench_kpca.training.machine import own_generators, own_threads
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.run import Run, require_same_data, source_of
 from robustbench_kpca.training.seeds import Wanted

@@ -19,12 +19,12 @@ from robustbench_kpca.metrics.corruption import (
     relative_mce_scores,
     retention,
 )
-from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid
 from robustbench_kpca.metrics.shared.error_table import (
     ALEXNET,
     ALEXNET_ERRORS,
     ALEXNET_EXTRA_MEANS,
     ALEXNET_MEANS,
+    CorruptionGrid,
     ErrorTable,
 )
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES, canonical, counted, group_of

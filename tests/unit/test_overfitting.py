@@ -9,8 +9,8 @@ from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.report.curves import read_curves
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Adversarial, load_recipe
 from robustbench_kpca.training.scoring import overfitting
 

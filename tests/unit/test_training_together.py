@@ -12,8 +12,8 @@ from torch import nn
 from robustbench_kpca import create_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train, train_together
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.run import Run
 from robustbench_kpca.training.seeds import Wanted

@@ -18,7 +18,7 @@ from robustbench_kpca._core.files import unwritable
 from robustbench_kpca._core.lock import locked
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.cells import CellSamples
-from robustbench_kpca.data.io.arrays import map_array
+from robustbench_kpca.data.io.reading import map_array
 from robustbench_kpca.data.samples import Samples
 
 CHUNK = 256  # number of images per journal entry: 38 MB at 224 px

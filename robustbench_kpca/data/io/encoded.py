@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca._core.files import require_file, write_atomic
-from robustbench_kpca.data.io.arrays import map_array
+from robustbench_kpca.data.io.reading import map_array
 from robustbench_kpca.data.vocabulary import UNKNOWN_WORD, Vocabulary
 
 ENVIRONMENT_VARIABLE = "RBK_CACHE"

@@ -1,4 +1,4 @@
-"""List image files, and decode them to 8-bit RGB."""
+"""List image files, and decode them to 8-bit RGB; map arrays of them into memory."""
 
 import os
 import struct
@@ -9,13 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, cast
+from threading import Lock
+from typing import IO, Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
-from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca._core.files import require_file
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
@@ -219,3 +221,30 @@ def _bytes_of(width: int, height: int, depth: int, colour: int, _: int, __: int,
         if columns > 0:
             total += max(rows, 0) * (1 + (columns * depth * _CHANNELS[colour] + 7) // 8)
     return total
+
+
+# NumPy parses the header with `ast.literal_eval`. In CPython 3.11 two threads that do so at once can raise
+# "SystemError: AST constructor recursion depth mismatch" (python/cpython#106905).
+_PARSING = Lock()
+_MAGIC = b"\x93NUMPY"
+
+
+def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> NDArray[Any]:
+    """Return the array in a .npy file as a memory map; objects are refused.
+
+    Raises:
+        BadInputError: there is no such file, or it is no ordinary one.
+        OSError, UnfitError: the file cannot be read, or is no such array.
+    """
+    require_file(path)
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise UnfitError("no .npy file")
+    with _PARSING:
+        try:
+            array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 (a damaged header can fail anywhere in NumPy's reader)
+            raise UnfitError("its head is damaged") from None
+    return array

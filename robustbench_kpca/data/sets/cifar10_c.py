@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.cells import CellSamples
-from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.reading import map_array
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import Samples, array_fingerprint
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_words, is_imagenet
-from robustbench_kpca.data.relabelled import Relabelled
-from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.samples import Relabelled, Samples
 
 UNLIKELY = 1e-9
 """Where only labels tell the number of classes: the least probability, if every class is equally frequent, that none of

@@ -11,8 +11,7 @@ from robustbench_kpca.metrics.corruption import (
     mean_errors,
     relative_corruption_errors,
 )
-from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid
-from robustbench_kpca.metrics.shared.error_table import ALEXNET
+from robustbench_kpca.metrics.shared.error_table import ALEXNET, CorruptionGrid
 from robustbench_kpca.protocols.corruption_names import counted
 from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate, mean

@@ -5,9 +5,8 @@ import numpy as np
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.imagenet_classes import imagenet_classes
-from robustbench_kpca.data.relabelled import Resized
 from robustbench_kpca.data.request import View
-from robustbench_kpca.data.samples import Samples, to_pixels
+from robustbench_kpca.data.samples import Resized, Samples, to_pixels
 from robustbench_kpca.protocols.scenario import Corruption, Ood, Scenario, Shift
 from robustbench_kpca.tasks.form import require_form
 
