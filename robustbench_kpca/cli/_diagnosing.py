@@ -99,8 +99,7 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     from robustbench_kpca.evaluation.requests import DataRequest, how_shown
     from robustbench_kpca.models.source import require_words
     from robustbench_kpca.study.diagnostics import SARITAS, procedures
-    from robustbench_kpca.study.diagnostics.encoders import load_text_model
-    from robustbench_kpca.study.diagnostics.sources import ImageSource, WindowSource
+    from robustbench_kpca.study.diagnostics.sources import ImageSource, WindowSource, load_text_model
     from robustbench_kpca.types import LanguageModel
 
     literal, claims = asked.protocol == SARITAS, asked.claims

@@ -8,7 +8,7 @@ from robustbench_kpca.data.imagenet_classes import imagenet_classes
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Resized, Samples, to_pixels
 from robustbench_kpca.protocols.scenario import Corruption, Ood, Scenario, Shift
-from robustbench_kpca.tasks.form import require_form
+from robustbench_kpca.tasks.prepare import require_form
 
 IMAGENET_CLASSES = 1000
 IMAGENET_C_SIDE = 224

@@ -28,11 +28,11 @@ from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, ce
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
-from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.language import TASK
 from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.tasks.language.windows import require_words, windows_of
+from robustbench_kpca.tasks.prepare import require_form
 from robustbench_kpca.tasks.training import Counts, Training, accuracy
 from robustbench_kpca.types import IGNORE, Images, Logits, PerSample
 

@@ -38,7 +38,7 @@ from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE_BOX, SLACK, AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
 from robustbench_kpca.tasks.drawing import Drawing
-from robustbench_kpca.tasks.form import require_form
+from robustbench_kpca.tasks.prepare import require_form
 from robustbench_kpca.tasks.segmentation import TASK
 from robustbench_kpca.tasks.segmentation.counts import WHOLE, PixelResults, pixel_counts, windowing_of
 from robustbench_kpca.tasks.segmentation.drawing import draw_scenes
