@@ -28,8 +28,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca.models.build import create_model
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe, load_recipe
 
 KINDS = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.corruptions.shared.functions import corruption
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.evaluation.api import AttackResult, attack, evaluate
-    from robustbench_kpca.metrics.shared.functions import metric
+    from robustbench_kpca.metrics.shared.metric import metric
     from robustbench_kpca.models import create_model, load_model, place
     from robustbench_kpca.records.collection import Records, load_records
     from robustbench_kpca.records.estimate import Estimate
@@ -58,7 +58,7 @@ _MODULES = {
     "load_model": "models",
     "load_record": "records.record",
     "load_records": "records.collection",
-    "metric": "metrics.shared.functions",
+    "metric": "metrics.shared.metric",
     "one_gradient": "attacks.shared.functions",
     "place": "models",
     "whole_attack": "attacks.shared.functions",

@@ -60,7 +60,7 @@ class AssertRobust:
         """
         __tracebackhide__ = True
         from robustbench_kpca._core.errors import BadInputError
-        from robustbench_kpca.report import gate
+        from robustbench_kpca.report.compare import against_baseline, against_limit
 
         if at_least is None and baseline is None:
             raise BadInputError("assert_robust without a limit", expected="at_least=0.4, or baseline=… with drop=…")
@@ -71,9 +71,9 @@ class AssertRobust:
         record = _evaluate(model, data, protocol, limit, options)
         findings = []
         if at_least is not None:
-            findings.append(gate.against_limit(record, at_least, metric))
+            findings.append(against_limit(record, at_least, metric))
         if baseline is not None and drop is not None:
-            findings.append(gate.against_baseline(record, Path(baseline), drop, alpha))
+            findings.append(against_baseline(record, Path(baseline), drop, alpha))
         self.lines += [str(finding) for finding in findings]
         failed = [str(finding) for finding in findings if not finding.passed]
         if failed:

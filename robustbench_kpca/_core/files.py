@@ -1,7 +1,9 @@
 """Write files atomically (complete or not at all), and make safe file names."""
 
 import contextlib
+import csv
 import hashlib
+import io
 import os
 import re
 import secrets
@@ -81,6 +83,13 @@ def require_marked(paths: Iterable[Path], mark: str, why: str) -> None:
     for path in paths:
         if os.path.lexists(path) and mark.encode() not in read_file(path):
             raise BadInputError(f"{path} {why}, and would be replaced", fix="choose another folder, or move that file")
+
+
+def as_csv(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as CSV, with the same ends of lines on every system."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def write_atomic(path: Path, data: bytes) -> None:

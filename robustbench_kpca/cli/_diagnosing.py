@@ -50,12 +50,7 @@ class Asked:
         return same and (self.claims is None or set(self.claims) == set(done.claims))
 
     def of_these_data(self, folder: Path, request: "ModelRequest") -> bool:
-        """Tell whether the diagnosis in a folder is of the data and split that are asked for, by their names.
-
-        Raises:
-            BadInputError: the data cannot be loaded.
-
-        """
+        """Tell whether the diagnosis in a folder is of the data and split that are asked for, by their names."""
         from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 
         data = load_diagnosis(folder).data
@@ -104,8 +99,7 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     from robustbench_kpca.evaluation.requests import DataRequest, how_shown
     from robustbench_kpca.models.source import require_words
     from robustbench_kpca.study.diagnostics import SARITAS, procedures
-    from robustbench_kpca.study.diagnostics.encoders import load_text_model
-    from robustbench_kpca.study.diagnostics.sources import ImageSource, WindowSource
+    from robustbench_kpca.study.diagnostics.sources import ImageSource, WindowSource, load_text_model
     from robustbench_kpca.types import LanguageModel
 
     literal, claims = asked.protocol == SARITAS, asked.claims

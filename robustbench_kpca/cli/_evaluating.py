@@ -1,9 +1,13 @@
-"""Shared by commands that evaluate: show progress, audits and records, and parse `--set`."""
+"""Shared by commands that evaluate: show progress, parse `--set`, and check names.
+
+Names are checked before torch is imported, so that an unknown one fails at once.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca._core.errors import BadInputError
@@ -48,12 +52,7 @@ def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> 
 
 
 def refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
-    """Refuse options that would have no effect.
-
-    Raises:
-        BadInputError: one of `given` is not allowed.
-
-    """
+    """Refuse options that would have no effect."""
     for name in given:
         if name not in (*allowed, "presets"):
             raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what} has no effect", fix="omit it")
@@ -64,10 +63,62 @@ def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
     Raises:
         BadInputError: a `model.` key that is not an option of the architecture.
-
     """
     model = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
     odd = next((key for key in model if key in _NO_OPTIONS or not key.isidentifier()), None)
     if odd is not None:
         raise BadInputError(f"'model.{odd}' cannot be set", expected="an option of the architecture")
     return model, {key: value for key, value in settings.items() if not key.startswith("model.")}
+
+
+def several(values: Iterable[str]) -> list[str]:
+    """Return the names of a repeatable option, each once: `-m a -m b` is `-m a,b`. A name of a file may have commas."""
+    from robustbench_kpca._core.errors import BadInputError
+
+    names: dict[str, None] = {}
+    for value in values:
+        file = value.rpartition(":")[0] or value
+        parts = [value] if "," in file and Path(file).exists() else value.split(",")
+        names |= dict.fromkeys(part.strip() for part in parts)
+    if "" in names:
+        raise BadInputError("an empty name", expected="names with commas between them, such as a,b")
+    return list(names)
+
+
+def require_names(
+    *,
+    models: Iterable[str] = (),
+    protocols: Iterable[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    attacks: Iterable[str] = (),
+    data: Iterable[str | None] = (),
+) -> None:
+    """Refuse unknown models, protocols, fields set in these, attacks of their stages and others, and data."""
+    from robustbench_kpca.attacks.shared.names import require_attack
+    from robustbench_kpca.data.names import require_data
+    from robustbench_kpca.models.names import require_model
+    from robustbench_kpca.protocols.loading import load_scenario
+    from robustbench_kpca.protocols.scenario import Attack
+
+    for name in models:
+        require_model(name)
+    for name in protocols:
+        _, scenario = load_scenario(name, dict(overrides or {}))
+        for stage in scenario.stage if isinstance(scenario, Attack) else ():
+            require_attack(stage.attack)
+    for name in attacks:
+        require_attack(name)
+    for source in data:
+        if source is not None:
+            require_data(source)
+
+
+def require_claims(protocol: str, claims: Iterable[str]) -> None:
+    """Refuse an unknown protocol of a diagnosis, and claims that it does not measure."""
+    from robustbench_kpca._core.registry import unknown_name
+    from robustbench_kpca.study.diagnostics import PROCEDURES
+
+    if protocol not in PROCEDURES:
+        raise unknown_name("protocol of a diagnosis", protocol, PROCEDURES)
+    for name in claims:
+        PROCEDURES[protocol].require(name)

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import best_device, screen, split_settings
-from robustbench_kpca.cli._names import require_names
+from robustbench_kpca.cli._evaluating import best_device, require_names, screen, split_settings
 
 
 def audit(

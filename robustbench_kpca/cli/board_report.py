@@ -33,8 +33,7 @@ def report(
     import shlex
 
     from robustbench_kpca.metrics import metric_for
-    from robustbench_kpca.records.record import find_records
-    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.inferred import infer
     from robustbench_kpca.report.render import write_report
     from robustbench_kpca.report.table import cells, frame
@@ -42,7 +41,7 @@ def report(
     for name in metric:
         metric_for(name)
     folder = out or (records[0] if records[0].is_dir() else records[0].parent)
-    loaded = [load_consistent(path) for place in records for path in find_records(place)]
+    loaded = load_all(records)
     words = ["rbk", "board", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
     words += [] if data is None else ["--data", data]
     words += [] if seed is None else ["--seed", str(seed)]

@@ -41,14 +41,13 @@ def check(
 
     from robustbench_kpca._core.errors import printable
     from robustbench_kpca._core.files import write_atomic
-    from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.compare import Rule, annotations, comment, compare, table
     from robustbench_kpca.report.compare import junit as junit_xml
-    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.contradictions import require_no_contradiction
 
     rules = [Rule.parse(text) for text in fail]
-    new, old = ([load_consistent(path) for path in find_records(folder)] for folder in (records, baseline))
+    new, old = (load_all([folder]) for folder in (records, baseline))
     require_no_contradiction([*new, *old], ())
     comparisons = compare(new, old, rules, alpha=alpha, partial=partial)
     if junit is not None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import best_device, given_options, refuse_others, split_settings
-from robustbench_kpca.cli._names import require_names
+from robustbench_kpca.cli._evaluating import best_device, given_options, refuse_others, require_names, split_settings
 
 if TYPE_CHECKING:
     from robustbench_kpca.protocols.scenario import Corruption

@@ -8,8 +8,7 @@ import typer
 
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, written
-from robustbench_kpca.cli._evaluating import given_options, refuse_others, split_settings
-from robustbench_kpca.cli._names import require_claims, require_names
+from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_claims, require_names, split_settings
 
 if TYPE_CHECKING:
     from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import best_device, reporting, split_settings
-from robustbench_kpca.cli._names import require_names, several
-from robustbench_kpca.cli._run_options import with_run_options
+from robustbench_kpca.cli._evaluating import best_device, reporting, require_names, several, split_settings
+from robustbench_kpca.cli._options import with_run_options
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions

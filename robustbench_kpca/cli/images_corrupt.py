@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._names import several
+from robustbench_kpca.cli._evaluating import several
 from robustbench_kpca.cli._options import SEVERAL, BadImages, Frost, Json, Quiet, Seed, Workers
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._names import require_names
+from robustbench_kpca.cli._evaluating import require_names
 
 app = typer.Typer(
     help="Draw adversarial images, corrupted images, segmentations, or training curves.", rich_markup_mode=None

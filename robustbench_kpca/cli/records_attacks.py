@@ -20,11 +20,10 @@ def attacks(
     """
     from dataclasses import asdict
 
-    from robustbench_kpca.records.record import find_records
-    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.optimality import global_optimality, qualities
 
-    compared = qualities([load_consistent(path) for place in records for path in find_records(place)])
+    compared = qualities(load_all(records))
     means = global_optimality(compared)
     if json:
         _console.show_json({"local": [asdict(own) for own in compared], "global": means})

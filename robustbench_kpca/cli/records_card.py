@@ -22,11 +22,10 @@ def card(
 ) -> None:
     """Write a model card: Markdown with Hugging Face metadata, in which every metric is a result of the model-index."""
     from robustbench_kpca._core.files import write_atomic
-    from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.card import card as written
-    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.consistency import load_all
 
-    text = written([load_consistent(path) for place in records for path in find_records(place)], task)
+    text = written(load_all(records), task)
     if out is None:
         print(text, end="")
         return

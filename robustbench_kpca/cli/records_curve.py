@@ -21,12 +21,11 @@ def curve(
     from robustbench_kpca.evaluation.caveats import floor
     from robustbench_kpca.metrics import PERCENT
     from robustbench_kpca.protocols.threat import parse_fraction
-    from robustbench_kpca.records.record import find_records
-    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.optimality import accuracies
 
     budgets = [part.strip() for part in eps.split(",")]
-    loaded = [load_consistent(path) for place in records for path in find_records(place)]
+    loaded = load_all(records)
     rows = [
         (record.spec.model.name, record.spec.protocol.name, budget, accuracy)
         for record in loaded

@@ -30,14 +30,13 @@ def export(
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.records.collection import Records
-    from robustbench_kpca.records.record import find_records
-    from robustbench_kpca.report.consistency import load_consistent
+    from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.export import BINARY
     from robustbench_kpca.report.export import export as written
 
     if out is None and to in BINARY:
         raise BadInputError(f"--to {to} without --out", fix="add -o FILE")
-    loaded = Records([load_consistent(path) for place in records for path in find_records(place)])
+    loaded = Records(load_all(records))
     content = written(loaded, to, by)
     if out is None:
         print(content.decode(), end="")

@@ -27,14 +27,13 @@ def submit(
     spot-check.json, SUBMISSION.md (what was checked, and the commands) and SHA256SUMS, which you can sign.
     """
     from robustbench_kpca.evaluation.options import RunOptions
-    from robustbench_kpca.records.record import find_records
     from robustbench_kpca.records.spot_check import Entry, SpotCheck, exit_code, lines
-    from robustbench_kpca.report.consistency import load_consistent
-    from robustbench_kpca.verification.spot_check import spot_check
+    from robustbench_kpca.report.consistency import load_all
+    from robustbench_kpca.verification.rerun import spot_check
     from robustbench_kpca.verification.stated import Conditions
     from robustbench_kpca.verification.submission import SUMS, require_new, write_submission
 
-    records = [load_consistent(path) for path in find_records(folder)]
+    records = load_all([folder])
     require_new(records, to)
 
     def told(entry: Entry) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import given_options, refuse_others
-from robustbench_kpca.cli._run_options import with_run_options
+from robustbench_kpca.cli._options import with_run_options
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
@@ -179,7 +179,7 @@ def _say(name: str, done: "Rerun", *, quiet: bool) -> None:
 def _kept_images(places: list[Path], how: "Conditions", *, json: bool, quiet: bool) -> int:
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.records.images import load_images
-    from robustbench_kpca.verification.recheck import recheck
+    from robustbench_kpca.verification.imported import recheck
     from robustbench_kpca.verification.stated import load_for
 
     done = {}
@@ -213,7 +213,7 @@ def _verify_board(
         load_spot_check,
         stated_before,
     )
-    from robustbench_kpca.verification.spot_check import spot_check
+    from robustbench_kpca.verification.rerun import spot_check
 
     place, stated = _of_pack(board, folder) or _of_board(board, folder)
     path = place / FILE

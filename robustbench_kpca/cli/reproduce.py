@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, Json, Presets, Quiet
-from robustbench_kpca.cli._run_options import with_run_options
+from robustbench_kpca.cli._options import Audited, Json, Presets, Quiet, with_run_options
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
@@ -87,8 +86,7 @@ def reproduce(
     from robustbench_kpca._core.web.document import README
     from robustbench_kpca.cli._evaluating import best_device, reporting
     from robustbench_kpca.report.matching import name_of
-    from robustbench_kpca.study.reproduction.counts import reasons
-    from robustbench_kpca.study.reproduction.pages import STATEMENTS, write_pages
+    from robustbench_kpca.study.reproduction.pages import STATEMENTS, reasons, write_pages
     from robustbench_kpca.study.reproduction.roles import Roles, data_of, default_folder
     from robustbench_kpca.study.reproduction.run import Settings, run
     from robustbench_kpca.study.reproduction.statements import load_statements
@@ -171,8 +169,8 @@ def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[
 def _write_statements(pack: str, roles: "Roles") -> Path:
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import require_writable
+    from robustbench_kpca.study.reproduction.evidence import Results
     from robustbench_kpca.study.reproduction.pack import load_pack
-    from robustbench_kpca.study.reproduction.results import Results
     from robustbench_kpca.study.reproduction.statements import load_statements
     from robustbench_kpca.study.reproduction.statements_page import write_statements
 
@@ -237,8 +235,8 @@ def _more(failed: "Sequence[Planned]") -> str:
 def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool) -> None:
     """Print the steps with their estimates."""
     from robustbench_kpca._core.progress import spell
-    from robustbench_kpca.study.reproduction.counts import reasons
     from robustbench_kpca.study.reproduction.estimate import Estimator
+    from robustbench_kpca.study.reproduction.pages import reasons
 
     estimator = Estimator(roles, device)
     seconds = [estimator.seconds(planned.step) if planned.state == "open" else 0.0 for planned in steps]

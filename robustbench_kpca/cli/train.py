@@ -115,9 +115,8 @@ def _train(
     from robustbench_kpca.models.bundle import read_header
     from robustbench_kpca.models.families import task_of
     from robustbench_kpca.tasks import task_named
-    from robustbench_kpca.training.ledger import Epoch
+    from robustbench_kpca.training.ledger import Epoch, Options
     from robustbench_kpca.training.loop import train_together
-    from robustbench_kpca.training.options import Options
 
     recipe = runs[0].recipe
     task, epochs = task_named(task_of(recipe.model)), recipe.epochs

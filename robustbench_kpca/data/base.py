@@ -24,9 +24,7 @@ class Dataset(ABC):
     """A set of images that can be indexed, and pickled for the worker processes of a loader.
 
     Args:
-        name: name of the set.
         split: split of the set, such as `test`.
-        ids: one per item, all different.
         classes: number of classes; 0 if the images are of unknown classes.
         strata: one number per item; `spread` takes the same fraction of each stratum. Default: one stratum.
 
@@ -44,7 +42,6 @@ class Dataset(ABC):
 
     Raises:
         BadInputError: no items, repeated ids, or a wrong number of strata.
-
     """
 
     task: ClassVar[str]
@@ -74,12 +71,7 @@ class Dataset(ABC):
 
     @classmethod
     def require(cls: type[Self], data: "Dataset") -> Self:
-        """Return `data` if it is of this class, as in `Samples.require(load_data("digits"))`.
-
-        Raises:
-            BadInputError: `data` is of another class.
-
-        """
+        """Return `data` if it is of this class, as in `Samples.require(load_data("digits"))`."""
         if not isinstance(data, cls):
             raise BadInputError(f"data '{data.name}' is for {data.task}", expected=f"data for {cls.task}")
         return data
@@ -134,7 +126,6 @@ class Dataset(ABC):
 
         Raises:
             BadInputError: `limit` is below 1.
-
         """
         if limit < 1:
             raise BadInputError(f"limit {limit}", expected="at least 1")
@@ -158,7 +149,6 @@ class Part(Dataset):
 
     Raises:
         BadInputError: no indices, or an index occurs twice.
-
     """
 
     def __init__(self, whole: Dataset, indices: Sequence[int]) -> None:

@@ -24,7 +24,6 @@ class CellSamples(Samples):
         corruptions: the stored corruptions, in the published order.
         severities: the severities of every corruption, ascending.
         made: of images by `rbk images corrupt`: profile, storage and frost as in a protocol; None for published images.
-
     """
 
     made: tuple[str, str, str] | None = None
@@ -37,7 +36,6 @@ class CellSamples(Samples):
 
         Raises:
             BadInputError: the cell does not exist, or its images differ from those of the other cells.
-
         """
         place = (corruption, severity)
         known = corruption in self.corruptions and severity in self.severities

@@ -25,7 +25,6 @@ class Form(ABC):
         profiles: the parameter sets of the corruptions that are defined for it.
         spaces: the spaces of the attacks that are defined for it; empty if no attack by small changes is.
         box: whether values lie in [0, 1].
-
     """
 
     name: ClassVar[str]
@@ -39,7 +38,6 @@ class Form(ABC):
 
         Raises:
             BadInputError: a wrong type, shape or value.
-
         """
 
     @abstractmethod

@@ -15,8 +15,7 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.base import Dataset, Image, array_fingerprint
 from robustbench_kpca.data.io.reading import to_rgb
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.relabelled import Relabelled
-from robustbench_kpca.data.samples import ArraySamples, Samples
+from robustbench_kpca.data.samples import ArraySamples, Relabelled, Samples
 
 
 def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes: int | None = None) -> Dataset:
@@ -34,7 +33,6 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
 
     Raises:
         BadInputError: images or labels of another type or shape, or as in `load_data`.
-
     """
     if isinstance(images, Dataset | str) and labels is not None:
         raise BadInputError(
@@ -72,12 +70,7 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
 
 
 def with_classes(data: Dataset, classes: int | None) -> Dataset:
-    """Return data whose number of classes was only counted, with the number that the user states.
-
-    Raises:
-        BadInputError: the data have another number of classes, or more.
-
-    """
+    """Return data whose number of classes was only counted, with the number that the user states."""
     if classes is None or classes == data.classes:
         return data
     if not (isinstance(data, Samples) and data.counted and data.classes <= classes):
@@ -91,12 +84,8 @@ class ItemSamples(Samples):
     An item must be the same at every reading, and its label must be that of `labels`; else it is refused when read.
 
     Args:
-        items: the collection.
-        labels: one per item.
-        name: name of the set.
         classes: number of classes; None: that of the names, or else counted.
         names: of the classes, None if unknown.
-
     """
 
     def __init__(

@@ -52,12 +52,7 @@ def _share(name: str, words: Sequence[str]) -> bool:
 
 
 def imagenet_classes(name: str) -> list[int]:
-    """Return the ImageNet-1K indices, ascending, of `all` classes or of those of a collection.
-
-    Raises:
-        BadInputError: there is no such collection.
-
-    """
+    """Return the ImageNet-1K indices, ascending, of `all` classes or of those of a collection."""
     if name not in COLLECTIONS:
         raise unknown_name("collection of ImageNet classes", name, COLLECTIONS)
     if name == "all":

@@ -9,9 +9,8 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes
 from robustbench_kpca.data.io.folder import Folder
 from robustbench_kpca.data.names import is_outside, is_published, require_data
-from robustbench_kpca.data.relabelled import Resized
 from robustbench_kpca.data.request import DEIT, BadImages, Request, View
-from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.samples import Resized, Samples
 
 
 def load_data(
@@ -50,7 +49,6 @@ def load_data(
         >>> images, labels = load_data("digits", limit=10).tensors()
         >>> images.shape, labels.tolist()
         (torch.Size([10, 3, 32, 32]), [6, 8, 7, 5, 9, 3, 4, 1, 2, 0])
-
     """
     require_data(source)
     data: Dataset

@@ -19,12 +19,7 @@ def is_outside(source: str) -> bool:
 
 
 def require_data(source: str) -> None:
-    """Refuse data that are neither `NAME` nor `NAME:FOLDER` of `rbk list data`, nor a folder, nor an address.
-
-    Raises:
-        UnknownNameError: they are none of these.
-
-    """
+    """Refuse data that are neither `NAME` nor `NAME:FOLDER` of `rbk list data`, nor a folder, nor an address."""
     if is_published(source) or os.path.isdir(source):  # noqa: PTH112 (a text that can be no path is False)
         return
     if is_outside(source) and (source.rpartition(":")[0].endswith(".py") or not close_names(source, DATASETS.names())):

@@ -12,7 +12,6 @@ class Pair(Samples):
     Raises:
         BadInputError: the two sets have different image sizes; the in-distribution set has no classes; the two are the
             same set, or both have ImageNet's classes.
-
     """
 
     def __init__(self, known: Samples, unknown: Samples) -> None:

@@ -24,7 +24,6 @@ class View:
 
     Raises:
         BadInputError: a size below 1, a crop outside (0, 1], an interpolation unknown to Pillow.
-
     """
 
     size: int
@@ -108,7 +107,6 @@ class Request:
 
     Raises:
         BadInputError: an invalid value of `bad_images`.
-
     """
 
     folder: str = ""
@@ -121,12 +119,7 @@ class Request:
             raise BadInputError(f"bad_images '{self.bad_images}'", expected="fail or skip")
 
     def split_of(self, name: str, splits: Sequence[str]) -> str:
-        """Return the requested split of the set `name`, which must be one of `splits`; default: the first of them.
-
-        Raises:
-            BadInputError: the set has no such split.
-
-        """
+        """Return the requested split of the set `name`, which must be one of `splits`; default: the first of them."""
         if self.split is None:
             return splits[0]
         if self.split not in splits:
@@ -134,11 +127,6 @@ class Request:
         return self.split
 
     def refuse_folder(self, name: str) -> None:
-        """Refuse a folder: the set `name` is not read from a folder that the user chooses.
-
-        Raises:
-            BadInputError: a folder is given.
-
-        """
+        """Refuse a folder: the set `name` is not read from a folder that the user chooses."""
         if self.folder:
             raise BadInputError(f"{name} takes no folder ({self.folder})", expected=f"{name} without a folder")

@@ -1,15 +1,18 @@
-"""Data sets for classification: images, signals or sequences of tokens with one label each."""
+"""Data sets for classification: images, signals or tokens with one label each; also as a model numbers its classes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.base import Dataset, Image, Part, array_fingerprint
 from robustbench_kpca.data.forms import PICTURES, Form
+from robustbench_kpca.data.request import View
 from robustbench_kpca.types import Images, Labels
 
 __all__ = ["ArraySamples", "Image", "Samples", "SamplesPart", "array_fingerprint", "to_pixels", "to_tensor"]
@@ -21,9 +24,6 @@ class Samples(Dataset):
     """Images with labels, or samples of another form (`Dataset.form`).
 
     Args:
-        name: name of the set.
-        split: split of the set.
-        ids: one per image, all different.
         labels: one per image, 0 to `classes` - 1.
         classes: number of classes; 0 if the images are of unknown classes. Then the property `labels` raises an error,
             so that no accuracy is computed by mistake, and the given labels are used as strata only.
@@ -36,7 +36,6 @@ class Samples(Dataset):
 
     Raises:
         BadInputError: no images, repeated ids, or a label outside 0 to `classes` - 1.
-
     """
 
     task = "classification"
@@ -52,12 +51,7 @@ class Samples(Dataset):
 
     @property
     def labels(self) -> list[int]:
-        """The class of each image.
-
-        Raises:
-            BadInputError: the images are of unknown classes.
-
-        """
+        """The class of each image."""
         if not self.classes:
             raise BadInputError(
                 f"data '{self.name}' has no labels: its images are of unknown classes",
@@ -120,3 +114,41 @@ class ArraySamples(Samples):
 
 
 to_tensor, to_pixels = PICTURES.tensor, PICTURES.array
+
+
+class Relabelled(SamplesPart):
+    """The same samples; label i is now `numbers[i]`, one of `classes` classes. The digest is that of the new labels."""
+
+    def __init__(self, whole: Samples, numbers: Mapping[int, int], classes: int, names: Sequence[str] | None) -> None:
+        super().__init__(whole, range(len(whole)))
+        self.strata = [numbers[label] for label in whole.labels]
+        self.classes, self.class_names, self.held = classes, None if names is None else tuple(names), None
+        self.counted = False
+
+
+class Resized(SamplesPart):
+    """The same pictures, each resized and cropped by a `View`. The view is part of the digest."""
+
+    def __init__(self, whole: Samples, view: View) -> None:
+        super().__init__(whole, range(len(whole)))
+        self.view, self.resized, self.raw = view, view.how, False
+
+    def image(self, index: int) -> NDArray[np.uint8]:
+        """Picture number `index`, resized."""
+        image = self.whole.image(index)
+        if isinstance(image, Tensor):
+            raise BadInputError(
+                f"pictures of data '{self.name}' are tensors, which are not resized", fix="give them at this size"
+            )
+        try:
+            return np.array(self.view.apply(Pillow.fromarray(image)))
+        except BadInputError as error:
+            raise BadInputError(f"picture {self.ids[index]} cannot be used ({error})", fix="remove it") from None
+
+    def size(self, index: int) -> tuple[int, int]:  # noqa: ARG002 (all pictures have one size)
+        """Return height and width of the view."""
+        return self.view.size, self.view.size
+
+    def fingerprint(self, index: int) -> str:
+        """Return the fingerprint of the picture as it was, and how it is resized."""
+        return f"{self.whole.fingerprint(index)} {self.view.how}"

@@ -25,15 +25,10 @@ class Scenes(Dataset):
     """Images with masks; images can have different sizes.
 
     Args:
-        name: name of the set.
-        split: split of the set.
-        ids: one per scene, all different.
-        class_names: names of the classes, in their order.
         palette: colours of the classes, uint8 (classes, 3); default: distinct colours.
 
     Raises:
         BadInputError: no scenes, repeated ids, no classes, a palette of another shape.
-
     """
 
     task = "segmentation"
@@ -88,15 +83,10 @@ class ArrayScenes(Scenes):
     Args:
         images: uint8 (height, width, 3) each.
         masks: integers (height, width) each, 0 to classes - 1 or IGNORE.
-        class_names: names of the classes, in their order.
-        palette: colours of the classes; default: distinct colours.
         ids: default: "0", "1", ...
-        name: name of the set.
-        split: split of the set.
 
     Raises:
         BadInputError: an image or mask of a wrong type or shape; a mask with unknown classes, or only IGNORE.
-
     """
 
     def __init__(

@@ -21,7 +21,6 @@ def published_subset(samples: Samples, n: int) -> Samples:
 
     Raises:
         BadInputError: another number, another set, or a set in which some of the images are missing.
-
     """
     wanted = robustbench_validation()
     if n != len(wanted):

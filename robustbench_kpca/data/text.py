@@ -25,10 +25,7 @@ class Text(Dataset):
     first word of the stream has nothing before it and is in no block.
 
     Args:
-        name: name of the set.
-        split: split of the set.
         stream: numbers of words, shape (words,).
-        vocabulary: the words.
         articles: the article of each word, shape (words,), ascending; intervals resample articles. Default: one
             article a block.
         block: number of positions of a block.
@@ -36,7 +33,6 @@ class Text(Dataset):
 
     Raises:
         BadInputError: fewer than two words, a number outside the vocabulary, or a block below 1.
-
     """
 
     task = "language"

@@ -19,14 +19,10 @@ def digest_of(words: Iterable[str]) -> str:
 
 
 class Vocabulary:
-    """Words by number.
-
-    Args:
-        words: all different; the number of a word is its place.
+    """Words by number: the number of a word is its place in `words`.
 
     Raises:
         BadInputError: a word occurs twice, or the first word is not the end of a line.
-
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -45,7 +41,6 @@ class Vocabulary:
         Args:
             lines: of the training text.
             least: words that occur less often are left out, but for those that protocols give a meaning.
-
         """
         counts = Counter(word for line in lines for word in line.split())
         kept = {UNKNOWN_WORD, SWAPPED_WORD}

@@ -44,7 +44,6 @@ class Catalogue:
 
         Raises:
             BadInputError: there is another one of that name.
-
         """
         if self._known().get(metric.name, metric) != metric:
             raise BadInputError(f"metric '{metric.name}' is there already", fix="choose another name")
@@ -70,7 +69,6 @@ class Catalogue:
         Raises:
             UnknownNameError: there is none; the message suggests the closest name.
             BadInputError: the address is of no plugin, or of an object that is no metric or cannot be loaded.
-
         """
         if address.is_address(name):
             return self._at(name)
@@ -101,12 +99,7 @@ METRICS = Catalogue()
 
 
 def metric_for(name: str) -> Metric:
-    """Return the metric called `name`.
-
-    Raises:
-        UnknownNameError: there is none; the message suggests the closest name.
-
-    """
+    """Return the metric called `name`; errors as in `Catalogue.get`."""
     return METRICS.get(name)
 
 

@@ -46,7 +46,6 @@ def expected_calibration_error(confidence: Values, correct: Flags, weights: Weig
 
     Raises:
         BadInputError: no images, lengths differ, or a confidence outside [0, 1].
-
     """
     confidence, right = _checked(confidence, correct)
     count = _counts(weights, len(confidence))
@@ -65,12 +64,9 @@ def rms_calibration_error(
         RMS = sqrt( sum_m |B_m| / n * (accuracy(B_m) - mean confidence(B_m))^2 )
 
     Images of equal confidence each count as their common accuracy, so the result does not depend on the order given;
-    with fewer than 200 images there is a single bin.
+    with fewer than 200 images there is a single bin. Other arguments as in `expected_calibration_error`.
 
     Args:
-        confidence: in [0, 1], shape (n,).
-        correct: whether the prediction is right, shape (n,).
-        weights: times that each image counts, shape (n,); by default once.
         compat: as the code of hendrycks/natural-adv-examples, and the numbers published with it: the last, most
             confident bin is left out of the sum and stays in n (with 100 to 199 images the result is 0), and images of
             equal confidence stay in the order given.
@@ -80,7 +76,6 @@ def rms_calibration_error(
 
     Raises:
         BadInputError: as `expected_calibration_error`, or `compat` with fewer than 100 images.
-
     """
     confidence, right = _checked(confidence, correct)
     order = np.argsort(confidence, kind="stable")

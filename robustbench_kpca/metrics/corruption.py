@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Mean, Metric, Scores, Statistic, Weighted
-from robustbench_kpca.metrics.shared.alexnet import ALEXNET
-from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid
-from robustbench_kpca.metrics.shared.error_table import ErrorTable, PerCorruption
+from robustbench_kpca.metrics.shared.error_table import ALEXNET, CorruptionGrid, ErrorTable, PerCorruption
 from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES, canonical, counted, group_of
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, bootstrap_mean
@@ -43,7 +41,6 @@ def corruption_errors(table: ErrorTable, reference: ErrorTable) -> PerCorruption
 
     Raises:
         BadInputError: the reference has no error for a corruption, or an error of 0.
-
     """
     scale = _scale(table.corruptions, table.severities, reference)
     return {name: error / scale[name] for name, error in mean_errors(table).items()}
@@ -54,7 +51,6 @@ def relative_corruption_errors(table: ErrorTable, reference: ErrorTable) -> PerC
 
     Raises:
         BadInputError: a clean error is missing, or the reference does not degrade.
-
     """
     scale = _scale(table.corruptions, table.severities, reference, relative=True)
     return {name: (error - table.required_clean()) / scale[name] for name, error in mean_errors(table).items()}
@@ -78,7 +74,6 @@ def retention(corrupted: Values, clean: NDArray[np.bool_], weights: NDArray[np.i
 
     Raises:
         BadInputError: the clean accuracy is 0.
-
     """
     base = float(np.average(clean, weights=weights))
     if base == 0:
@@ -99,7 +94,6 @@ def mce_scores(grid: CorruptionGrid, reference: ErrorTable) -> Values:
 
     Raises:
         BadInputError: as `corruption_errors`.
-
     """
     scale = _scale(counted(grid.corruptions), grid.severities, reference)
     return _combine(grid, {name: 1 / (len(scale) * divisor) for name, divisor in scale.items()})

@@ -52,7 +52,6 @@ class Ranking:
 
         Raises:
             BadInputError: a score is NaN, lengths differ, or one of the two kinds of images is absent.
-
         """
         if scores.shape != ood.shape or ood.ndim != 1 or np.isnan(scores).any():
             raise BadInputError(

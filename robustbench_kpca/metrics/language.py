@@ -53,7 +53,6 @@ class Losses:
 
         Raises:
             BadInputError: no rows.
-
         """
         which = np.zeros(len(outcomes), np.int64)
         for number, (name, severity) in enumerate(cells):
@@ -67,7 +66,6 @@ class Losses:
 
         Raises:
             BadInputError: no rows.
-
         """
         words = outcomes["words"].astype(float)
         once = np.zeros(len(outcomes), np.int64)
@@ -108,7 +106,6 @@ class Losses:
 
         Returns:
             Shape (resamples, cells).
-
         """
         times = weights.astype(np.float64)
         losses: Values = (times @ self.sums.T) / (times @ self.counts.T)

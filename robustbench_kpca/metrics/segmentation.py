@@ -138,7 +138,6 @@ class Degradation(Statistic):
 
         Raises:
             BadInputError: its outcomes have no corruption, or no clean cell, or it makes no error there.
-
         """
         counts = pixels.PixelCounts.of(reference)
         loss = _losses(counts.cells, counts.levels(pixels.miou), self.relative)

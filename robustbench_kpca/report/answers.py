@@ -30,7 +30,6 @@ class Duel:
 
     Attributes:
         other: title of the other row.
-        value: its number.
         trainings: of it that have a number; planned: all of it.
         difference: of the two numbers.
         low, high: its interval, with 97.5 %; None where nothing was tested: one training has no spread, and rows are
@@ -41,7 +40,6 @@ class Duel:
         rows: that lend their spread; 2 where these two spread more than the others; None as `low`.
         least: the smallest true difference that would have been found with a probability of 80 %, if trainings of a
             recipe spread as those of all rows do; None where that is not known.
-
     """
 
     other: str
@@ -75,17 +73,13 @@ class Answer:
     """What the numbers say to a question.
 
     Attributes:
-        question: as the board asks it.
-        metric: of its column.
         verdict: `HELPS`, `HURTS`, `LESS`, `EQUIVALENT`, `SAME` or `OPEN`.
         value: the number of the subject; None without one.
         trainings, planned: of the subject.
-        samples: their number.
         data: the set that they are of, as records name it; empty without a record.
         against: the subject against its baseline; None where one has no number.
         control: the subject against its control; None where one has no number.
         audited: `NONE` with the eps, `RAISED` or `UNKNOWN`, of the subject; audit: the same in a sentence.
-
     """
 
     question: "Question"

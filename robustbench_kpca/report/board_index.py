@@ -18,8 +18,8 @@ from robustbench_kpca._core.web.figures import on_white
 from robustbench_kpca.metrics import PERCENT, Metric, metric_for
 from robustbench_kpca.report.answers import Duel
 from robustbench_kpca.report.cards import forest
+from robustbench_kpca.report.lead import explained
 from robustbench_kpca.report.render import JSON
-from robustbench_kpca.report.spoken import explained
 
 _HEADS = ("Board", "First (= tied)", "Ranked by", "Data", "Rows", "Runs")
 MANY = 3
@@ -64,7 +64,6 @@ def write_index(folder: Path) -> Path:
 
     Raises:
         BadInputError: there is no rendered board, or an index.html that was not written here.
-
     """
     boards = [_entry(path) for path in sorted(folder.glob(f"*/{JSON}"))]
     packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
@@ -154,7 +153,6 @@ def rendered(path: Path) -> Iterator[dict[str, Any]]:
 
     Raises:
         BadInputError: it is damaged, or lacks what is looked for.
-
     """
     try:
         yield json.loads(path.read_bytes())

@@ -17,15 +17,22 @@ from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import Column, Described, Row
 from robustbench_kpca.report.cards import card
 from robustbench_kpca.report.commands import command
-from robustbench_kpca.report.corruption_figures import corruption_figures
-from robustbench_kpca.report.explain import explain, provenance
-from robustbench_kpca.report.heatmap import scale
-from robustbench_kpca.report.lead import contrast, lead
+from robustbench_kpca.report.corruption_figures import corruption_figures, scale
+from robustbench_kpca.report.lead import contrast, lead, named, spoken
 from robustbench_kpca.report.lines import FEW, PANELS
-from robustbench_kpca.report.notes import caption, flagged, ranking, resampled, trainings, values_of, without
+from robustbench_kpca.report.notes import (
+    caption,
+    explain,
+    flagged,
+    provenance,
+    ranking,
+    resampled,
+    trainings,
+    values_of,
+    without,
+)
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
-from robustbench_kpca.report.spoken import named, spoken
 from robustbench_kpca.report.table import (
     audit_balls,
     audit_lines,
@@ -47,10 +54,8 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
     """Return the page of a board: answers, then the table, then what qualifies it, folded.
 
     Args:
-        board: with its records.
         folder: where the page will lie; links to records lead from there. None: no links.
         downloads: files beside the page that have its numbers.
-
     """
     names, metrics = spoken(board), dict.fromkeys(column.metric for column in board.columns)
     blocks: list[doc.Block] = [

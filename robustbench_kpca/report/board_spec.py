@@ -206,7 +206,6 @@ class Described(BaseModel):
         training: such as `PGD-7, 8/255`.
         adversarial: whether it was trained against attacks.
         paper: address of the paper: http(s), a path from the page, or `arXiv:NUMBER`.
-
     """
 
     model_config = STRICT

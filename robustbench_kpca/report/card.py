@@ -26,7 +26,6 @@ def card(records: Sequence[Record], task: str | None = None) -> str:
 
     Raises:
         BadInputError: no record, or records of several models.
-
     """
     models = {(record.spec.model.name, *record.spec.model.network) for record in records}
     if len(models) != 1:

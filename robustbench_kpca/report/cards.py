@@ -8,7 +8,7 @@ from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Pa
 from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import Unit
 from robustbench_kpca.report.answers import EQUIVALENT, HELPS, HURTS, LESS, OPEN, SAME, Answer, Duel
-from robustbench_kpca.report.spoken import named
+from robustbench_kpca.report.lead import named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -150,14 +150,12 @@ def forest(
 
     Args:
         rows: label, difference and verdict, which gives the colour; those that were not tested are left out.
-        unit: of the differences.
         better: the side of the better.
         title: for readers who do not see it.
         margin: within which rows are equivalent, in the unit; None: none is drawn.
 
     Returns:
         The text of an SVG; empty where nothing was tested.
-
     """
     tested = [(label, duel, verdict) for label, duel, verdict in rows if duel.low is not None]
     if not tested:

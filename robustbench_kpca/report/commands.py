@@ -17,11 +17,9 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str | None = None,
     """Return the command that makes runs which `together` put into one group.
 
     Args:
-        spec: of the board.
         runs: what is to be made: of every model under every protocol.
         out: folder of the records, if the command is to name one.
         presets: folder for `--presets`, where protocols of the user's own are needed.
-
     """
     wanted, model = runs[0].evaluation, spec.described(runs[0].model)
     models = list(dict.fromkeys(run.model for run in runs))

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, measure
 from robustbench_kpca.protocols.scenario import Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.records.record import Record, load_record
+from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.tasks import task_named
 
 
@@ -23,7 +23,6 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
 
     Raises:
         BadInputError: as `load_record`, or something stated does not follow.
-
     """
     record = load_record(path)
     protocol = record.spec.protocol
@@ -53,6 +52,11 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
         if wrong is not None:
             raise BadInputError(f"{path} breaks the rule '{name}': {wrong}", fix="evaluate again")
     return _with_outside(record, remade, unknown)
+
+
+def load_all(places: Iterable[Path]) -> list[Record]:
+    """Load the records of files and folders, each as `load_consistent` does."""
+    return [load_consistent(path) for place in places for path in find_records(place)]
 
 
 def _with_outside(record: Record, remade: Mapping[str, Estimate], unknown: Sequence[str]) -> Record:

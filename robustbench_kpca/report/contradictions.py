@@ -25,10 +25,6 @@ def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> 
     One digest of data stands for one number of samples, of classes, and one label of each sample. Trainings of a row
     are different networks, which answer differently. An audit is of one network. What a certificate proves of a sample,
     no attack on that network changes.
-
-    Raises:
-        BadInputError: the first contradiction.
-
     """
     shown = list(records)
     _require_one_set_each(shown)
@@ -106,7 +102,6 @@ def only_one(records: Sequence[Record]) -> Record:
 
     Raises:
         BadInputError: two of them have different outcomes, so that a choice would decide the number.
-
     """
     best = max(records, key=lambda record: record.created)
     for other in records:

@@ -47,9 +47,7 @@ class Curves:
     """The numbers of one run.
 
     Attributes:
-        name: of the run.
         rows: one per epoch: column -> value, without the columns that are empty.
-
     """
 
     name: str
@@ -72,7 +70,6 @@ def read_curves(run: str | Path) -> Curves:
 
     Raises:
         BadInputError: there is no such file, or it does not hold curves.
-
     """
     path = Path(run)
     if path.suffix != ".csv":
@@ -128,7 +125,6 @@ def draw_curves(runs: Sequence[Curves], suffix: str) -> bytes:
 
     Raises:
         BadInputError: another format.
-
     """
     if suffix not in FORMATS:
         raise BadInputError(f"format '{suffix}'", expected=" or ".join(FORMATS))

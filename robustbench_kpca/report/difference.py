@@ -26,12 +26,7 @@ def gain(board: Board, better: str, than: str, column: Column, confidence: float
     few pictures say nothing of others.
 
     Args:
-        board: with its records.
-        better: title of the row.
-        than: title of the other row.
-        column: of the board.
         confidence: of the interval, in (0, 1).
-
     """
     first, second = (than, better) if metric_for(column.metric).lower_is_better else (better, than)
     return difference_between(board, first, second, column, confidence)

@@ -38,7 +38,6 @@ def export(records: Records, to: str, by: By = "record") -> bytes:
     Raises:
         BadInputError: an unknown format; a format that has no rows by sample; a library that is not installed; no
             record that RobustBench has a place for.
-
     """
     if to not in FORMATS:
         raise BadInputError(f"format '{to}'", expected=f"one of {', '.join(FORMATS)}")
@@ -97,7 +96,6 @@ def model_infos(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
 
     Raises:
         BadInputError: no record has a place there, or two records have the same.
-
     """
     infos: dict[str, dict[str, Any]] = {}
     for record in records:

@@ -66,16 +66,13 @@ def infer(
     ranked by the attack that leaves the worst mean. A board shows one seed, by default its most frequent.
 
     Args:
-        records: of any tasks.
         title: of the page; a board of several is named by its data set, too.
-        command: that makes it.
         metrics: names of metrics; empty: the leading one of each record.
         data: only records on this data set; None: all.
         seed: only records with this seed; None: the most frequent.
 
     Raises:
         BadInputError: no record is left, or none has one of the metrics.
-
     """
     sets: dict[str, list[Record]] = {}
     for record in records:

@@ -28,9 +28,7 @@ class Axis:
 
     Attributes:
         x: label of the horizontal axis; y: of the vertical one.
-        unit: of the values.
         ticks: place -> text, on the horizontal axis; empty: as they fall.
-
     """
 
     x: str

@@ -1,4 +1,8 @@
-"""Match what a board asks for with records: which record fills which cell."""
+"""Match what a board asks for with records: which record fills which cell.
+
+One name on two networks is a model that was trained again, or had other options; a row that mixed them would be of
+neither.
+"""
 
 import shlex
 from collections import Counter
@@ -21,7 +25,6 @@ from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import furthest, only_one, require_no_contradiction
-from robustbench_kpca.report.networks import leading_records, of_network, of_other_networks
 
 KEPT = 3_000_000
 """Rows of outcomes that are kept in memory; tables beyond them are read again where they are needed."""
@@ -88,7 +91,6 @@ def fill(
 
     Raises:
         BadInputError: a column that cannot mean anything, or records that do not belong on one board.
-
     """
     for column in spec.column:
         _require_metric(spec, column, where)
@@ -264,12 +266,49 @@ def _run(model: str, evaluation: Evaluation, own: Sequence[Record], size: int, o
     return Run(model, evaluation, "ready", only_one(same))
 
 
-def _size(record: Record) -> int:
-    """Return the number of samples, of known classes where there are others."""
-    return record.spec.data.known or record.spec.data.n
-
-
 def _key(record: Record) -> Key:
     """Return what a record is of."""
     spec = record.spec
     return spec.model.name, spec.data.name, spec.data.split, spec.protocol.name, spec.seed
+
+
+def leading_records(spec: BoardSpec, records: Iterable[Record], weights: Mapping[str, str]) -> dict[str, Record]:
+    """Return, by name, the record that says which network a model is on this board.
+
+    It is the newest one with the options that the board states, and of the weights at hand where there are some.
+
+    Args:
+        weights: digests of the weights at hand, by model.
+    """
+    leading: dict[str, Record] = {}
+    for record in sorted(records, key=lambda own: own.created):
+        model = record.spec.model
+        known = (None, model.parameters_sha256)
+        if model.agrees(spec.described(model.name).options) and weights.get(model.name) in known:
+            leading[model.name] = record
+    return leading
+
+
+def of_network(records: Iterable[Record], leading: Record | None) -> list[Record]:
+    """Return the records that are of the network of the leading one."""
+    return [own for own in records if leading is not None and own.spec.model.network == leading.spec.model.network]
+
+
+def of_other_networks(
+    runs: Iterable[Run], leading: Mapping[str, Record], weights: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Say of which models some runs have records of another network only, and what to do."""
+    counts = Counter(run.model for run in runs if run.state == OTHER_NETWORK)
+    remarks = []
+    for model, count in counts.items():
+        if model in weights:
+            wanted = "the weights at hand: they are to be evaluated again."
+        elif model in leading:
+            record = leading[model]
+            named = f"{record.spec.stem()}{SUFFIX} of {record.created}"
+            wanted = f"its newest record, {named}: evaluate it again, or move its newer records away."
+        else:
+            wanted = "the board asks for: evaluate it again."
+        what = f"Records of {count} runs of {model} are of another network (other weights or options)"
+        remarks.append(f"{what} than {wanted}")
+    return tuple(remarks)

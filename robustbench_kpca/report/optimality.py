@@ -46,7 +46,6 @@ def accuracies(record: Record, budgets: Sequence[float]) -> list[Estimate]:
 
     Raises:
         BadInputError: another record, or a larger budget.
-
     """
     protocol = _require_distances(record)
     beyond = next((eps for eps in budgets if eps > protocol.eps + _SLACK), None)
@@ -93,14 +92,11 @@ class Quality:
     """One attack on one network.
 
     Attributes:
-        model: name of the network.
         attack: name of the protocol.
-        n: number of images.
         passes: forward and backward passes for each image that was attacked, on average.
         missed: share of the images attacked for which nothing was found.
         median: of the distances of the images attacked; infinite where half of them were missed.
         optimality: the local optimality; None where no attack broke an image that was right.
-
     """
 
     model: str
@@ -132,7 +128,6 @@ def qualities(records: Sequence[Record]) -> list[Quality]:
     Raises:
         BadInputError: a record has no distances (`distances`), two are of one attack on one network, or records
             of one network are of other images, norms or eps.
-
     """
     groups: dict[str, list[Record]] = {}
     for record in records:

@@ -25,9 +25,7 @@ class Detectable:
     Attributes:
         column: its title.
         trainings: seeds that rows share; 1 where single models are compared.
-        samples: their number.
         difference: not scaled, so of accuracies in [0, 1].
-
     """
 
     column: str

@@ -25,7 +25,6 @@ class Ranking:
         places: by row title, the first and the last place that it can have.
         sizes: by row title, the number of rows that are compared with one another; empty where all are.
         by_value: whether both are by value alone, since there were too many tests.
-
     """
 
     ranks: dict[str, int | None]
@@ -50,7 +49,6 @@ class Group:
         values: their numbers by row title.
         level: the p-value below which two of them differ beyond chance.
         p_values: of all pairs, in this order; None where there are too many to test.
-
     """
 
     values: Mapping[str, float]
@@ -102,11 +100,8 @@ def p_values_of_all(
     It is 1 where the test is over fewer seeds than the rows have, and in these the first row is not better.
 
     Args:
-        metric: of the column.
-        column: where the rows are compared.
         trainings: the records of each row there, by its title.
         paired: compares two rows in a column; None where they cannot be compared.
-
     """
     at_once = _at_once(metric, column, trainings.values())
     if at_once is not None or len(trainings) * (len(trainings) - 1) // 2 > MOST_TESTS:

@@ -3,8 +3,6 @@
 A report of one's own runs is the board of its data set, or of several data sets a section each, with the boards behind.
 """
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import require_marked, safe_name, write_atomic
+from robustbench_kpca._core.files import as_csv, require_marked, safe_name, write_atomic
 from robustbench_kpca._core.web import as_html, as_markdown
 from robustbench_kpca._core.web.document import PAGE, README, Block, Code, Document, Heading, Link, Paragraph, Prose
 from robustbench_kpca._core.web.write import write_page
@@ -21,9 +19,9 @@ from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import MADE, audit_blocks, document, plain_table
 from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.lead import named, spoken
 from robustbench_kpca.report.notes import caption
 from robustbench_kpca.report.power import detectable
-from robustbench_kpca.report.spoken import named, spoken
 from robustbench_kpca.report.table import MISSING, cells, shown
 
 CSV, JSON = "board.csv", "board.json"
@@ -31,12 +29,7 @@ HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high"
 
 
 def _require_own(folder: Path) -> None:
-    """Refuse to replace a README.md or index.html that is no page of a board.
-
-    Raises:
-        BadInputError: the folder holds such a file, or it cannot be read.
-
-    """
+    """Refuse to replace a README.md or index.html that is no page of a board."""
     require_marked((folder / README, folder / PAGE), MADE, "is no page of a board")
 
 
@@ -55,7 +48,6 @@ def write_board(board: Board, folder: Path) -> list[Path]:
 
     Raises:
         BadInputError: no record fills any cell.
-
     """
     if not any(run.record for run in board.runs):
         raise BadInputError(f"board '{board.name}' has no records", fix=f"see: {board.missing}")
@@ -68,16 +60,14 @@ def write_board(board: Board, folder: Path) -> list[Path]:
 
 def csv_text(board: Board) -> str:
     """Render board.csv: one line per cell; values are not scaled, so accuracies are in [0, 1]."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEAD)
+    lines: list[Sequence[object]] = [HEAD]
     for row in cells(board):
         for column, cell in zip(board.columns, row["columns"], strict=True):
             numbers = ["" if cell[name] is None else f"{cell[name]:.9g}" for name in ("value", "low", "high")]
             what = [column.title, column.metric, " ".join(column.protocols)]
             rest = [cell["n"] or "", int(cell["best"]), "; ".join(cell["flags"])]
-            writer.writerow([row["rank"] or "", row["model"], *what, *numbers, *rest])
-    return text.getvalue()
+            lines.append([row["rank"] or "", row["model"], *what, *numbers, *rest])
+    return as_csv(lines)
 
 
 def json_text(board: Board) -> str:
@@ -116,7 +106,6 @@ def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path
 
     Raises:
         BadInputError: a page that would be replaced is no page of a board.
-
     """
     if len(boards) == 1:
         _require_own(folder)

@@ -1,7 +1,5 @@
 """A sweep: one trained network under every combination of some of its options, and a table of what each one gets."""
 
-import csv
-import io
 import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -11,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.files import as_csv, write_atomic
 from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca._core.web.marks import code, plain
 from robustbench_kpca.metrics import leading, metric_for
@@ -34,7 +32,6 @@ def combinations(settings: Sequence[str]) -> list[dict[str, Any]]:
 
     Raises:
         BadInputError: a setting of another form, without values, or with a key or value that is given twice.
-
     """
     axes: dict[str, list[Any]] = {}
     for setting in settings:
@@ -90,16 +87,12 @@ def markdown(measured: Measured, command: str) -> str:
 
 def csv_text(measured: Measured) -> str:
     """Render sweep.csv: one row per combination, protocol and metric; values and intervals without unit."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*measured[0][0], "protocol", "metric", "value", "low", "high", "n", "record"])
+    rows: list[list[object]] = [[*measured[0][0], "protocol", "metric", "value", "low", "high", "n", "record"]]
     for options, record in measured:
         for name, estimate in record.metrics.items():
             numbers = (f"{value:.9g}" for value in (estimate.value, estimate.low, estimate.high))
-            writer.writerow(
-                [*options.values(), record.spec.protocol.name, name, *numbers, estimate.n, record.spec.stem()]
-            )
-    return text.getvalue()
+            rows.append([*options.values(), record.spec.protocol.name, name, *numbers, estimate.n, record.spec.stem()])
+    return as_csv(rows)
 
 
 def write_sweep(measured: Measured, folder: Path, command: str) -> list[Path]:

@@ -41,12 +41,10 @@ class Shown:
     """A record on the page.
 
     Attributes:
-        spec: its specification.
         rows: its outcomes by sample; of an unfinished record those of its first samples.
         images: kept beside it.
         first: its first samples, with their logits.
         unfinished: whether the attack goes on, or was stopped.
-
     """
 
     spec: Spec
@@ -80,7 +78,6 @@ def load_shown(places: Iterable[Path]) -> tuple[list[Shown], int]:
 
     Raises:
         BadInputError: a folder has neither; a file is no record, or not what its record was made with.
-
     """
     shown: list[Shown | None] = []
     for place in places:
@@ -108,14 +105,12 @@ def view(shown: Sequence[Shown], title: str, most: int = MOST, every: int | None
     Samples with images come first where there are more than `most`; at most 500 are shown.
 
     Args:
-        shown: the records.
         title: of the page.
         most: largest number of samples.
         every: seconds after which the page loads itself again.
 
     Raises:
         BadInputError: no record.
-
     """
     data = Counter(record.spec.data.digest for record in shown)
     if not data:

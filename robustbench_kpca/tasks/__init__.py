@@ -11,7 +11,6 @@ def task_named(name: str) -> Task:
 
     Raises:
         UnknownNameError: there is no such task; the message suggests the closest name.
-
     """
     task: Task = TASKS.get(name)
     return task

@@ -60,7 +60,6 @@ class AuditPlan:
         black_box: attacks that use no gradients.
         left_out: a remark on attacks that do not apply to this task; "" if all apply.
         limits: limits of this task only, as stored in the record of the audit.
-
     """
 
     samples: int

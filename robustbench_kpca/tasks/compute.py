@@ -37,7 +37,6 @@ class Compute(ABC, Generic[Data]):
         training: the training loss, and the scores on held-out data; None where no model can be trained for the task.
         audit: the attacks of an audit, and its number of samples.
         causal: whether the logits at a place may depend only on the input up to it; then a model is checked for it.
-
     """
 
     success: Success
@@ -49,12 +48,7 @@ class Compute(ABC, Generic[Data]):
 
     @abstractmethod
     def require_data(self, data: Data, protocol: Scenario) -> None:
-        """Refuse data on which the protocol cannot be evaluated.
-
-        Raises:
-            BadInputError: data and protocol are incompatible.
-
-        """
+        """Refuse data on which the protocol cannot be evaluated."""
 
     def match_classes(self, data: Data, classes: int, names: Sequence[str] | None) -> tuple[Data, str]:  # noqa: ARG002
         """Return the data with the model's numbers as labels, and in words how the classes were matched.
@@ -66,7 +60,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: the classes of data and model do not match.
-
         """
         return data, ""
 
@@ -75,7 +68,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: the pictures have another size, and nobody asked for resizing; or the task resizes nothing.
-
         """
         if asked:
             raise BadInputError(
@@ -100,7 +92,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: the corruption cannot be applied.
-
         """
         index = self.smallest(data)
         corrupted(data.form.array(data.image(index)), cell_of(protocol, place, seed, frost), data.ids[index])
@@ -167,7 +158,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: `count` is below 1.
-
         """
         count = self.audit.samples if count is None else count
         if count < 1:
@@ -193,7 +183,6 @@ class Compute(ABC, Generic[Data]):
 
         Raises:
             BadInputError: the task has no pictures of predictions.
-
         """
         raise BadInputError(
             f"data '{data.name}' ({data.task}) has no pictures of predictions",

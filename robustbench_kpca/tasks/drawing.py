@@ -15,13 +15,8 @@ class Drawing:
     """Rows of pictures with titles and a legend.
 
     Attributes:
-        title: title of the drawing.
         rows: one row per sample, of uint8 pictures (height, width, 3).
-        row_titles: one per row.
-        column_titles: one per column.
         legend: (meaning, colour); colours are (red, green, blue), 0 to 255.
-        summary: one line about the result.
-
     """
 
     title: str

@@ -28,7 +28,6 @@ class Pages:
         samples: what samples are called, in the plural.
         resampled: what intervals resample and paired tests pair, in the plural.
         rules: what every honest record keeps, by name; see `tasks.rules`.
-
     """
 
     quantity: str = "value"

@@ -1,4 +1,4 @@
-"""Check a protocol before the evaluation starts: all its attacks, corruptions and options must exist and be valid."""
+"""Check a protocol before the evaluation starts: all that it names exists, is valid, and has a meaning for the data."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from robustbench_kpca.attacks.shared.names import require_attack
 from robustbench_kpca.corruptions import require_corruption, require_profile
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
+from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Override, Scenario, Shift
 from robustbench_kpca.tasks import task_named
 
 
@@ -23,7 +23,6 @@ def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[st
 
     Raises:
         BadInputError: unknown protocol, attack or corruption; unknown or invalid option.
-
     """
     label, scenario = load_scenario(protocol, dict(overrides))
     if isinstance(scenario, Attack):
@@ -55,10 +54,30 @@ def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
 
     Raises:
         BadInputError: a corruption cannot be applied.
-
     """
     if not isinstance(scenario, Corruption) or scenario.mode == "stored":
         return
     compute = task_named(data.task).compute
     for place in scenario.cells:
         compute.try_corruption(data, scenario, place, seed, frost)
+
+
+def require_form(data: Dataset, protocol: Scenario) -> None:
+    """Refuse attacks in another space, corruptions of another form of data, and shifts of what is no image."""
+    form = data.form
+    if isinstance(protocol, Attack) and protocol.space not in form.spaces:
+        known = " or ".join(f"space = '{space}'" for space in form.spaces)
+        raise BadInputError(
+            f"protocol '{protocol.title}' attacks in {protocol.space} space, but data '{data.name}' are {form.name}",
+            expected=f"an attack with {known}" if known else "no attack: small changes of a word have no meaning",
+            fix="see: rbk list protocols",
+        )
+    if isinstance(protocol, Corruption) and protocol.profile not in form.profiles:
+        raise BadInputError(
+            f"protocol '{protocol.title}' has the corruptions '{protocol.profile}', but data '{data.name}' are "
+            f"{form.name}",
+            expected=f"profile = {' or '.join(repr(profile) for profile in form.profiles)}",
+            fix="see: rbk list protocols",
+        )
+    if isinstance(protocol, Shift | Ood | Certificate) and not form.box:
+        raise BadInputError(f"protocol '{protocol.title}' for {form.name}", expected="images")

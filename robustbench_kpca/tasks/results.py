@@ -15,11 +15,8 @@ class ModelResults(ABC):
     """The results of one model. Samples are numbered cell by cell, in the order of evaluation.
 
     Attributes:
-        name: name of the model.
-        runner: runs the model.
         begun: number of samples that an earlier attempt finished.
         seconds: time of its forward passes plus its share of the time for loading and corrupting samples.
-
     """
 
     def __init__(self, name: str, runner: Runner, journal: Journal | None) -> None:

@@ -22,9 +22,7 @@ class Score:
     """A score on held-out data during training.
 
     Attributes:
-        title: in words.
         percent: whether it is a share, shown in percent; if not, it is shown as it is.
-
     """
 
     title: str
@@ -46,7 +44,6 @@ class Task:
         compute_at: location of its `Compute`, as `module:NAME`.
         pages_at: location of its `Pages`, as `module:NAME`.
         scores: scores on held-out data during training by name, the main one first; empty if the task has no training.
-
     """
 
     name: str
@@ -74,7 +71,6 @@ class Task:
         Args:
             part: `val`, `test` or `ema_val`.
             scores: `PART_NAME`, such as `val_accuracy` -> its value.
-
         """
         keys = {name: f"{part}_{name}" for name in self.scores if f"{part}_{name}" in scores}
         where = part.replace("_", " ")
@@ -85,7 +81,6 @@ class Task:
 
         Raises:
             BadInputError: the task does not support this kind of protocol.
-
         """
         if kind not in self.tables:
             raise BadInputError(

@@ -24,7 +24,6 @@ class Training(ABC):
             targets: labels of the task. If a sample has one label, they can also be distributions over the classes, of
                 shape (batch, classes), as produced by mixup.
             smoothing: label smoothing, in [0, 1).
-
         """
 
     @abstractmethod
@@ -34,7 +33,6 @@ class Training(ABC):
         Args:
             counts: over all labels.
             loss: the mean cross-entropy of a label, in nats.
-
         """
 
     def counts(self, logits: Logits, labels: Labels) -> Counts:

@@ -17,7 +17,6 @@ def recipe_path(name: str) -> Path:
 
     Raises:
         UnknownNameError: no such recipe.
-
     """
     known = recipes()
     if not name.endswith(".toml") and name not in known:

@@ -16,7 +16,6 @@ def class_numbers(chosen: str | None) -> dict[str, int]:
 
     Raises:
         BadInputError: there is no such list, or it has a name twice or fewer than two names.
-
     """
     if chosen is None:
         return {}
@@ -37,16 +36,7 @@ def class_numbers(chosen: str | None) -> dict[str, int]:
 
 
 def require_classes(data: Any, chosen: dict[str, int]) -> None:
-    """Refuse data without images of some chosen class, or whose reader does not tell.
-
-    Args:
-        data: one of timm's data sets.
-        chosen: name -> number, as it was opened with.
-
-    Raises:
-        BadInputError: such data.
-
-    """
+    """Refuse data without images of some chosen class, or whose reader does not tell."""
     reader = getattr(data, "reader", None)
     samples, targets = getattr(reader, "samples", None), getattr(reader, "targets", None)
     if samples is None:

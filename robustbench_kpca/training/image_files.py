@@ -26,7 +26,7 @@ from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.models.families import shape_of
 from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
 from robustbench_kpca.training.content import content_sha256
-from robustbench_kpca.training.generators import epoch_seed
+from robustbench_kpca.training.machine import epoch_seed
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
 from robustbench_kpca.types import Images, Labels

@@ -1,10 +1,9 @@
-"""The files of a training run: the state to resume from, its curves, and the weights with their provenance."""
+"""The files of a training run: state to resume from, curves, weights with provenance; and the options of a run."""
 
-import csv
 import glob
 import io
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import torch
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.files import sealed, sha256, unsealed, write_atomic
+from robustbench_kpca._core.files import as_csv, sealed, sha256, unsealed, write_atomic
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
@@ -34,7 +34,6 @@ class Epoch:
         train_accuracy: share of the labels that were predicted right.
         scores: on held-out data: name of a column, such as `val_loss` or `ema_val_accuracy` -> its value.
         unreadable: how many different files could not be read as images, up to now.
-
     """
 
     epoch: int
@@ -90,12 +89,7 @@ class Ledger:
     """Reads and writes the files of one run, in its folder; only the main process writes.
 
     Args:
-        name: of the run and of its files.
-        text: of the recipe.
-        folder: where the files are.
-        revision: of the code, for the provenance.
         keep_every: keep the weights of every so many epochs; 0 keeps none but the last.
-
     """
 
     def __init__(self, name: str, text: str, folder: Path, *, revision: str | None, keep_every: int) -> None:
@@ -122,7 +116,6 @@ class Ledger:
         Raises:
             BadInputError: a run of this name is there, complete or not, and `resume` is not set; or it was trained from
                 another recipe.
-
         """
         if self.check(resume=resume):
             return True
@@ -154,7 +147,6 @@ class Ledger:
 
         Raises:
             BadInputError: the file is damaged, or belongs to another recipe.
-
         """
         if not self.resume_path.is_file():
             return None
@@ -191,10 +183,7 @@ class Ledger:
         So nothing of an epoch is missing once the run goes on after it; what is written twice is replaced.
 
         Args:
-            states: of model, optimiser and averaged weights.
-            model: whose weights are kept.
             unreadable: names of files that could not be read as images.
-
         """
         content = {"recipe": sha256(self.text.encode()), "history": [epoch.row() for epoch in self.history], **states}
         content |= {"unreadable": sorted(unreadable), "machines": self.machines, "provenance": self.provenance}
@@ -228,12 +217,8 @@ class Ledger:
 
         Args:
             suffix: of the file name: `.ema` for averaged weights.
-            model: with these weights.
-            seed: of the recipe.
-            found: scores and whatever else the provenance says.
             images: on which the density of the sparse part S of RPC attention is measured.
             half: whether weights are stored in half precision.
-
         """
         metadata = self._origin(model) | {"seed": str(seed)} | provenance
         metadata |= {
@@ -258,8 +243,32 @@ class Ledger:
         } | self.provenance
 
     def _write_curves(self) -> None:
-        curves = io.StringIO()
-        writer = csv.DictWriter(curves, columns(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(epoch.row() for epoch in self.history)
-        write_atomic(self.folder / f"{self.name}.csv", curves.getvalue().encode())
+        rows = (epoch.row().values() for epoch in self.history)
+        write_atomic(self.folder / f"{self.name}.csv", as_csv([columns(), *rows]).encode())
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run that do not change its numbers.
+
+    Attributes:
+        resume: continue after the last finished epoch, if there is one.
+        fresh: start again, whatever is there under this name.
+        data: folder of image files or scenes, for recipes that read them.
+        keep_every: keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only.
+        stop_at: moment of `time.monotonic` after which no further epoch is begun; one more is, where it has passed.
+        revision: of the code, for the provenance.
+        on_epoch: called after every epoch, with the name of the run.
+        on_step: called after every step with the numbers of images that are done, and of all images of the run.
+        on_note: called with remarks: what was adapted of initial weights, and that the machine is another.
+    """
+
+    resume: bool = False
+    fresh: bool = False
+    data: Path | None = None
+    keep_every: int = 0
+    stop_at: float | None = None
+    revision: str | None = None
+    on_epoch: Callable[[str, Epoch], None] | None = None
+    on_step: Progress | None = None
+    on_note: Callable[[str], None] | None = None

@@ -11,39 +11,28 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_writable
 from robustbench_kpca._core.lock import locked
 from robustbench_kpca.models.bundle import read_header
-from robustbench_kpca.training.generators import own_generators
-from robustbench_kpca.training.ledger import Ledger
-from robustbench_kpca.training.machine import own_threads
-from robustbench_kpca.training.options import Options
+from robustbench_kpca.training.ledger import Ledger, Options
+from robustbench_kpca.training.machine import own_generators, own_threads
 from robustbench_kpca.training.recipe import Recipe
-from robustbench_kpca.training.run import Run, require_same_data
+from robustbench_kpca.training.run import Run, require_same_data, source_of
 from robustbench_kpca.training.seeds import Wanted
 from robustbench_kpca.training.spent import timed
-from robustbench_kpca.training.tables import source_of
 from robustbench_kpca.training.together import Together
 
 
 def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options = Options()) -> Path:  # noqa: B008
     """Train a model; return the path of its weights, which are not there yet if `options.stop_at` ended the run.
 
-    Files in `folder`: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves), `<name>.spent.json` (time)
-    and, where the recipe has a moving average of weights, `<name>.ema.safetensors`. After every epoch
-    `<name>.resume.pt` is replaced; with `options.resume` training continues from it, with bit-identical results on a
-    CPU with the same number of threads.
+    Files in `folder`, which is made if necessary: `<name>.safetensors` (weights and provenance), `<name>.csv` (curves),
+    `<name>.spent.json` (time) and, where the recipe has a moving average of weights, `<name>.ema.safetensors`. After
+    every epoch `<name>.resume.pt` is replaced; with `options.resume` training continues from it, with bit-identical
+    results on a CPU with the same number of threads.
     All randomness comes from the recipe's seed; the states of the global generators are restored afterwards.
-
-    Args:
-        name: of the run and of its files.
-        recipe: what is trained, and how.
-        text: of the recipe, for the provenance.
-        folder: where files are written; it is made if necessary.
-        options: that do not change the numbers.
 
     Raises:
         BadInputError: the folder cannot be written, it holds a run of another recipe or on other data, another process
             trains under this name, or the data cannot be used.
         EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
-
     """
     return train_together([Wanted(name, recipe, text)], folder, options)[0]
 
@@ -57,7 +46,6 @@ def train_together(wanted: Sequence[Wanted], folder: Path, options: Options) -> 
     Raises:
         BadInputError: as `train` does, and where the recipe cannot be trained so.
         EvaluationError: as `train` does; all stop where one diverges.
-
     """
     require_writable(folder)
     with own_generators(), own_threads(wanted[0].recipe.threads), ExitStack() as stack:
@@ -145,13 +133,7 @@ def require_free(folder: Path, runs: Mapping[str, str], *, resume: bool) -> None
     """Refuse, before the first of several runs starts, what `train` would refuse of any.
 
     Args:
-        folder: where files are written.
         runs: name of each -> text of its recipe.
-        resume: as in `Options`.
-
-    Raises:
-        BadInputError: a run of such a name is there and is not to be resumed, or is of another recipe.
-
     """
     for name, text in runs.items():
         Ledger(name, text, folder, revision=None, keep_every=0).check(resume=resume)

@@ -1,11 +1,14 @@
-"""The machine that a run is trained on: what changes the last bits of its numbers, and how many threads it may use."""
+"""The machine and the random generators of a run: what changes the last bits of its numbers, and what is restored."""
 
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import set_seed
 
 from robustbench_kpca._engine.inference.environment import device_name, processor, version
 
@@ -43,3 +46,26 @@ def difference(before: Mapping[str, str | int], now: Mapping[str, str | int]) ->
     """Return what is another, such as `threads 1, now 2`; empty if nothing is."""
     changed = [name for name in now if name in before and before[name] != now[name]]
     return ", ".join(f"{name} {before[name]}, now {now[name]}" for name in changed)
+
+
+@contextmanager
+def own_generators() -> Iterator[None]:
+    """Restore the states of Python's, numpy's and torch's global generators at the end."""
+    plain, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(plain)
+        np.random.set_state(arrays)  # noqa: NPY002
+
+
+def epoch_seed(seed: int, epoch: int, accelerator: Accelerator) -> int:
+    """Return the seed of an epoch in this process; processes have different seeds, so that augmentations differ."""
+    rank: int = accelerator.process_index
+    return seed * 100_003 + epoch + 7_919_000_003 * rank
+
+
+def seed_generators(seed: int) -> None:
+    """Seed all global generators; timm's augmentation, drop-path and initialisation use them."""
+    set_seed(seed % 2**32)

@@ -276,7 +276,6 @@ class Recipe(BaseModel):
 
         Raises:
             BadInputError: the list of chosen classes cannot be read.
-
         """
         aside = {"title", "seed", "threads", "init_checkpoint", "encoder_checkpoint"}
         content = self.model_dump(mode="json", exclude=aside, exclude_defaults=True)
@@ -296,7 +295,6 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
     Raises:
         UnknownNameError: no such recipe, or an architecture that is none of the package.
         BadInputError: a key or value of it cannot be used, or its file names code that the user did not.
-
     """
     path = recipe_path(name)
     data, text = load_toml(path), path.read_text("utf-8")

@@ -11,28 +11,100 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from timm.optim import create_optimizer_v2
+from timm.scheduler import CosineLRScheduler, PolyLRScheduler
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._engine.attack_loop.cost import passes_of
+from robustbench_kpca.data import DATASETS
+from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import VOCABULARY
 from robustbench_kpca.models.source import require_words
-from robustbench_kpca.training.adversarial import attack_of
-from robustbench_kpca.training.generators import epoch_seed, seed_generators
-from robustbench_kpca.training.ledger import Epoch, Ledger
-from robustbench_kpca.training.machine import Machine, difference, this_machine
-from robustbench_kpca.training.objective import Objective
-from robustbench_kpca.training.options import Options
-from robustbench_kpca.training.overfitting import attacked_scores, overfitting
+from robustbench_kpca.training.image_files import ImageFileSource
+from robustbench_kpca.training.ledger import Epoch, Ledger, Options
+from robustbench_kpca.training.machine import Machine, difference, epoch_seed, seed_generators, this_machine
+from robustbench_kpca.training.objective import Objective, attack_of
 from robustbench_kpca.training.recipe import Recipe
-from robustbench_kpca.training.schedule import schedule
-from robustbench_kpca.training.scoring import held_out_scores, zeros
-from robustbench_kpca.training.source import Batch, Source
+from robustbench_kpca.training.scene_files import SceneSource
+from robustbench_kpca.training.scoring import attacked_scores, held_out_scores, overfitting, zeros
+from robustbench_kpca.training.source import Batch, InMemory, Source
 from robustbench_kpca.training.start import start
-from robustbench_kpca.training.tables import source_of
+from robustbench_kpca.training.text_windows import TextSource
 from robustbench_kpca.types import IGNORE
+
+MIN_LR_SHARE = 0.01  # first and last learning rate where the recipe has none, as a share of the highest
+
+
+class InverseSquareRoot:
+    """lr (w / t)^(1/2) at step t, after a linear warm-up of w steps; Vaswani et al. (2017), arXiv:1706.03762."""
+
+    def __init__(self, optimizer: Any, lr: float, warmup: int, first: float) -> None:
+        self.optimizer, self.lr, self.warmup, self.first = optimizer, lr, warmup, first
+
+    def step(self, epoch: int) -> None:
+        """Do nothing: it changes with the steps."""
+
+    def step_update(self, number: int) -> None:
+        """Set the learning rate of step `number`, from 0."""
+        share = number / self.warmup
+        rate = self.first + (self.lr - self.first) * share if share < 1 else self.lr * share**-0.5
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+
+def schedule(recipe: Recipe, optimizer: Any, steps: int) -> Any:
+    """Return a scheduler like timm's; call `step(epoch)` before every epoch and `step_update(t)` before step t, from 0.
+
+    Args:
+        steps: number of steps of an epoch; 0 if unknown.
+
+    Raises:
+        BadInputError: the schedule counts steps, and their number is unknown.
+    """
+    ends = {
+        "lr_min": recipe.min_lr or recipe.lr * MIN_LR_SHARE,
+        "warmup_lr_init": recipe.warmup_lr or recipe.lr * MIN_LR_SHARE,
+    }
+    if recipe.schedule == "cosine":
+        return CosineLRScheduler(optimizer, t_initial=recipe.epochs, warmup_t=recipe.warmup_epochs, **ends)
+    if not steps:
+        raise BadInputError(f"schedule '{recipe.schedule}' for data of unknown length", fix="set schedule = 'cosine'")
+    if recipe.schedule == "inverse_sqrt":
+        return InverseSquareRoot(optimizer, recipe.lr, recipe.warmup_epochs * steps, ends["warmup_lr_init"])
+    return PolyLRScheduler(
+        optimizer,
+        t_initial=recipe.epochs * steps,
+        power=recipe.power,
+        warmup_t=recipe.warmup_epochs * steps,
+        t_in_epochs=False,
+        **ends,
+    )
+
+
+TABLES: dict[str, type[Source]] = {"images": ImageFileSource, "scenes": SceneSource, "text": TextSource}
+"""Table of a recipe -> what reads its data. Recipes without such a table use data sets that fit into memory."""
+
+
+def source_of(recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> Source:
+    """Return the source of a recipe's batches.
+
+    Raises:
+        UnknownNameError: a recipe without a table names data that is not held in memory.
+        BadInputError: the data cannot be used.
+    """
+    for table, source in TABLES.items():
+        if getattr(recipe, table) is not None:
+            return source(recipe, folder, accelerator)
+    in_memory = [name for name in DATASETS.names() if issubclass(kind_of(name), InMemory.reads)]
+    if recipe.data.partition(":")[0] not in in_memory:
+        kind = kind_of(recipe.data)
+        table = next((table for table, source in TABLES.items() if issubclass(kind, source.reads)), "images")
+        raise unknown_name("data set", recipe.data, in_memory, f"such files need the table [{table}]")
+    return InMemory(recipe, folder, accelerator)
+
 
 DATA, CONTENT = "data_sha256", "content_sha256"
 """Entries of a header of weights: digests of the data that they were trained on, as a `Source` has them."""
@@ -43,12 +115,6 @@ def require_same_data(before: Mapping[str, str], source: Source, where: Path) ->
 
     Args:
         before: the header, or as much of it as is known.
-        source: of the data that are there now.
-        where: the file that has the header.
-
-    Raises:
-        BadInputError: the data are others.
-
     """
     for entry, now in ((DATA, source.data_sha256), (CONTENT, source.content_sha256)):
         if before.get(entry, now) != now:
@@ -84,13 +150,7 @@ class Run:
         return len(self.ledger.history)
 
     def _require_attacks(self) -> None:
-        """Refuse attacks of the recipe now, and not after an epoch.
-
-        Raises:
-            BadInputError: an unknown attack or option; an attack of pixels on images of one label; or one that climbs a
-                loss of its own where the recipe names another.
-
-        """
+        """Refuse attacks of the recipe now, and not after an epoch."""
         settings = self.recipe.adversarial
         if settings is None:
             return
@@ -105,12 +165,7 @@ class Run:
             raise BadInputError(f"attack '{settings.attack}' with {climbed}", expected="an attack by gradients")
 
     def _require_fit(self) -> int:
-        """Refuse a model that does not fit the data; return its number of classes.
-
-        Raises:
-            BadInputError: it does not take these images, its logits have the wrong shape, or it has too few classes.
-
-        """
+        """Refuse a model that does not fit the data; return its number of classes."""
         image, largest = self.source.sample()
         shown = self.source.task.compute.presentation(self.plain, "clean")
         try:
@@ -167,13 +222,11 @@ class Run:
         """Score the model after an epoch; note and return the numbers.
 
         Args:
-            number: of the epoch.
             sums: of losses, images, right labels and labels that count.
 
         Raises:
             BadInputError: there was no whole batch.
             EvaluationError: some weights are NaN or infinite.
-
         """
         self.model.eval()
         total, count, right, labelled = sums.tolist()
@@ -220,12 +273,7 @@ class Run:
         return losses.detach(), logits.detach()
 
     def _gather(self, number: int) -> None:
-        """Make unreadable files and batch statistics the same in all processes; refuse weights that are not finite.
-
-        Raises:
-            EvaluationError: some weights are NaN or infinite.
-
-        """
+        """Make unreadable files and batch statistics the same in all processes; refuse weights that are not finite."""
         self.source.unreadable = set(gather_object(sorted(self.source.unreadable)))
         averages = [self.ema.module] if self.ema is not None else []
         for model in (self.plain, *averages):
@@ -250,7 +298,6 @@ class Run:
 
         Raises:
             BadInputError: it was trained on other data, or began with the weights of another checkpoint.
-
         """
         content = self.ledger.restore(self.accelerator.device) if self.options.resume else None
         if content is not None:
@@ -272,7 +319,6 @@ class Run:
         Args:
             replaced: the machines of the finished run that this one replaces.
             together: the number of runs that are trained in one pass.
-
         """
         machine, ledger = this_machine(self.accelerator, together), self.ledger
         last, what = (ledger.machines[-1:], "began") if ledger.machines else (replaced[-1:], "was trained before")

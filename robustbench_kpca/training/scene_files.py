@@ -23,7 +23,7 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.models.families import normalisation_of
 from robustbench_kpca.training.content import spread
-from robustbench_kpca.training.generators import epoch_seed
+from robustbench_kpca.training.machine import epoch_seed
 from robustbench_kpca.training.recipe import Recipe, SceneWindows
 from robustbench_kpca.training.source import Batch, Source
 from robustbench_kpca.types import IGNORE, Images, Labels
@@ -39,7 +39,6 @@ class Window:
     Attributes:
         settings: of the augmentation; `settings.crop` is the side of a window in pixels.
         fill: RGB in [0, 1], for pixels of the window outside the image; their class is IGNORE.
-
     """
 
     settings: SceneWindows

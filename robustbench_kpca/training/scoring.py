@@ -1,10 +1,12 @@
-"""Loss and scores of a model on held-out data, clean or attacked, over all processes."""
+"""Loss and scores of a model on held-out data, clean or attacked; and whether only one attack is resisted."""
+
+from collections.abc import Mapping
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from robustbench_kpca.training.adversarial import adversarial_images, keys_of
+from robustbench_kpca.training.objective import adversarial_images, keys_of
 from robustbench_kpca.training.recipe import Adversarial
 from robustbench_kpca.training.source import Source
 
@@ -17,11 +19,8 @@ def held_out_scores(
 
     Args:
         model: in evaluation mode.
-        source: of the images.
         part: `val` or `test`.
-        classes: of the model.
         attack: each image is replaced by the last iterate of this attack at its full radius.
-
     """
     accelerator = source.accelerator
     every, first = accelerator.num_processes, accelerator.process_index
@@ -49,3 +48,32 @@ def zeros(accelerator: Accelerator, *shape: int) -> Tensor:
     """Return sums to begin with, in double precision where the device has it."""
     device = accelerator.device
     return torch.zeros(shape, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+
+
+OWN, STRONGER = "val_adv_", "val_stronger_"
+"""Beginnings of the names of columns: under the attack of training, and under the stronger one."""
+
+
+def attacked_scores(model: nn.Module, source: Source, classes: int, settings: Adversarial) -> dict[str, float]:
+    """Return the scores on the validation images under the attacks that the recipe wants there, by column.
+
+    Args:
+        model: in evaluation mode.
+    """
+    attacks = {OWN: settings} if settings.held_out else {}
+    if (stronger := settings.stronger) is not None:
+        attacks[STRONGER] = settings.model_copy(update={"attack": stronger.attack, "options": stronger.options})
+    by_attack = {column: held_out_scores(model, source, "val", classes, attack) for column, attack in attacks.items()}
+    return {f"{column}{name}": value for column, scores in by_attack.items() for name, value in scores.items()}
+
+
+def overfitting(scores: Mapping[str, float], settings: Adversarial, score: str) -> str:
+    """Say that the model resists the attack of training only; empty where it does not, or where nobody looked.
+
+    Args:
+        score: name of the score that is compared, such as `accuracy`.
+    """
+    own, other = scores.get(OWN + score), scores.get(STRONGER + score)
+    if settings.stronger is None or own is None or other is None or own - other <= settings.stronger.most_gap:
+        return ""
+    return f"{score} {100 * own:.1f} % under the attack of training, {100 * other:.1f} % under the stronger one"

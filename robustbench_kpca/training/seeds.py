@@ -27,13 +27,10 @@ def runs_of(recipe: str, overrides: Mapping[str, Any], seeds: str = "", name: st
 
     Args:
         recipe: name of a bundled recipe, or a TOML file.
-        overrides: key -> new value, as in `load_recipe`.
         seeds: such as `0,1,2` or `0-4`; empty for the recipe's own seed.
-        name: in place of the recipe's.
 
     Raises:
         BadInputError: seeds that are no whole numbers, that repeat, or that are also among the overrides.
-
     """
     if seeds and "seed" in overrides:
         raise BadInputError(f"--seeds {seeds} and --set seed={overrides['seed']}", fix="remove one of them")
@@ -50,7 +47,6 @@ def parse_seeds(text: str) -> list[int]:
 
     Raises:
         BadInputError: something else, a range that runs backwards, or a seed that occurs twice.
-
     """
     seeds = parse_ranges(text, f"--seeds {text}")
     if len(set(seeds)) < len(seeds):
@@ -65,12 +61,10 @@ def train_at_once(words: Sequence[str], seeds: Sequence[int], jobs: int) -> Iter
 
     Args:
         words: of `rbk train`, without seeds.
-        seeds: of the recipe.
         jobs: processes at once, on one device or on the cores of this machine.
 
     Raises:
         EvaluationError: seeds were not trained to their end; after all others.
-
     """
     command = [sys.executable, "-m", "robustbench_kpca", "train", *words, "--quiet", "--seeds"]
     children: list[subprocess.Popen[str]] = []

@@ -55,9 +55,7 @@ class Source(ABC):
     """Training and held-out images, as one process of several sees them.
 
     Args:
-        recipe: that is trained.
         folder: of the files, for sources that read files; others do not use it.
-        accelerator: knows the processes and the device.
 
     Attributes:
         reads: the kind of data that batches are made of; it says the task, too.
@@ -68,7 +66,6 @@ class Source(ABC):
 
     Raises:
         BadInputError: the processes cannot share the batches evenly.
-
     """
 
     reads: ClassVar[type[Dataset]]
@@ -98,7 +95,6 @@ class Source(ABC):
 
         Raises:
             BadInputError: no model can be trained for it.
-
         """
         if self.task.compute.training is None:
             raise BadInputError(f"training for {self.task.name}", expected="a task that models can be trained for")
@@ -219,7 +215,6 @@ def shift(images: Tensor, offsets: Tensor, reach: int) -> Tensor:
         images: (batch, channels, height, width), of any type.
         offsets: int64 (batch, 2), from 0 to 2 * reach.
         reach: the largest shift.
-
     """
     _, _, height, width = images.shape
     windows = F.pad(images, (reach, reach, reach, reach)).unfold(2, height, 1).unfold(3, width, 1)

@@ -19,7 +19,6 @@ class Start:
         origin: what identifies weights that were read: `encoder_sha256` or `init_sha256`, of names, shapes and values.
         initial_sha256: the same of all weights before the first step.
         notes: what was adapted, for the reader; empty where nothing was.
-
     """
 
     origin: dict[str, str]
@@ -37,7 +36,6 @@ def start(model: Any, recipe: Recipe) -> Start:
 
     Raises:
         BadInputError: encoder weights for a model without an encoder, or weights that do not fit.
-
     """
     if recipe.init == "torch":
         _start_as_released(model)

@@ -91,9 +91,6 @@ def cross_check(
     """Evaluate a model with the native attacks of a protocol and with the equivalent reference attacks.
 
     Args:
-        model: see `evaluate`.
-        images: see `evaluate`.
-        labels: see `evaluate`.
         protocol: an attack: a name or a TOML file.
         reference: `LIBRARY:NAME`; default: the known equivalent of each stage (`verification.equivalents`).
         out: folder for both records and the protocol of the reference, which can be evaluated separately.
@@ -102,7 +99,6 @@ def cross_check(
 
     Raises:
         BadInputError: the protocol is not an attack, a stage has no known equivalent, or as in `evaluate`.
-
     """
     label, scenario = prepare(protocol, overrides or {})
     if not isinstance(scenario, Attack):

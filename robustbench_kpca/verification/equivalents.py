@@ -176,7 +176,6 @@ def reference_of(scenario: Attack, attack: str | None = None) -> Attack:
 
     Raises:
         BadInputError: no stages; a stage without a known equivalent; an `attack` that is not of another library.
-
     """
     if not scenario.stage:
         raise BadInputError("the protocol has no stages, so there is no attack to compare", fix="see: rbk list attacks")

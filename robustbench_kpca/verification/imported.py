@@ -1,21 +1,22 @@
-"""Adversarial images that somebody else found: read, checked, shown to the model once, and written as a record.
+"""Images of files shown to the model once: those kept beside a record, and adversarial ones that somebody else found.
 
-A file has the form of RobustBench's external evaluations: one float32 tensor of the shape of the clean images, in their
-order, with values in [0, 1]. Where an attack failed, it holds any image of the set, such as the clean one.
+Those of others are read, checked, and written as a record. Their file has the form of RobustBench's external
+evaluations: one float32 tensor of the shape of the clean images, in their order, with values in [0, 1]. Where an attack
+failed, it holds any image of the set, such as the clean one.
 """
 
 import io
 import time
 import zipfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load as load_safetensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca._core.files import read_file, sha256
@@ -24,13 +25,14 @@ from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca._engine.attack_loop.targets import threat_for
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.input_space import InputSpace
-from robustbench_kpca._engine.inference.runner import frozen
-from robustbench_kpca.attacks.shared.ball import furthest
+from robustbench_kpca._engine.inference.runner import Runner, device_for, frozen
+from robustbench_kpca.attacks.shared.ball import distance, furthest
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.evaluation.shards import Made
+from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.protocols.scenario import IMPORTED, Attack, parse_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.images import LIMIT, KeptImages
@@ -38,9 +40,66 @@ from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import CLEAN
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.rules import ROUNDING
 from robustbench_kpca.types import Images
 from robustbench_kpca.verification.rerun import asked_for, require_same
 from robustbench_kpca.verification.stated import AS_RECORDED, Conditions
+
+
+@dataclass(frozen=True)
+class Rechecked:
+    """How many samples were looked at, and a line for each of which the record says something else."""
+
+    samples: int
+    differences: tuple[str, ...]
+
+
+def recheck(record: Record, images: KeptImages, model: nn.Module, device: str | None = None) -> Rechecked:
+    """Show the kept images to the model, and compare its predictions and the perturbations with the record.
+
+    Raises:
+        BadInputError: the record is of no attack, or of a model with other weights.
+    """
+    scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
+    if not isinstance(scenario, Attack):
+        raise BadInputError(f"{record.spec.stem()} is of no attack", expected="a record with adversarial images")
+    recorded, given = record.spec.model.parameters_sha256, parameters_sha256(model)
+    if recorded != given:
+        raise BadInputError(
+            f"the model has weights {given[:16]}, that of the record {recorded[:16]}",
+            fix="give the same model and weights",
+        )
+    clean, attacked = map(torch.from_numpy, images.floats())
+    where, space = device_for(model, device), InputSpace.of(model, scenario.space)
+    runner = Runner(model.to(where), record.spec.batch_size, where, scenario.draws)
+    rows = {row["sample"]: row for row in record.outcomes.rows()}
+    success = task_named(record.spec.data.task).compute.success
+    with frozen(model):
+        answers = []
+        for first in range(0, len(attacked), runner.batch_size):
+            logits = runner.logits(attacked[first : first + runner.batch_size].to(where)).cpu()
+            answers += success.judge(logits, torch.zeros(len(logits), dtype=torch.int64))[0].tolist()
+    sizes = distance(space.enter(attacked), space.enter(clean), scenario.norm).tolist()
+    inside = ((attacked >= -1e-6) & (attacked <= 1 + 1e-6)).flatten(1).all(1) | (scenario.space != "pixel")
+    differences: list[str] = []
+    for sample, answer, size, valid in zip(images.samples, answers, sizes, inside.tolist(), strict=True):
+        differences += _differences(sample, rows.get(sample), answer, size, scenario, valid=valid)
+    return Rechecked(len(images.samples), tuple(differences))
+
+
+def _differences(
+    sample: str, row: dict[str, object] | None, answer: int, size: float, scenario: Attack, *, valid: bool
+) -> Iterator[str]:
+    if row is None:
+        yield f"{sample}: not in the record"
+        return
+    if answer != row["prediction"]:
+        yield f"{sample}: predicted {answer}, recorded {row['prediction']}"
+    if size > scenario.eps * (1 + 1e-5) + ROUNDING:
+        yield f"{sample}: perturbed by {size:.6g}, eps is {scenario.eps:.6g}"
+    if not valid:
+        yield f"{sample}: values outside [0, 1]"
+
 
 MOST = LIMIT // 2
 """Bytes of a file: a record keeps these images and the clean ones."""
@@ -52,17 +111,14 @@ def import_images(
     """Check the images of a file, show them to the model of a record, and write a record of what they break.
 
     Args:
-        file: see `read_images`.
         record: of our own attack: it names model, samples and the perturbation set.
         by: who found the images.
         method: how, in words.
         out: folder of the new record. It keeps the images, for `rbk records verify --kept-images`.
-        how: how the model is loaded.
 
     Raises:
         BadInputError: as `read_images` and `require_fit`; the record is not of an attack in pixel space on images with
             one label each; model or samples are not those of the record.
-
     """
     spec = record.spec
     own = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
@@ -112,7 +168,6 @@ def read_images(file: Path) -> tuple[Tensor, str]:
 
     Raises:
         BadInputError: it cannot be read, is larger, or holds something else than one tensor of float32.
-
     """
     content = read_file(file, "file of images", MOST)
     try:
@@ -146,7 +201,6 @@ def require_fit(images: Tensor, clean: Images, ids: Sequence[str], threat: Threa
     Raises:
         BadInputError: another shape; NaN or a value outside [0, 1]; an image too far from its clean one. Where it is
             near another clean image, the order is wrong.
-
     """
     if images.shape != clean.shape:
         raise BadInputError(

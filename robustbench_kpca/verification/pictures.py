@@ -71,7 +71,6 @@ def corruption_protocol(protocol: str, overrides: dict[str, Override]) -> Corrup
 
     Raises:
         BadInputError: unknown or invalid protocol, or stored corruptions, which the library has not made.
-
     """
     label, scenario = load_scenario(protocol, overrides)
     if not isinstance(scenario, Corruption):
@@ -86,7 +85,6 @@ def pictures_of(data: Dataset) -> Images:
 
     Raises:
         BadInputError: a picture is smaller than 32 x 32, which the library refuses.
-
     """
     images = [(sample, np.asarray(data.image(index))) for index, sample in enumerate(data.ids)]
     for sample, picture in images:
@@ -108,7 +106,6 @@ def compare_pictures(
 
     Raises:
         BadInputError: parameters other than the library's, or the library cannot be imported.
-
     """
     if protocol.profile != PROFILE:
         raise BadInputError(

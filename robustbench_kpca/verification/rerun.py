@@ -1,15 +1,17 @@
-"""Remake a record, or a random choice of its samples, and compare the outcomes row by row."""
+"""Remake records, or a random choice of their samples, and compare the outcomes row by row."""
 
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.environment import FOREIGN, environment
@@ -28,6 +30,7 @@ from robustbench_kpca.records.differences import Difference, chance_of_finding, 
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spec import Environment, Spec
+from robustbench_kpca.records.spot_check import Entry, SpotCheck
 from robustbench_kpca.tasks.outside_code import addresses
 from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_for, require_allowed
 
@@ -40,13 +43,9 @@ class Rerun:
 
     Attributes:
         samples: the ids that were evaluated again.
-        total: number of samples of the record.
         seed: of the choice of samples; None if all were evaluated.
         exact: whether every column had to be equal; otherwise see `records.differences.ROUNDING`.
         why: what differs between the two machines, if the comparison was not exact.
-        rows: number of rows compared.
-        differing: the rows that differ.
-
     """
 
     samples: tuple[str, ...]
@@ -86,22 +85,17 @@ def rerun(
     size, must give exactly the rows of the record, on the same machine with the same versions.
 
     Args:
-        record: the record.
         model: the model; default: see `load_for`. A name of the package's own trained models stands for its bundled
             weights.
         images: the data, as in `evaluate`; default: those that the command names.
-        labels: as in `evaluate`.
         samples: evaluate only so many samples, chosen at random; default: all.
         seed: of the choice; default: a new one, so that nobody can know beforehand which samples are looked at.
         stated: a command of a board or pack that shows the record. Its model is remade, whatever the record's command
             names; its data, where the record does not say its command, as older ones do not.
-        how: under which conditions.
-        progress: see `evaluate`.
 
     Raises:
         BadInputError: the record cannot be remade: no command, no weights, no data, other weights or data than those of
             the record, other versions of packages, or code that may not be run.
-
     """
     known = record.environment
     spec = record.spec
@@ -157,12 +151,7 @@ def asked_for(
 
 
 def _command(record: Record, stated: Sequence[str]) -> Command:
-    """Return the command of the record, else the stated one.
-
-    Raises:
-        BadInputError: there is none, or the record was made from Python.
-
-    """
+    """Return the command of the record, else the stated one."""
     words = record.command
     if len(words) == 1 and not stated:
         raise BadInputError(f"the record was made from Python: {words[0]}", fix="call rerun(record, model, images)")
@@ -200,7 +189,6 @@ def require_same(then: Spec, now: Spec, *, exact: bool) -> None:
 
     Raises:
         BadInputError: weights, options, code, answers on the first batch, or samples differ.
-
     """
     if now.model.parameters_sha256 != then.model.parameters_sha256:
         raise BadInputError(f"the weights of '{then.model.name}' are not those of the record", fix="find the old ones")
@@ -249,3 +237,58 @@ def _outcomes(
     if isinstance(made, EvaluationError):
         raise made
     return made.outcomes
+
+
+def spot_check(
+    records: Sequence[tuple[Record, Sequence[str]]],
+    check: SpotCheck,
+    *,
+    save: Callable[[SpotCheck], None],
+    told: Callable[[Entry], None],
+    seconds: float | None = None,
+    how: Conditions = AS_RECORDED,
+) -> SpotCheck:
+    """Check every record that `check` has no entry of, or that could not be remade; return all entries.
+
+    Args:
+        records: each with the command of the board or pack that shows it (`stated` of `rerun`), or an empty one.
+        check: how many samples, by which seed, and the entries so far.
+        save: called after each record, so that an interrupted check goes on.
+        told: called with what came out.
+        seconds: begin no record after so many; default: no end.
+    """
+    started = time.monotonic()
+    for record, stated in records:
+        before = check.entry(record)
+        if before is not None and before.samples:
+            continue
+        if seconds is not None and time.monotonic() - started > seconds:
+            break
+        entry = _entry(record, stated, check, how)
+        check = check.model_copy(update={"records": check.records | {record.spec.stem(): entry}})
+        save(check)
+        told(entry)
+    return check
+
+
+def _entry(record: Record, stated: Sequence[str], check: SpotCheck, how: Conditions) -> Entry:
+    spec = record.spec
+    about = {
+        "model": spec.model.name,
+        "protocol": spec.protocol.name,
+        "outcomes": record.outcomes_file.sha256,
+        "checked": f"{datetime.now(UTC):%Y-%m-%d}",
+        "total": spec.data.n,
+    }
+    try:
+        done = rerun(record, samples=check.samples, seed=check.seed, stated=stated, how=how)
+    except BenchmarkError as error:
+        return Entry(**about, samples=0, rows=0, differing=0, exact=False, why=str(error))
+    return Entry(
+        **about,
+        samples=len(done.samples),
+        rows=done.rows,
+        differing=len(done.differing),
+        exact=done.exact,
+        why="; ".join(done.why),
+    )

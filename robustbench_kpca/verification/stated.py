@@ -29,7 +29,6 @@ class Conditions:
         checkpoint: file with its weights, in place of those that a file names.
         ema: see `load_model`; also where no file says so.
         resize_positions: as `ema`.
-
     """
 
     run: RunOptions = field(default_factory=lambda: RunOptions(workers=0))
@@ -49,7 +48,6 @@ def load_for(record: Record, how: Conditions, stated: Sequence[str] = ()) -> nn.
 
     Raises:
         BadInputError: a command cannot be read, or as `load_stated`.
-
     """
     if how.model is not None:
         return load_model(how.model, how.checkpoint, ema=how.ema, resize_positions=how.resize_positions)
@@ -59,12 +57,7 @@ def load_for(record: Record, how: Conditions, stated: Sequence[str] = ()) -> nn.
 
 
 def require_allowed(addresses: Sequence[str], how: Conditions) -> None:
-    """Refuse to run the code that a record names, unless the user has allowed it and it is there.
-
-    Raises:
-        BadInputError: there is such code.
-
-    """
+    """Refuse to run the code that a record names, unless the user has allowed it and it is there."""
     if addresses and not how.run_code:
         raise BadInputError(
             f"the record names code: {addresses[0]} would be imported and run",
@@ -79,14 +72,10 @@ def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> n
     """Load a model that a file names; a name of the package's own trained models stands for its bundled weights.
 
     Args:
-        name: of the model in records.
-        request: what the file says of it.
         by: the file, in errors, such as "the record".
-        how: what the user says of it.
 
     Raises:
         BadInputError: it would run code from outside the package, and that is not allowed; or as `load_model`.
-
     """
     weights = request.checkpoint if how.checkpoint is None else how.checkpoint
     asked = replace(

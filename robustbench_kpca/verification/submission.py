@@ -30,13 +30,10 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
 
     Args:
         records: checked (`report.consistency`), each read from a file.
-        check: what came out where samples of them were evaluated again.
-        to: the folder, which must not be there yet.
 
     Raises:
         BadInputError: as `require_new`, or rows of a record differ.
         EvaluationError: the disk is full.
-
     """
     require_new(records, to)
     for record in records:
@@ -74,7 +71,6 @@ def require_new(records: Sequence[Record], to: Path) -> None:
 
     Raises:
         BadInputError: the folder is there or cannot be made, two records have one name, or a file cannot be handed in.
-
     """
     stems = [record.spec.stem() for record in records]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
@@ -101,7 +97,6 @@ def _files(record: Record) -> list[Path]:
 
     Raises:
         BadInputError: one is a symbolic link, so that a file of another folder would be handed in, or no ordinary file.
-
     """
     assert record.path is not None
     folder = record.path.parent

@@ -12,8 +12,8 @@ from robustbench_kpca import evaluate, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.report.curves import epochs_in
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Mixup, load_recipe
 from robustbench_kpca.training.run import Run
 from robustbench_kpca.training.source import shift

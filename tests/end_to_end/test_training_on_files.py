@@ -20,10 +20,10 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.chosen_classes import class_numbers
-from robustbench_kpca.training.generators import own_generators, seed_generators
 from robustbench_kpca.training.image_files import ImageFileSource, _posterize
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
+from robustbench_kpca.training.machine import own_generators, seed_generators
 from robustbench_kpca.training.recipe import load_recipe
 
 RECIPE = """

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from robustbench_kpca.data.io.arrays import map_array
+from robustbench_kpca.data.io.reading import map_array
 
 
 @pytest.fixture

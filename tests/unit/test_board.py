@@ -22,9 +22,9 @@ from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_index import _pack
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.commands import command
-from robustbench_kpca.report.explain import explain, provenance
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.matching import load_board, read
+from robustbench_kpca.report.notes import explain, provenance
 from robustbench_kpca.report.render import html, json_text, markdown, write_board
 from robustbench_kpca.report.table import audit_lines, frame, without_numbers
 

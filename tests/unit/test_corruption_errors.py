@@ -19,10 +19,14 @@ from robustbench_kpca.metrics.corruption import (
     relative_mce_scores,
     retention,
 )
-from robustbench_kpca.metrics.shared import alexnet as alexnet
-from robustbench_kpca.metrics.shared.alexnet import ALEXNET
-from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid
-from robustbench_kpca.metrics.shared.error_table import ErrorTable
+from robustbench_kpca.metrics.shared.error_table import (
+    ALEXNET,
+    ALEXNET_ERRORS,
+    ALEXNET_EXTRA_MEANS,
+    ALEXNET_MEANS,
+    CorruptionGrid,
+    ErrorTable,
+)
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES, canonical, counted, group_of
 
 IMAGES = 50_000
@@ -51,7 +55,7 @@ def from_rows(rows):
 @pytest.fixture(scope="module")
 def alexnet_grid():
     """50,000 images of which AlexNet's own numbers are wrong, each cell's at another place."""
-    rows = np.array([alexnet.ALEXNET_ERRORS[name] for name in COMMON])
+    rows = np.array([ALEXNET_ERRORS[name] for name in COMMON])
     hits = np.round(rows * IMAGES).astype(int)
     assert np.abs(hits / IMAGES - rows).max() < 1e-12, "every error is of 50,000 images"
     start = np.arange(hits.size).reshape(hits.shape) * 613
@@ -71,12 +75,12 @@ def random_grid(seed, n=12, corruptions=("snow", "fog", "jpeg_compression"), sev
 
 
 def test_alexnet_constants_are_exactly_the_means_of_its_rows():
-    assert set(alexnet.ALEXNET_ERRORS) == set(alexnet.ALEXNET_MEANS) == set(COMMON)
-    for name, row in alexnet.ALEXNET_ERRORS.items():
-        assert round(sum(row) / 5, 12) == alexnet.ALEXNET_MEANS[name]
+    assert set(ALEXNET_ERRORS) == set(ALEXNET_MEANS) == set(COMMON)
+    for name, row in ALEXNET_ERRORS.items():
+        assert round(sum(row) / 5, 12) == ALEXNET_MEANS[name]
     assert len(COMMON) == 15
-    assert round(sum(alexnet.ALEXNET_MEANS.values()) / 15, 6) == 0.788993
-    assert set(alexnet.ALEXNET_EXTRA_MEANS) == set(EXTRA)
+    assert round(sum(ALEXNET_MEANS.values()) / 15, 6) == 0.788993
+    assert set(ALEXNET_EXTRA_MEANS) == set(EXTRA)
 
 
 def test_alexnet_against_itself_is_100():
@@ -347,6 +351,6 @@ def test_published_tables(testbed):
         "brightness", "frost", "fog", "snow", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
         "zoom_blur", "motion_blur", "glass_blur", "defocus_blur", "impulse_noise", "gaussian_noise", "shot_noise",
     )  # fmt: skip
-    by_position = dict(zip(names, alexnet.ALEXNET_MEANS.values(), strict=True))
+    by_position = dict(zip(names, ALEXNET_MEANS.values(), strict=True))
     wrong = {name: error / by_position[name] for name, error in mean_errors(resnet).items()}
     assert round(100 * mean_over_corruptions(wrong), 1) == 81.3, "constants by position are a trap"

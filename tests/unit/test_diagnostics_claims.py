@@ -18,8 +18,7 @@ from robustbench_kpca.study.diagnostics.claims.projection_loss import log_featur
 from robustbench_kpca.study.diagnostics.diagnosis import Profile
 from robustbench_kpca.study.diagnostics.kernel import spectrum
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.moments import Moments
-from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.study.diagnostics.totals import Moments, Totals, block_orders, draws_for
 
 TOKENS, WIDTH, HEADS = 30, 8, 4
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")

@@ -15,9 +15,8 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.study.diagnostics import tables
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
-from robustbench_kpca.study.diagnostics.encoders import load_text_model
 from robustbench_kpca.study.diagnostics.lists import configuration, load_list
-from robustbench_kpca.study.diagnostics.sources import TextSource
+from robustbench_kpca.study.diagnostics.sources import TextSource, load_text_model
 from robustbench_kpca.study.diagnostics.taps import call, find_taps, listening
 
 STUDY = load_list("saritas2025")

@@ -9,8 +9,8 @@ from scipy import stats
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.study.diagnostics.claims import heads_ahead
 from robustbench_kpca.study.diagnostics.diagnosis import Measured, Unit, finding
-from robustbench_kpca.study.diagnostics.moments import RatioMoments
 from robustbench_kpca.study.diagnostics.tables import interval
+from robustbench_kpca.study.diagnostics.totals import RatioMoments
 
 
 def test_the_interval_of_a_ratio_of_means_is_the_delta_methods():

@@ -10,8 +10,7 @@ from torch import nn
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.study.reproduction.efficiency import load_costs
-from robustbench_kpca.study.reproduction.efficiency_page import spelled
+from robustbench_kpca.study.reproduction.efficiency import load_costs, spelled
 from robustbench_kpca.study.reproduction.measuring import (
     Pass,
     interleaved,

@@ -11,8 +11,8 @@ from robustbench_kpca import create_model, load_data, load_model, place
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint, state_sha256
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.start import start
 

@@ -13,8 +13,7 @@ import pytest
 from robustbench_kpca import load_record
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.records.estimate import Estimate, proportion
-from robustbench_kpca.report.compare import MARK, Rule, comment, compare, junit, table
-from robustbench_kpca.report.gate import against_baseline, against_limit
+from robustbench_kpca.report.compare import MARK, Rule, against_baseline, against_limit, comment, compare, junit, table
 
 pytest_plugins = ["pytester"]
 

@@ -5,8 +5,8 @@ import pytest
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PLAIN
-from robustbench_kpca.metrics.shared.alexnet import ALEXNET_ERRORS
-from robustbench_kpca.report.heatmap import COLOURS, STEPS, heatmap, readable_on, scale
+from robustbench_kpca.metrics.shared.error_table import ALEXNET_ERRORS
+from robustbench_kpca.report.corruption_figures import COLOURS, STEPS, heatmap, readable_on, scale
 
 MEANS = {name: sum(row) / len(row) for name, row in ALEXNET_ERRORS.items()}
 

@@ -10,8 +10,8 @@ from PIL import Image
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.strict import validate
-from robustbench_kpca.training.generators import own_generators, seed_generators
 from robustbench_kpca.training.image_files import ImageFileSource
+from robustbench_kpca.training.machine import own_generators, seed_generators
 from robustbench_kpca.training.recipe import Recipe
 
 SIDE, COUNT = 32, 24

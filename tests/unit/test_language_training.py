@@ -20,8 +20,8 @@ from robustbench_kpca.data.vocabulary import END, Vocabulary
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import text_windows
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.scoring import held_out_scores
 from robustbench_kpca.training.text_windows import TextSource

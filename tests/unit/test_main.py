@@ -16,8 +16,8 @@ import pytest
 import typer
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.cli._evaluating import several
 from robustbench_kpca.cli._examples import EXAMPLES
-from robustbench_kpca.cli._names import several
 from robustbench_kpca.cli.listing import Shelf
 from robustbench_kpca.cli.main import app, main
 from robustbench_kpca.protocols.loading import load_scenario

@@ -11,11 +11,10 @@ from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.families import task_of
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import recipes
-from robustbench_kpca.training.adversarial import adversarial_images, keys_of
-from robustbench_kpca.training.generators import own_generators
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.objective import Objective
-from robustbench_kpca.training.options import Options
+from robustbench_kpca.training.machine import own_generators
+from robustbench_kpca.training.objective import Objective, adversarial_images, keys_of
 from robustbench_kpca.training.recipe import Adversarial, load_recipe
 from robustbench_kpca.training.source import Batch
 

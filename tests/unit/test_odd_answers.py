@@ -12,7 +12,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.tasks.classification.odd_answers import LEVEL, odd_answers
+from robustbench_kpca.tasks.classification.answers import LEVEL, odd_answers
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 TABLE = task_named("classification").tables["clean"]

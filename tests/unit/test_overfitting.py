@@ -9,10 +9,10 @@ from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.report.curves import read_curves
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
-from robustbench_kpca.training.overfitting import overfitting
 from robustbench_kpca.training.recipe import Adversarial, load_recipe
+from robustbench_kpca.training.scoring import overfitting
 
 EPS, STEPS = 8 / 255, 3
 STILL = {"steps": 1, "step_size": "1e-6 eps", "random_start": False}  # an attack that does almost nothing

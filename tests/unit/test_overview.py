@@ -12,7 +12,7 @@ from robustbench_kpca.report.answers import Duel
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_index import write_index
 from robustbench_kpca.report.board_spec import BoardSpec, Column
-from robustbench_kpca.report.spoken import spoken
+from robustbench_kpca.report.lead import spoken
 
 DUEL = {
     "other": "plain", "value": 0.4, "trainings": 3, "planned": 3, "difference": 0.1, "low": 0.05, "high": 0.15,

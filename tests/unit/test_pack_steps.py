@@ -25,14 +25,14 @@ from robustbench_kpca.protocols.presets import board_path, pack_path
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.report.commands import command, together
-from robustbench_kpca.report.explain import explain
 from robustbench_kpca.report.matching import name_of
+from robustbench_kpca.report.notes import explain
 from robustbench_kpca.report.render import markdown, write_board
 from robustbench_kpca.study.diagnostics.epochs import Course, Trajectory
 from robustbench_kpca.study.reproduction import estimate as estimate_room
-from robustbench_kpca.study.reproduction.counts import counted, reasons
 from robustbench_kpca.study.reproduction.estimate import Estimator
 from robustbench_kpca.study.reproduction.pack import load_pack
+from robustbench_kpca.study.reproduction.pages import counted, reasons
 from robustbench_kpca.study.reproduction.roles import Roles, default_folder
 from robustbench_kpca.study.reproduction.run import Settings, run
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Train, plan

@@ -10,7 +10,7 @@ from robustbench_kpca import evaluate
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.shared.passes import evaluated, stated
 from robustbench_kpca.protocols.scenario import parse_scenario
-from robustbench_kpca.tasks.possible_passes import possible_passes
+from robustbench_kpca.tasks.rules import possible_passes
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

@@ -7,7 +7,7 @@ from stand_ins import posing_as
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.study.reproduction.registered import registered
+from robustbench_kpca.study.reproduction.tables import registered
 
 
 @pytest.fixture

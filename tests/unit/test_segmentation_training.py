@@ -22,13 +22,13 @@ from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.segmentation.counts import pixel_counts
 from robustbench_kpca.training import scene_files
-from robustbench_kpca.training.generators import own_generators
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.machine import own_generators
 from robustbench_kpca.training.objective import Objective
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import Recipe, SceneWindows, load_recipe
+from robustbench_kpca.training.run import schedule
 from robustbench_kpca.training.scene_files import BRIGHTNESS, SceneSource, Window, crop, distort, resize, tiles
-from robustbench_kpca.training.schedule import schedule
 from robustbench_kpca.training.source import Batch
 from robustbench_kpca.types import IGNORE
 

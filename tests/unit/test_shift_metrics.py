@@ -7,7 +7,7 @@ import pytest
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import METRICS, measure, metric_for
-from robustbench_kpca.metrics.shared.alexnet import ALEXNET_CLEAN, ALEXNET_ERRORS
+from robustbench_kpca.metrics.shared.error_table import ALEXNET_CLEAN, ALEXNET_ERRORS
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.report.compare import Rule

@@ -13,13 +13,11 @@ from robustbench_kpca._core.strict import validate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.study.diagnostics.epochs import EpochTerms
-from robustbench_kpca.study.reproduction import results as results_room
-from robustbench_kpca.study.reproduction.evidence import answer
+from robustbench_kpca.study.reproduction import evidence as results_room
+from robustbench_kpca.study.reproduction.evidence import Results, Verdict, answer, better, judge, moved, together
 from robustbench_kpca.study.reproduction.pack import load_pack
-from robustbench_kpca.study.reproduction.results import Results
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.statements import Claimed, Compared, Statement
-from robustbench_kpca.study.reproduction.verdicts import Verdict, better, judge, moved, together
 
 ROOT = Path(__file__).parents[2]
 PACK = """

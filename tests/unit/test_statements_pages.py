@@ -8,8 +8,8 @@ import pytest
 from robustbench_kpca._core.web.as_html import html
 from robustbench_kpca._core.web.as_markdown import markdown
 from robustbench_kpca.protocols import presets
+from robustbench_kpca.study.reproduction.evidence import Results
 from robustbench_kpca.study.reproduction.pack import load_pack
-from robustbench_kpca.study.reproduction.results import Results
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.statements import load_statements
 from robustbench_kpca.study.reproduction.statements_page import document

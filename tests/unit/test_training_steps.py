@@ -5,9 +5,8 @@ import torch
 from accelerate import Accelerator
 from stand_ins import few_digits
 
-from robustbench_kpca.training.generators import own_generators
-from robustbench_kpca.training.ledger import Ledger
-from robustbench_kpca.training.options import Options
+from robustbench_kpca.training.ledger import Ledger, Options
+from robustbench_kpca.training.machine import own_generators
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.run import Run
 

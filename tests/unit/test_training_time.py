@@ -17,9 +17,8 @@ from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Train
 from robustbench_kpca.training import ledger as ledger_room
 from robustbench_kpca.training import spent as spent_room
-from robustbench_kpca.training.ledger import resume_file
+from robustbench_kpca.training.ledger import Options, resume_file
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.spent import Spent, read_spent, spent_file, timed
 

@@ -12,12 +12,12 @@ from torch import nn
 from robustbench_kpca import create_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train, train_together
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.run import Run
 from robustbench_kpca.training.seeds import Wanted
-from robustbench_kpca.training.stacked import Stacked
+from robustbench_kpca.training.together import Stacked
 
 FEW, SEEDS = 40, (3, 4, 5)
 SMALL = {"model_options.depth": 1, "batch_size": 16, "epochs": 2, "threads": 1}

@@ -1,9 +1,12 @@
-"""Cache decoded images: decode every image of a set once, and read the pixels from one file afterwards."""
+"""Cache decoded images: decode every image of a set once into one file; or keep them in memory, as grids need them."""
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
@@ -15,7 +18,7 @@ from robustbench_kpca._core.files import unwritable
 from robustbench_kpca._core.lock import locked
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.cells import CellSamples
-from robustbench_kpca.data.io.arrays import map_array
+from robustbench_kpca.data.io.reading import map_array
 from robustbench_kpca.data.samples import Samples
 
 CHUNK = 256  # number of images per journal entry: 38 MB at 224 px
@@ -32,7 +35,6 @@ def cached(samples: Samples, folder: Path, progress: Progress | None = None) -> 
         BadInputError: images of different sizes, not 8-bit, unreadable, or stored corruptions; a folder that is not
             writable.
         EvaluationError: the disk is full.
-
     """
     if isinstance(samples, CellSamples):
         raise BadInputError(
@@ -172,3 +174,27 @@ def _pixels(samples: Samples, index: int) -> NDArray[np.uint8]:
     if isinstance(image, Tensor):
         raise BadInputError(f"images of '{samples.name}' are float tensors", expected="8-bit images, for a cache")
     return image
+
+
+@dataclass
+class Remembered:
+    """Calls `read` once an index while the results fit in `limit` bytes a process; they must not be changed.
+
+    What was read first is kept: a grid shows the images in one order again and again, and of more images than fit, the
+    most recent ones would always be gone before their turn comes.
+    """
+
+    read: Callable[[int], Any]
+    limit: int = 2**28
+    kept: dict[int, Any] = field(default_factory=dict)
+    size: int = 0
+
+    def __call__(self, index: int) -> Any:
+        """Return item number `index`."""
+        if index in self.kept:
+            return self.kept[index]
+        item = self.read(index)
+        if self.size + item.nbytes <= self.limit:
+            self.kept[index] = item
+            self.size += item.nbytes
+        return item

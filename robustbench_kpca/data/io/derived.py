@@ -11,7 +11,7 @@ from torch import Generator, set_num_threads
 from torch.utils.data import DataLoader, Dataset
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
-from robustbench_kpca._core.files import read_file, replace_file, sha256
+from robustbench_kpca._core.files import as_csv, read_file, replace_file, sha256
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.io import manifest
 from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
@@ -27,14 +27,11 @@ class Derivation:
     """What to make from every image of `source`: one file in each of `folders`, below `target`.
 
     Attributes:
-        source: folder with images, at any depth.
-        target: output folder.
         folders: relative paths; the relative path of the source is appended to each.
         suffix: suffix of the output files, such as `.JPEG`.
         make: makes the bytes of a file; must be picklable.
         view: how images are resized and cropped first; None: not at all.
         bad_images: `fail` at, or `skip`, unreadable sources.
-
     """
 
     source: Path
@@ -66,7 +63,6 @@ def sources_of(source: Path, target: Path) -> list[str]:
 
     Raises:
         BadInputError: no such folder, no images, a target inside the source, or two images with the same output file.
-
     """
     if not source.is_dir():
         raise BadInputError(f"there is no folder {source}", fix="give the folder with the images")
@@ -92,7 +88,6 @@ def open_target(target: Path, settings: dict[str, Any], growing: str) -> dict[st
 
     Raises:
         BadInputError: the target contains other files, or was made with other settings.
-
     """
     old = manifest.read_settings(target)
     if old is None:
@@ -120,7 +115,6 @@ def derive(
     Raises:
         BadInputError: an unreadable source; existing files whose source is missing.
         EvaluationError: the disk is full.
-
     """
     known = manifest.read_table(plan.target)
     _require_sources(plan, files, known)
@@ -141,7 +135,7 @@ def derive(
             if isinstance(outcome, str):
                 skipped.append(outcome)
             else:
-                table.write(manifest.as_lines(outcome.made))
+                table.write(as_csv(outcome.made))
                 table.flush()
                 known |= {row.file: row for row in outcome.made}
                 made, kept = made + len(outcome.made), kept + outcome.kept

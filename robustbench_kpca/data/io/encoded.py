@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
 from robustbench_kpca._core.files import require_file, write_atomic
-from robustbench_kpca.data.io.arrays import map_array
+from robustbench_kpca.data.io.reading import map_array
 from robustbench_kpca.data.vocabulary import UNKNOWN_WORD, Vocabulary
 
 ENVIRONMENT_VARIABLE = "RBK_CACHE"
@@ -37,9 +37,7 @@ class Encoded(NamedTuple):
 
     Attributes:
         stream: int32 (words,), with `<eos>` after every line.
-        vocabulary: of the training file.
         unknown: number of words of the text that the vocabulary does not have; they are `<unk>` in the stream.
-
     """
 
     stream: NDArray[np.int32]
@@ -52,7 +50,6 @@ def encoded(path: Path, train: Path, least: int = 1) -> Encoded:
 
     Raises:
         BadInputError: as `lines_of`; or a word that `train` does not have, and no `<unk>` there either.
-
     """
     require_file(path)
     require_file(train)
@@ -123,7 +120,6 @@ def lines_of(path: Path) -> Iterator[str]:
 
     Raises:
         BadInputError: the file is empty or cannot be read, a line is too long, not in UTF-8, or has NUL characters.
-
     """
     require_file(path)
     try:

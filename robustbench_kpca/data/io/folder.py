@@ -13,8 +13,7 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
 from robustbench_kpca.data.io import reading
-from robustbench_kpca.data.io.natural import natural
-from robustbench_kpca.data.io.own_name import own_name
+from robustbench_kpca.data.io.place import natural, own_name
 from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 
@@ -30,18 +29,13 @@ class ImageFiles(Samples):
     """Image files below `root`, each read on access.
 
     Args:
-        root: folder.
         files: paths relative to `root`.
         labels: one per file.
-        classes: see `Samples`.
-        name: name of the set.
-        split: split of the set.
         view: how images are resized and cropped; None: not at all (see `Samples.raw`).
         ids: one per file; default: the relative paths.
         stored: whether the files already have the input size of the model: they are neither resized nor cropped, and
             refused if their size differs from the view's.
         bad_images: with `skip`, every file is decoded now, and unreadable ones are listed in `skipped`.
-
     """
 
     def __init__(
@@ -150,12 +144,7 @@ class _Found:
 
 
 def require_size(path: Path, size: tuple[int, int], view: View) -> None:
-    """Refuse a stored image whose size differs from the view's: resizing it would change the corruption.
-
-    Raises:
-        BadInputError: the sizes differ.
-
-    """
+    """Refuse a stored image whose size differs from the view's: resizing it would change the corruption."""
     if size != (view.size, view.size):
         raise BadInputError(
             f"stored image {path} has {size[0]} x {size[1]} pixels, but the model needs {view.size} x {view.size}",

@@ -27,11 +27,9 @@ class Labelling:
     """The meaning of the values in mask files.
 
     Attributes:
-        class_names: names of the classes, in their order.
         ids: id -> class or IGNORE, for every allowed id.
         colours: (red, green, blue) -> class or IGNORE, for every allowed colour; empty if masks contain ids.
         palette: uint8 (classes, 3), or None for distinct colours.
-
     """
 
     class_names: tuple[str, ...]
@@ -52,7 +50,6 @@ class Labelling:
 
         Raises:
             BadInputError: an unreadable file, an undeclared id or colour, or a mask in which every pixel is ignored.
-
         """
         stored, by_colour = self._stored(path)
         known = {_packed(colour): label for colour, label in self.colours.items()} if by_colour else dict(self.ids)
@@ -125,7 +122,6 @@ def read_table(table: Path) -> Labelling:
 
     Raises:
         BadInputError: a missing file or column, an invalid number, a repeated id, name or colour, or no class.
-
     """
     require_file(table)
     try:

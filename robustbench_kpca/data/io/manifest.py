@@ -1,14 +1,13 @@
 """The manifest of a folder of generated images: settings, digests of sources and files, and whether it is complete."""
 
 import csv
-import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.files import as_csv, write_atomic
 
 SETTINGS, TABLE = "manifest.json", "manifest.csv"
 HEADER = ("file", "sha256", "source_sha256")
@@ -68,11 +67,4 @@ def read_table(folder: Path) -> dict[str, Made]:
 
 def write_table(folder: Path, rows: Iterable[Made]) -> None:
     """Write `manifest.csv`, sorted, so that its bytes do not depend on the order of work."""
-    write_atomic(folder / TABLE, as_lines([Made(*HEADER), *sorted(rows)]).encode())
-
-
-def as_lines(rows: Iterable[Made]) -> str:
-    """Return rows as CSV."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    write_atomic(folder / TABLE, as_csv([Made(*HEADER), *sorted(rows)]).encode())

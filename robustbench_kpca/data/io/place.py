@@ -1,20 +1,17 @@
-"""Find the folder of a stored data set: given by the user, or the sub-folder of its name in RBK_DATA."""
+"""Folders of images: where that of a stored data set is, how one is named in records, and the order of names in it."""
 
 import os
+import re
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.data import DATASETS
 
 ENVIRONMENT_VARIABLE = "RBK_DATA"
 
 
 def stored_folder(name: str, folder: str) -> Path:
-    """Return the folder of the set `name`: `folder` or, if that is empty, the sub-folder `name` of RBK_DATA.
-
-    Raises:
-        BadInputError: there is no such folder.
-
-    """
+    """Return the folder of the set `name`: `folder` or, if that is empty, the sub-folder `name` of RBK_DATA."""
     base = os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder and not base:
         raise BadInputError(
@@ -25,3 +22,30 @@ def stored_folder(name: str, folder: str) -> Path:
     if not root.is_dir():
         raise BadInputError(f"there is no folder {root} for '{name}'", fix=f"give {name}:FOLDER")
     return root
+
+
+def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Return a key to sort names by, in any case of letters; equal ones are sorted as text."""
+    parts = re.split(r"(\d+)", name.lower())
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts], name
+
+
+def plain_name(folder: Path) -> str:
+    """Return the name of a folder with a hyphen for all but letters, digits, dots and hyphens."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", folder.name)
+
+
+def own_name(folder: Path) -> str:
+    """Return the name of a folder, for records of what is in it.
+
+    Boards find records by the name of their data. So no folder may be called `digits`, nor as a JPEG copy of a set
+    or a pair of two sets is: `digits-jpeg`, `digits-against-photos`.
+    """
+    name = folder.name
+    taken = name.casefold().partition("-against-")[0].removesuffix("-jpeg")
+    if taken in DATASETS.names():
+        raise BadInputError(
+            f"images of folder {folder} would be recorded as '{name}', as those of the data set {taken} are",
+            fix="rename the folder, or ask for the set itself (see: rbk list data)",
+        )
+    return name

@@ -1,4 +1,4 @@
-"""List image files, and decode them to 8-bit RGB."""
+"""List image files, and decode them to 8-bit RGB; map arrays of them into memory."""
 
 import os
 import struct
@@ -9,13 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, cast
+from threading import Lock
+from typing import IO, Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
-from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca._core.files import require_file
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
@@ -41,7 +43,6 @@ def pixel_limit() -> int:
 
     Raises:
         BadInputError: RBK_MAX_PIXELS is no positive number.
-
     """
     text = os.environ.get(PIXELS, "")
     if not text:
@@ -65,7 +66,6 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
     Raises:
         BadInputError: the file is missing, no ordinary file, damaged, incomplete, of another format than `FORMATS`, or
             of more pixels than `pixel_limit`; also where the decoder fails in the body of the `with` statement.
-
     """
     met, limit = f"{what} {name or source}", pixel_limit()
     if isinstance(source, Path):
@@ -85,15 +85,11 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
 
 
 def read_rgb(path: Path) -> Pillow.Image:
-    """Decode a file to RGB: grey is repeated, palettes are resolved, CMYK is converted.
+    """Decode a file to RGB: grey is repeated, palettes are resolved, CMYK is converted; errors as in `open_image`.
 
     As in torchvision and timm, so that published numbers can be reproduced, the EXIF orientation is ignored and alpha
     is dropped, which shows the colours stored under transparent pixels. 16-bit grey is divided by 257 and rounded
     (Pillow would clip it at 255); 16-bit colour keeps its upper byte.
-
-    Raises:
-        BadInputError: see `open_image`.
-
     """
     with open_image(path) as file:
         require_whole(file, path)
@@ -105,7 +101,6 @@ def require_whole(image: Pillow.Image, path: Path) -> None:
 
     Raises:
         ValueError: rows are missing. As the other exceptions of the decoder, it is for `open_image`.
-
     """
     image.load()
     last = np.asarray(image.crop((0, image.height - 1, image.width, image.height)))
@@ -115,12 +110,7 @@ def require_whole(image: Pillow.Image, path: Path) -> None:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Read width and height in pixels from the header of a file.
-
-    Raises:
-        BadInputError: see `open_image`.
-
-    """
+    """Read width and height in pixels from the header of a file; errors as in `open_image`."""
     with open_image(path) as file:
         return file.size
 
@@ -203,7 +193,6 @@ def is_whole(data: bytes) -> bool:
 
     Raises:
         ValueError, struct.error, zlib.error: not a PNG file.
-
     """
     promised, stream, at = None, zlib.decompressobj(), _SIGNATURE
     unpacked = 0
@@ -232,3 +221,30 @@ def _bytes_of(width: int, height: int, depth: int, colour: int, _: int, __: int,
         if columns > 0:
             total += max(rows, 0) * (1 + (columns * depth * _CHANNELS[colour] + 7) // 8)
     return total
+
+
+# NumPy parses the header with `ast.literal_eval`. In CPython 3.11 two threads that do so at once can raise
+# "SystemError: AST constructor recursion depth mismatch" (python/cpython#106905).
+_PARSING = Lock()
+_MAGIC = b"\x93NUMPY"
+
+
+def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> NDArray[Any]:
+    """Return the array in a .npy file as a memory map; objects are refused.
+
+    Raises:
+        BadInputError: there is no such file, or it is no ordinary one.
+        OSError, UnfitError: the file cannot be read, or is no such array.
+    """
+    require_file(path)
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise UnfitError("no .npy file")
+    with _PARSING:
+        try:
+            array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 (a damaged header can fail anywhere in NumPy's reader)
+            raise UnfitError("its head is damaged") from None
+    return array

@@ -33,7 +33,6 @@ class Place:
 
         Raises:
             BadInputError: a missing folder, two files with the same id, files without a partner.
-
         """
         for folder in (self.images, self.masks):
             if not folder.is_dir():
@@ -84,13 +83,7 @@ class SceneFiles(Scenes):
     """Image and mask files, each read on access; the EXIF orientation is ignored.
 
     Args:
-        place: the folders.
-        labelling: the meaning of mask values.
-        name: name of the set.
-        split: split of the set.
         bad_images: with `skip`, all files are decoded now, and unusable ones are listed in `skipped`.
-        expected: see `Dataset`.
-
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from robustbench_kpca._core.errors import AbsentPartError, BadInputError, reason_of
-from robustbench_kpca.data.io.natural import natural
+from robustbench_kpca.data.io.place import natural
 
 MOST_BYTES = 2**32
 MOST_ROWS = 10**7
@@ -31,7 +31,6 @@ def find_table(root: Path, split: str) -> Path:
     Raises:
         AbsentPartError: the folder has none.
         BadInputError: it has several.
-
     """
     names = [f"{stem}{suffix}" for stem in SPLITS[split] for suffix in (".tsv", ".csv")]
     published = f"new_aan_pairs.{'eval' if split == 'val' else split}.tsv"
@@ -51,7 +50,6 @@ def labelled(path: Path, train: Path, *columns: tuple[str, ...]) -> tuple[list[t
 
     Raises:
         BadInputError: as `read_rows`; or a class that the training part does not have.
-
     """
     rows = list(read_rows(path, *columns))
     of_train = rows if path == train else read_rows(train, *columns)
@@ -70,7 +68,6 @@ def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]
     Raises:
         AbsentPartError: there is no column of labels, as in the test parts that GLUE publishes.
         BadInputError: the file cannot be read, is too large, or has no column of texts; or a row is too short.
-
     """
     try:
         if path.stat().st_size > MOST_BYTES:

@@ -28,15 +28,7 @@ Series = list[NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class TimeSeriesFile:
-    """A parsed file.
-
-    Attributes:
-        name: of the problem, from the header.
-        classes: in the order of the header.
-        series: one per line.
-        labels: of each series, a number in `classes`.
-
-    """
+    """A parsed file; `labels` are numbers in `classes`, which are in the order of the header."""
 
     name: str
     classes: tuple[str, ...]
@@ -60,7 +52,6 @@ def read_ts(path: Path) -> TimeSeriesFile:
     Raises:
         BadInputError: the file is missing, too large, or damaged; it has time stamps or no class labels. The message
             names the line.
-
     """
     reader = _Reader(path)
     require_file(path)

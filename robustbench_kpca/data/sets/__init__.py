@@ -1,1 +1,5 @@
-"""The data sets, one file each: `load(request)` returns a `Dataset`. `imagenet-a` is in `imagenet_a.py`."""
+"""The data sets, one file each: `load(request)` returns a `Dataset`. `imagenet-a` is in `imagenet_a.py`.
+
+`load` raises a BadInputError for a split that the set does not have; for a folder that is missing, not this set or
+damaged, or given to a set that takes none; and for sizes that are unknown or cannot be kept.
+"""

@@ -15,8 +15,7 @@ from torch import Tensor
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.forms import TOKENS
-from robustbench_kpca.data.io.own_name import plain_name
-from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.place import plain_name, stored_folder
 from robustbench_kpca.data.io.text_table import LABEL, SPLITS, find_table, labelled
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
@@ -36,9 +35,6 @@ class Size:
 
     Attributes:
         length: tokens of a text, with its padding.
-        test: rows of this part; so are `val` and `train`.
-        seed: of the random streams.
-
     """
 
     length: int = 4_096
@@ -52,12 +48,7 @@ class Size:
 
 
 def load_rows(request: Request, name: str, columns: tuple[tuple[str, ...], ...], draw: Draw) -> ArraySamples:
-    """Return a part of the set `name`: from the tables of a folder, whose texts are in `columns`, or drawn.
-
-    Raises:
-        BadInputError: another split, an unknown size, or a table that is missing or damaged.
-
-    """
+    """Return a part of the set `name`: from the tables of a folder, whose texts are in `columns`, or drawn."""
     split, (size, folder) = request.split_of(name, list(SPLITS)), sized(Size, name, request.folder)
     if folder and size != Size(size.length):
         raise BadInputError(f"{name}:{request.folder}", expected="no size but the length, for tables of a folder")

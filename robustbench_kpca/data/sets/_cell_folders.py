@@ -27,15 +27,12 @@ class CellFolders(CellSamples):
     """Stored corruptions of ImageNet validation images; labels are ImageNet-1K indices.
 
     Args:
-        request: the request; the only split is `val`, with the synonym `test`.
-        name: name of the set.
         known: its corruptions, in the published order; a folder can contain fewer.
 
     Raises:
         BadInputError: another split; no such folder; no corruption folders, or unknown ones; severities outside 1 to 5,
             or different for two corruptions; folders that are not ImageNet classes; cells with different images; images
             whose size differs from the view's; an unfinished folder of `rbk images corrupt`.
-
     """
 
     def __init__(self, request: Request, name: str, known: tuple[str, ...]) -> None:

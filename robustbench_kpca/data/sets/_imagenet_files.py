@@ -18,22 +18,11 @@ def collection(name: str, published: int, *, classes: int = 1000) -> Callable[[R
     """Return the function that loads a collection of images, one folder an ImageNet class.
 
     All its published classes must be present. Fewer images per class than published are accepted: compare `len` with
-    `expected`. The only split is `test`.
-
-    Args:
-        name: name of the collection.
-        published: number of published images.
-        classes: 0 if the images belong to none of the classes of their folders: then they have no labels.
-
+    `expected`. The only split is `test`. With 0 classes, the images belong to none of the classes of their folders.
     """
 
     def load(request: Request) -> ImageFiles:
-        """Load the only split, `test`.
-
-        Raises:
-            BadInputError: another split, no such folder, or a folder that is not this collection.
-
-        """
+        """Load the only split, `test`."""
         root = stored_folder(name, request.folder)
         split = request.split_of(name, ("test",))
         files, labels = read_classes(root, name, complete=True)
@@ -59,7 +48,6 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
     Raises:
         BadInputError: an unknown folder, or (with `complete`) a class of the set without images; no file whose name
             ends like that of an image.
-
     """
     names = [str(i) for i in range(1000)] if name == "imagenet-v2" else list(imagenet_wnids())
     wanted = [names[i] for i in imagenet_classes(name if name in COLLECTIONS else "all")]
@@ -81,12 +69,7 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
 
 
 def require_validation(files: list[str], labels: list[int], root: Path, name: str) -> None:
-    """Refuse images that are not from the validation set, or whose label contradicts RobustBench's list of 5,000.
-
-    Raises:
-        BadInputError: such an image.
-
-    """
+    """Refuse images that are not from the validation set, or whose label contradicts RobustBench's list of 5,000."""
     known, wnids = robustbench_validation(), imagenet_wnids()
     for file, label in zip(files, labels, strict=True):
         match = _VALIDATION.match(Path(file).name)
@@ -104,12 +87,7 @@ def require_validation(files: list[str], labels: list[int], root: Path, name: st
 
 
 def require_training(files: list[str], root: Path) -> None:
-    """Refuse images that are not named after the class that their folder says, as training images are.
-
-    Raises:
-        BadInputError: such an image.
-
-    """
+    """Refuse images that are not named after the class that their folder says, as training images are."""
     for file in files:
         folder, _, name = file.rpartition("/")
         if not (folder and name.startswith(f"{folder}_")):

@@ -9,12 +9,7 @@ Size = TypeVar("Size")
 
 
 def sized(kind: type[Size], name: str, text: str) -> tuple[Size, str]:
-    """Return the sizes, a dataclass of numbers, and what stands behind them.
-
-    Raises:
-        BadInputError: an unknown size, or no number.
-
-    """
+    """Return the sizes, a dataclass of numbers, and what stands behind them."""
     head, _, rest = text.partition(":") if "=" in text.partition(":")[0] else ("", "", text)
     known, sizes = [field.name for field in fields(kind)], {}  # type: ignore[arg-type]
     for part in head.split(",") if head else ():
@@ -26,12 +21,7 @@ def sized(kind: type[Size], name: str, text: str) -> tuple[Size, str]:
 
 
 def require_within(size: Any, name: str, low: dict[str, int], most: dict[str, int]) -> None:
-    """Refuse sizes below `low` (by default 1) or above `most`.
-
-    Raises:
-        BadInputError: there is one.
-
-    """
+    """Refuse sizes below `low` (by default 1) or above `most`."""
     for key, value in asdict(size).items():
         least, limit = low.get(key, 1), most.get(key, 2**24 - 1)
         if not least <= value <= limit:

@@ -37,12 +37,7 @@ class Published:
 
 
 def load_wikitext(name: str, request: Request, published: Published) -> Text:
-    """Return `test` (the default), `val` or `train` of the set `name`.
-
-    Raises:
-        BadInputError: another split, a missing file, or a file that is no such text.
-
-    """
+    """Return `test` (the default), `val` or `train` of the set `name`."""
     split = request.split_of(name, list(SPLITS))
     root = stored_folder(name, request.folder)
     train = _train(name, root)

@@ -24,12 +24,7 @@ NAMES = "objectInfo150.txt"
 
 
 def load(request: Request) -> SceneFiles:
-    """Read `val` (the default; 2,000 scenes as released) or `train` (20,210).
-
-    Raises:
-        BadInputError: another split, or a folder with another layout.
-
-    """
+    """Read `val` (the default; 2,000 scenes as released) or `train` (20,210)."""
     split = request.split_of("ade20k", list(SPLITS))
     part, expected = SPLITS[split]
     root = stored_folder("ade20k", request.folder)

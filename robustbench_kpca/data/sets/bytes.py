@@ -13,12 +13,7 @@ from robustbench_kpca.data.sets._byte_texts import load_rows, written
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`.
-
-    Raises:
-        BadInputError: another split, an unknown size, or a table that is missing or damaged.
-
-    """
+    """Return `test` (the default), `val` or `train`."""
     return load_rows(request, "bytes", (TEXT,), draw)
 
 

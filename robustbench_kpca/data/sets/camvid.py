@@ -26,12 +26,7 @@ COLOURS = {
 
 
 def load(request: Request) -> SceneFiles:
-    """Read `val` (the default), `train` or `test`.
-
-    Raises:
-        BadInputError: another split, or a folder with another layout.
-
-    """
+    """Read `val` (the default), `train` or `test`."""
     split = request.split_of("camvid", list(SPLITS))
     root = stored_folder("camvid", request.folder)
     segnet = Place(root / split, root / f"{split}annot")

@@ -35,12 +35,7 @@ _Part = tuple[NDArray[np.uint8], NDArray[np.int64], list[str], str]
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`.
-
-    Raises:
-        BadInputError: another split, or neither the folder that is given nor RBK_DATA contains CIFAR-10.
-
-    """
+    """Return `test` (the default), `val` or `train`."""
     split = request.split_of("cifar10", SPLITS)
     folder = request.folder or os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder:

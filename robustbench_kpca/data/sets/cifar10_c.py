@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.cells import CellSamples
-from robustbench_kpca.data.io.arrays import map_array
 from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.reading import map_array
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import Samples, array_fingerprint
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
@@ -24,12 +24,7 @@ SHAPE = (len(SEVERITIES) * IMAGES, 32, 32, 3)
 
 
 def load(request: Request) -> "Cifar10C":
-    """Load the only split, `test`.
-
-    Raises:
-        BadInputError: another split, no such folder, or a folder that is not CIFAR-10-C.
-
-    """
+    """Load the only split, `test`."""
     root = stored_folder("cifar10-c", request.folder)
     request.split_of("cifar10-c", ("test",))
     return Cifar10C(root)
@@ -41,7 +36,6 @@ class Cifar10C(CellSamples):
     Raises:
         BadInputError: an array that is not a corruption of this set, has another shape or type, or is damaged; labels
             that differ between severities.
-
     """
 
     def __init__(self, root: Path) -> None:

@@ -39,10 +39,6 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return all digits, (1797, 8, 8), and their labels.
 
     The file is read where scikit-learn has it: importing scikit-learn takes longer than everything else here.
-
-    Raises:
-        BadInputError: scikit-learn or its file is missing.
-
     """
     spec = importlib.util.find_spec("sklearn")
     path = Path(str(spec.origin if spec else "sklearn")).parent / "datasets" / "data" / "digits.csv.gz"
@@ -54,12 +50,7 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def load(request: Request) -> ArraySamples:
-    """Return one part of the split: `test` (the default), `val` or `train`.
-
-    Raises:
-        BadInputError: another split, or a folder is given.
-
-    """
+    """Return one part of the split: `test` (the default), `val` or `train`."""
     request.refuse_folder("digits")
     split = request.split_of("digits", list(SPLITS))
     digits, labels = _digits()

@@ -38,7 +38,6 @@ class MarkovSource:
     Attributes:
         weights: whole numbers of at least 0, shape (words, words, words), not all 0 for any a, b. So the words drawn
             are the same on every machine.
-
     """
 
     weights: NDArray[np.int64]
@@ -159,12 +158,7 @@ def log_probabilities() -> NDArray[np.float64]:
 
 
 def load(request: Request) -> Text:
-    """Return `test` (the default; 20,480 words), `val` (20,480) or `train` (204,800).
-
-    Raises:
-        BadInputError: another split, or a folder is given.
-
-    """
+    """Return `test` (the default; 20,480 words), `val` (20,480) or `train` (204,800)."""
     request.refuse_folder("grammar")
     split = request.split_of("grammar", list(SPLITS))
     stream = _drawn(split)

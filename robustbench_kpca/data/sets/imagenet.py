@@ -27,10 +27,6 @@ def load(request: Request) -> ImageFiles:
 
     The images are in the folder itself or in its sub-folder `val` or `train`. Fewer images than published are accepted:
     compare `len` with `expected`.
-
-    Raises:
-        BadInputError: another split, a folder that is not a class, an image that is not of this split, or wrong labels.
-
     """
     root = stored_folder("imagenet", request.folder)
     split = request.split_of("imagenet", SPLITS)

@@ -16,12 +16,7 @@ NAME = "imagenet-100"
 
 
 def load(request: Request) -> ImageFiles:
-    """Load the only split, `val`, from a folder of `imagenet`, with all of its classes or with these.
-
-    Raises:
-        BadInputError: another split, or a folder that is not `imagenet`.
-
-    """
+    """Load the only split, `val`, from a folder of `imagenet`, with all of its classes or with these."""
     request.split_of(NAME, ("val", "test"))
     chosen = imagenet.load(replace(request, split=NAME))
     number = {index: place for place, index in enumerate(imagenet_classes(NAME))}

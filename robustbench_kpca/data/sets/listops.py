@@ -49,8 +49,6 @@ def grow(rng: random.Random, depth: int, arguments: int) -> tuple[list[str], int
     Args:
         rng: only its `random()` is used, whose numbers are the same in every version of Python.
         depth: the greatest number of nested lists, plus 1 for digits.
-        arguments: the greatest number of arguments.
-
     """
     if depth == 1 or rng.random() >= NESTED:
         digit = int(rng.random() * 10)
@@ -79,9 +77,6 @@ class Size:
         arguments: the greatest number of arguments; the Arena's is 10.
         least: lists are longer than so many tokens.
         length: lists are shorter than this, and padded to it.
-        test: lists of this part; so are `val` and `train`.
-        seed: of the random stream.
-
     """
 
     depth: int = 4
@@ -104,10 +99,6 @@ def load(request: Request) -> ArraySamples:
     """Return `test` (the default), `val` or `train`.
 
     `request.folder` holds the sizes that differ from the default, such as `depth=6,length=128`.
-
-    Raises:
-        BadInputError: another split, an unknown size, or limits that hardly any list keeps.
-
     """
     split, (size, rest) = request.split_of("listops", PARTS), sized(Size, "listops", request.folder)
     if rest:

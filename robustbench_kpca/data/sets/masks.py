@@ -8,8 +8,7 @@ The two folders contain files with the same names (except for the suffix), at an
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.folder import PARTS
 from robustbench_kpca.data.io.labelling import read_table
-from robustbench_kpca.data.io.own_name import own_name
-from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.place import own_name, stored_folder
 from robustbench_kpca.data.io.reading import sub_folders
 from robustbench_kpca.data.io.scene_files import Place, SceneFiles
 from robustbench_kpca.data.request import Request
@@ -19,12 +18,7 @@ DEFAULT = "val"
 
 
 def load(request: Request) -> SceneFiles:
-    """Read a split (default: `val`). A folder without splits is read as a whole, with the split name `all`.
-
-    Raises:
-        BadInputError: no such folders or split, or an invalid `classes.csv`.
-
-    """
+    """Read a split (default: `val`). A folder without splits is read as a whole, with the split name `all`."""
     if not request.folder:
         raise BadInputError("the data set 'masks' needs a folder", fix="give masks:FOLDER or, to train, --data FOLDER")
     root = stored_folder("masks", request.folder)

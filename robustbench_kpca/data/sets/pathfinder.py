@@ -24,9 +24,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import read_file
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.forms import TOKENS
-from robustbench_kpca.data.io.natural import natural
-from robustbench_kpca.data.io.own_name import plain_name
-from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.place import natural, plain_name, stored_folder
 from robustbench_kpca.data.io.reading import read_rgb
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
@@ -49,12 +47,8 @@ class Size:
     """Limits of the pictures, and the number of pictures in each part.
 
     Attributes:
-        side: of a picture, in pixels.
         contour: dashes of a target; the published tasks have 6, 9 and 14.
         distractors: their number; each has a third of the dashes of a target.
-        test: pictures of this part; so are `val` and `train`.
-        seed: of the random streams.
-
     """
 
     side: int = 32
@@ -73,12 +67,7 @@ class Size:
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`; half of the generated pictures are of each class.
-
-    Raises:
-        BadInputError: another split, an unknown size, too many dashes for the side, or a folder without such files.
-
-    """
+    """Return `test` (the default), `val` or `train`; half of the generated pictures are of each class."""
     split, (size, folder) = request.split_of("pathfinder", PARTS), sized(Size, "pathfinder", request.folder)
     if folder and size != Size():
         raise BadInputError(f"sizes of the pictures in {folder}", expected="sizes of generated pictures only")
@@ -108,7 +97,6 @@ def draw(size: Size, split: str, index: int) -> tuple[NDArray[np.uint8], list[Da
 
     Raises:
         BadInputError: so many dashes have no room.
-
     """
     rng = generator(sample_key(size.seed, f"pathfinder/{split}", str(index)))
     for _ in range(100):

@@ -28,12 +28,7 @@ def shrink(patches: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def load(request: Request) -> ArraySamples:
-    """Return all patches; the only split is `test`.
-
-    Raises:
-        BadInputError: another split, or a folder is given.
-
-    """
+    """Return all patches; the only split is `test`."""
     request.refuse_folder("photos")
     split = request.split_of("photos", ("test",))
     bunch = load_sample_images()

@@ -28,7 +28,6 @@ class Size:
     Attributes:
         side: of a picture, in pixels.
         train: pictures of the training part, evenly over the classes; 0: all.
-
     """
 
     side: int = 32
@@ -39,12 +38,7 @@ class Size:
 
 
 def load(request: Request) -> ArraySamples:
-    """Return a split of the pictures, by default `test`.
-
-    Raises:
-        BadInputError: no such set or split, or pictures that are not square, or of no multiple of that side.
-
-    """
+    """Return a split of the pictures, by default `test`."""
     size, source = sized(Size, "pixels", request.folder)
     name, _, folder = source.partition(":")
     if source and name not in DATASETS:

@@ -16,12 +16,7 @@ TOPICS = 4
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`.
-
-    Raises:
-        BadInputError: another split, an unknown size, or a table that is missing or damaged.
-
-    """
+    """Return `test` (the default), `val` or `train`."""
     return load_rows(request, "retrieval", (("text1",), ("text2",)), draw)
 
 

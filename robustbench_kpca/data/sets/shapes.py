@@ -172,12 +172,7 @@ OWN_TEXTURE, SHARED_COLOURS = (19, 20), 3
 
 
 def load(request: Request) -> ArrayScenes:
-    """Return `val` (the default; 200 scenes) or `train` (1,500).
-
-    Raises:
-        BadInputError: another split, or a folder is given.
-
-    """
+    """Return `val` (the default; 200 scenes) or `train` (1,500)."""
     request.refuse_folder("shapes")
     return _drawn(request.split_of("shapes", list(SPLITS)))
 

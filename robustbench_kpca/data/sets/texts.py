@@ -12,8 +12,7 @@ from collections import Counter
 import torch
 
 from robustbench_kpca.data.forms import TOKENS
-from robustbench_kpca.data.io.own_name import plain_name
-from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.place import plain_name, stored_folder
 from robustbench_kpca.data.io.text_table import LABEL, SPLITS, TEXT, find_table, labelled, read_rows
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
@@ -25,12 +24,7 @@ _WORD = re.compile(r"[\w']+|[^\w\s]")
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`.
-
-    Raises:
-        BadInputError: another split, a table that is missing or damaged, or a class that `train` does not have.
-
-    """
+    """Return `test` (the default), `val` or `train`."""
     split = request.split_of("texts", list(SPLITS))
     root = stored_folder("texts", request.folder)
     path, train = find_table(root, split), find_table(root, "train")

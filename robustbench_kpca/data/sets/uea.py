@@ -26,12 +26,7 @@ HELD_OUT = 5  # one in so many of a class's training series is `val`
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`.
-
-    Raises:
-        BadInputError: another split, a folder without one pair of files, or files that do not fit together.
-
-    """
+    """Return `test` (the default), `val` or `train`."""
     split = request.split_of("uea", SPLITS)
     root = stored_folder("uea", request.folder)
     train, test = (read_ts(_file(root, part)) for part in ("TRAIN", "TEST"))

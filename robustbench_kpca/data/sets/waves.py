@@ -42,12 +42,7 @@ def best_accuracy(noise: float = NOISE) -> float:
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default; 1,000 signals), `val` (500) or `train` (4,000); all classes are equally frequent.
-
-    Raises:
-        BadInputError: another split, or a folder is given.
-
-    """
+    """Return `test` (the default; 1,000 signals), `val` (500) or `train` (4,000); all classes are equally frequent."""
     request.refuse_folder("waves")
     split = request.split_of("waves", list(SPLITS))
     labels = [index % len(PERIODS) for index in range(SPLITS[split])]

@@ -11,10 +11,5 @@ PUBLISHED = Published(267_735, {"train": 103_227_021, "val": 217_646, "test": 24
 
 
 def load(request: Request) -> Text:
-    """Return `test` (the default; 245,569 words), `val` (217,646) or `train` (103,227,021), `<eos>` included.
-
-    Raises:
-        BadInputError: as `load_wikitext`.
-
-    """
+    """Return `test` (the default; 245,569 words), `val` (217,646) or `train` (103,227,021), `<eos>` included."""
     return load_wikitext("wikitext103", request, PUBLISHED)

@@ -11,10 +11,5 @@ PUBLISHED = Published(33_278, {"train": 2_088_628, "val": 217_646, "test": 245_5
 
 
 def load(request: Request) -> Text:
-    """Return `test` (the default; 245,569 words), `val` (217,646) or `train` (2,088,628), `<eos>` included.
-
-    Raises:
-        BadInputError: as `load_wikitext`.
-
-    """
+    """Return `test` (the default; 245,569 words), `val` (217,646) or `train` (2,088,628), `<eos>` included."""
     return load_wikitext("wikitext2", request, PUBLISHED)

@@ -62,16 +62,13 @@ def bootstrap(
 
     Args:
         statistic: takes integer weights, shape (n,).
-        n: number of images.
         seed: of the resamples; for a mean, the resamples of `estimate.bootstrap_mean` with the same seed.
-        resamples: how many.
         strata: group of each image, shape (n,). Each group is resampled by itself and keeps its size: for statistics of
             two samples, such as images of known and of unknown classes.
         many: the same statistic of many resamples at once.
 
     Raises:
         BadInputError: no image, or the statistic is not finite on a resample.
-
     """
     return bootstraps([Resampled(statistic, many)], n, seed, resamples, strata)[0]
 

@@ -1,15 +1,18 @@
-"""What a metric is: a value with its uncertainty, computed from outcomes, and a comparison of two models."""
+"""What a metric is: a value with its uncertainty, computed from outcomes, and a comparison of two models.
+
+Whatever compares models refuses scores and outcomes that are not of the same samples, with a BadInputError.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics.shared.bootstrap import LEAST, Many, Resampled, Weights, bootstraps, paired_difference
-from robustbench_kpca.metrics.shared.unit import Unit
+from robustbench_kpca.metrics.shared.unit import PERCENT, Unit
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, Z, least_p_value, mean, paired_p_value
 from robustbench_kpca.records.outcomes import Outcomes
@@ -67,7 +70,6 @@ class Metric(ABC):
         unattacked: of a metric of attacks, the name of the metric that is the same without the attack.
         needs_reference: whether it has no value until it is `relative_to` another model.
         share: whether its values cannot leave [0, 1]; those of a ratio of two values can.
-
     """
 
     name: str
@@ -90,12 +92,7 @@ class Metric(ABC):
 
     @abstractmethod
     def paired(self, first: Outcomes, second: Outcomes) -> Paired:
-        """Compare two models on the same samples.
-
-        Raises:
-            BadInputError: they are not of the same samples.
-
-        """
+        """Compare two models on the same samples."""
 
     def better(self, first: float, second: float) -> bool:
         """Whether the first value is strictly better."""
@@ -178,10 +175,6 @@ class Statistic(Metric):
         """Return the standard error over samples of the difference between the mean values of two groups of models.
 
         It is the width of the bootstrap's 95 % interval over 2 x 1.96; infinite of one sample.
-
-        Raises:
-            BadInputError: they are not of the same samples.
-
         """
         groups = [[self.weighted(outcomes.sorted()) for outcomes in group] for group in (first, second)]
         everything = groups[0] + groups[1]
@@ -221,22 +214,12 @@ def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estima
 
 
 def score_table(models: Sequence[Scores]) -> Values:
-    """Return the scores of several models, shape (models, n), with the samples in one order.
-
-    Raises:
-        BadInputError: they are not of the same samples.
-
-    """
+    """Return the scores of several models, shape (models, n), with the samples in one order."""
     return np.stack([aligned(models[0], other)[1] for other in models])
 
 
 def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
-    """Return two score vectors in the same order of samples.
-
-    Raises:
-        BadInputError: they are not of the same samples.
-
-    """
+    """Return two score vectors in the same order of samples."""
     first, second = np.argsort(a.samples), np.argsort(b.samples)
     _require_same(a.samples[first], b.samples[second])
     return a.values[first], b.values[second]
@@ -246,3 +229,43 @@ def _require_same(first: NDArray[np.object_], second: NDArray[np.object_]) -> No
     if len(first) != len(second) or (first != second).any():
         odd = len(set(first.tolist()) ^ set(second.tolist()))
         raise BadInputError(f"{odd} sample ids are in one record only", fix="evaluate both on the same samples")
+
+
+def metric(
+    *,
+    unit: Unit = PERCENT,
+    kinds: Sequence[str] = ("attack",),
+    task: str = "classification",
+    lower_is_better: bool = False,
+) -> Callable[[Callable[[Outcomes], ArrayLike]], Mean]:
+    """Make a metric of a function of outcomes that returns one value a row; the metric is their mean.
+
+    Columns of outcomes are arrays: `outcomes["prediction"]`. Its interval and its test follow from the values.
+
+    Args:
+        unit: how its value is written: `PERCENT` for values in [0, 1], or `PLAIN`.
+        kinds: of the protocols under which it is computed: `clean`, `attack`, `corruption`, `shift`, `ood`.
+        task: of the outcomes: `classification`, `segmentation` or `language`.
+        lower_is_better: whether a smaller value is the better one.
+
+    Examples:
+        >>> from robustbench_kpca import metric
+        >>> @metric(kinds=["clean"])
+        ... def sevens(outcomes):
+        ...     "Share of samples that are called a seven."
+        ...     return outcomes["prediction"] == 7
+        >>> sevens.title, sevens.what
+        ('sevens', 'Share of samples that are called a seven.')
+    """
+
+    def make(function: Callable[[Outcomes], ArrayLike]) -> Mean:
+        def scores(outcomes: Outcomes) -> Scores:
+            return Scores(outcomes["sample"], np.asarray(function(outcomes), np.float64))
+
+        title = function.__name__.replace("_", " ")
+        return Mean(
+            name=function.__name__, title=title, what=(function.__doc__ or title).partition("\n")[0], task=task,
+            kinds=tuple(kinds), unit=unit, lower_is_better=lower_is_better, share=unit is PERCENT, scores=scores,
+        )  # fmt: skip
+
+    return make

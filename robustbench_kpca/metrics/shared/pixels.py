@@ -55,7 +55,6 @@ def miou(intersection: Sums, truth: Sums, predicted: Sums) -> Values:
 
     Returns:
         In [0, 1], shape (...); NaN where there is no pixel.
-
     """
     return _mean(intersection, truth + predicted - intersection)
 
@@ -153,7 +152,6 @@ class PixelCounts:
 
         Raises:
             BadInputError: an image is missing from a cell, or has a class twice in it.
-
         """
         cells = list(zip(outcomes["corruption"].tolist(), outcomes["severity"].tolist(), strict=True))
         columns = [outcomes[name] for name in COLUMNS]
@@ -199,7 +197,6 @@ class PixelCounts:
 
         Returns:
             Shape (resamples, cells), or (cells,) without weights.
-
         """
         if weights is None:
             return measure(*self._once)

@@ -29,7 +29,6 @@ def detectable_difference(
         samples: what they add to the variance of the difference.
         power: probability of finding it, above `alpha` and below 1.
         alpha: level of the test.
-
     """
     if not alpha < power < 1:
         raise ValueError(f"power {power} at level {alpha}")

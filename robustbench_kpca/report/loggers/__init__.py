@@ -18,7 +18,6 @@ class Logger(Protocol):
 
     Attributes:
         failures: exceptions of the library that mean that the tracker cannot be reached or refused something.
-
     """
 
     failures: tuple[type[Exception], ...]
@@ -75,7 +74,6 @@ def open_loggers(texts: Sequence[str]) -> Loggers:
 
     Raises:
         BadInputError: an unknown kind, no target, a library that is not installed, or a target that cannot be opened.
-
     """
     return Loggers([(text, _open(text)) for text in texts])
 

@@ -197,7 +197,6 @@ def load_diagnosis(path: Path) -> Diagnosis:
 
     Raises:
         BadInputError: the file is missing, damaged, of another version, or its protocol was altered.
-
     """
     path = path / FILE if path.is_dir() else path
     try:

@@ -1,14 +1,13 @@
 """The projection loss of one training run, epoch by epoch, as `rbk diagnose FOLDER` stores it; needs no torch."""
 
-import csv
-import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.files import as_csv, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.study.diagnostics.diagnosis import Finite
@@ -71,17 +70,14 @@ class Trajectory(BaseModel):
 
     def csv(self) -> str:
         """Return one line per split, epoch, statistic and layer; the layer `all` is the mean over layers."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(("split", "epoch", "statistic", "layer", "value"))
+        rows: list[Sequence[object]] = [("split", "epoch", "statistic", "layer", "value")]
         for course in self.courses:
             for epoch in course.epochs:
                 for name, values in epoch.by_layer.items():
                     where = (course.data.split, epoch.epoch, name)
-                    writer.writerow((*where, "all", f"{epoch.mean(name):.8g}"))
-                    numbered = zip(self.layers, values, strict=True)
-                    writer.writerows((*where, layer, f"{value:.8g}") for layer, value in numbered)
-        return buffer.getvalue()
+                    numbered = [("all", epoch.mean(name)), *zip(self.layers, values, strict=True)]
+                    rows += [(*where, layer, f"{value:.8g}") for layer, value in numbered]
+        return as_csv(rows)
 
     def save(self, folder: Path) -> Path:
         """Write `trajectory.json`; return its path."""
@@ -95,7 +91,6 @@ def load_trajectory(path: Path) -> Trajectory:
 
     Raises:
         BadInputError: the file is missing or damaged.
-
     """
     path = path / FILE if path.is_dir() else path
     try:

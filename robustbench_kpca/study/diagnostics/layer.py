@@ -33,7 +33,6 @@ class Layer:
         seed: seed of all random numbers.
         causal: whether a token attends to earlier ones and itself only. Then claims about all keys are those of the
             last token, and claims about the outputs of all tokens do not apply.
-
     """
 
     index: int

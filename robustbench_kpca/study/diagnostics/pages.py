@@ -48,7 +48,6 @@ class Comparison:
         ablation: what the pursuit adds, one row a model and protocol; note: what is said above it.
         missing: models that were not run, and why.
         title: of the page; lead: its first paragraphs; foot: its last ones.
-
     """
 
     named: Mapping[str, Diagnosis]
@@ -61,12 +60,7 @@ class Comparison:
 
 
 def require_own(folder: Path, kind: Kind) -> None:
-    """Refuse to replace files that are not pages of this kind written by `rbk diagnose`.
-
-    Raises:
-        BadInputError: the folder holds such a file, or a file cannot be read.
-
-    """
+    """Refuse to replace files that are not pages of this kind written by `rbk diagnose`."""
     why = "was not written by rbk diagnose as a page of this kind"
     require_marked((folder / doc.README, folder / doc.PAGE), _mark(kind), why)
 
@@ -95,17 +89,11 @@ def write_comparison(
     """Write README.md and index.html across models; return their paths.
 
     Args:
-        diagnoses: one per model.
-        folder: where to write.
         records: records of evaluations, for the ablation.
         missing: models that were not run, and why.
-        title: of the page.
-        lead: its first paragraphs.
-        foot: its last ones.
 
     Raises:
         BadInputError: there are no diagnoses, or other files would be replaced.
-
     """
     if not diagnoses:
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")

@@ -42,7 +42,6 @@ def show(
     Raises:
         BadInputError: the model cannot be run on them, has no such heads, or its outputs differ from the recomputed
             ones.
-
     """
     probe: Tensor | None = None
     with listening(taps) as readings, torch.random.fork_rng():

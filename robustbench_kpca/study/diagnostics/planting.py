@@ -151,11 +151,9 @@ def principal_component_pursuit(
     the second is the dual residual (Boyd et al., 2011, section 3.3).
 
     Args:
-        keys: K.
         lam: weight of the sparse part; by default the paper's.
         tolerance: bound on both residuals, relative to K.
         most_steps: largest number of iterations; `residual` shows whether it converged.
-
     """
     rows, columns = keys.shape[-2:]
     lam = max(rows, columns) ** -0.5 if lam is None else lam

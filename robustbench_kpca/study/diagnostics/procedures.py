@@ -59,7 +59,6 @@ def study_of_images(samples: Samples, claims: Sequence[str] | None = None, *, mo
 
     Raises:
         BadInputError: an unknown measurement, or too few images.
-
     """
     order = sorted(range(len(samples)), key=lambda number: samples.ids[number].split("/"))
     numbers = {name: min(IMAGES[name], most) for name in _chosen(claims, IMAGES, "images")}
@@ -93,7 +92,6 @@ def normalise_as_study(model: nn.Module) -> nn.Module:
 
     Raises:
         BadInputError: the model does not normalise inside, or in another way.
-
     """
     mean, std = getattr(model, "pixel_mean", None), getattr(model, "pixel_std", None)
     if not isinstance(mean, torch.Tensor) or not isinstance(std, torch.Tensor):

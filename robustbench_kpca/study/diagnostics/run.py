@@ -50,13 +50,11 @@ def diagnose(
         layers: numbers of the attention layers, from 0; by default all.
         heads: numbers of the heads, from 0; by default all.
         block: images per block, at most all images; the model runs at this batch size.
-        seed: seed of all random numbers.
         device: device for the model and the claims; it must support double precision.
         progress: called with the number of images done and of all images.
 
     Raises:
         BadInputError: no supported attention layer, or no such layer, head or claim.
-
     """
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     model = named.model

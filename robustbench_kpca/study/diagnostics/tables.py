@@ -1,9 +1,8 @@
 """Table rows of a diagnosis, made from the diagnosis alone, without torch."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from robustbench_kpca._core.files import as_csv
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Judged, Measured
 from robustbench_kpca.study.diagnostics.figures import controls
@@ -164,8 +163,5 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _text(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([f"{cell:.8g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
-    return buffer.getvalue()
+    lines = ([f"{cell:.8g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
+    return as_csv([head, *lines])

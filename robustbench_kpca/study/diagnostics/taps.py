@@ -257,7 +257,6 @@ def call(model: nn.Module, inputs: Any) -> Tensor:
 
     Raises:
         BadInputError: the model cannot be run on these inputs.
-
     """
     try:
         with torch.no_grad():

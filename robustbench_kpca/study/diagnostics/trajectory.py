@@ -32,15 +32,11 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
     """Measure the projection loss at every `<name>.epoch-NNN.safetensors` of a folder.
 
     Args:
-        folder: the folder.
-        data: the data set.
         splits: its splits, such as `train` and `test`; None is the one for evaluation.
         images: number of images of each split, the same at every epoch.
-        seed: seed of all random numbers.
 
     Raises:
         BadInputError: there are no such files, they belong to more than one run, or two splits have the same images.
-
     """
     checkpoints = sorted(
         (int(match["epoch"]), path) for path in folder.iterdir() if (match := _EPOCH.fullmatch(path.name))

@@ -1,5 +1,6 @@
-"""The item `efficiency` of a pack: what its networks cost, as a step, and as a file of what was measured."""
+"""The item `efficiency` of a pack: what its networks cost, as a step, a file and a page."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,8 @@ from pydantic import BaseModel
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
+from robustbench_kpca._core.web.document import Block, Document, Figure, Paragraph, Prose, Table
+from robustbench_kpca._core.web.figures import drawing, svg_of
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.records.spec import Environment
@@ -53,7 +56,6 @@ def load_costs(folder: Path) -> Costs:
 
     Raises:
         BadInputError: the file is missing or damaged.
-
     """
     path = folder / FILE
     try:
@@ -132,3 +134,83 @@ def measure(step: Measure, device: str) -> Costs:
         batch_size=item.batch_size,
         rows=tuple(rows),
     )
+
+
+NUMBERS: dict[str, tuple[Callable[[Pass, int], float], str]] = {
+    "Operations": (lambda cost, batch: cost.operations / batch, ""),
+    "Time": (lambda cost, batch: cost.time / batch, "s"),
+    "Memory": (lambda cost, _: cost.peak_bytes, "B"),
+}
+"""Title -> the number, given the size of the batch, and its unit: of one sample, but for memory."""
+_SCALES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"))
+
+
+def document(item: Efficiency, costs: Costs, origin: Block) -> Document:
+    """Return the page. `origin`: what is done, and the command that makes it."""
+    heads = ["Model", "Input", "Parameters"]
+    heads += [f"{title}, {when}" for title in NUMBERS for when in ("test", "training")]
+    firsts = {row.sample: row for row in reversed(costs.rows)}
+    table = Table(heads, [_cells(row, firsts[row.sample], costs.batch_size) for row in costs.rows])
+    drawn: list[Block] = [Figure(curves(costs), "By number of tokens", "tokens.svg")] if item.tokens else []
+    return Document(item.title, [table, *drawn, Paragraph(Prose(item.intro)), _note(costs), origin])
+
+
+def _cells(row: Row, first: Row, batch: int) -> list[str]:
+    cells = [row.title, " × ".join(map(str, row.sample)), f"{row.parameters:,}"]
+    for value, unit in NUMBERS.values():
+        for own, base in ((row.test, first.test), (row.training, first.training)):
+            beside = "" if row is first else f" (× {value(own, batch) / value(base, batch):.2f})"
+            cells.append(f"{spelled(value(own, batch))}{unit}{beside}")
+    return cells
+
+
+def spelled(value: float) -> str:
+    """Write a number with three digits and the letter of its thousands: `2.42 G`."""
+    scale, letter = next((pair for pair in _SCALES if value >= pair[0]), _SCALES[-1])
+    number = value / scale
+    return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {letter}"
+
+
+def _note(costs: Costs) -> Paragraph:
+    here, calls = costs.environment, len(costs.rows[0].test.seconds)
+    worst = max(cost.spread for row in costs.rows for cost in (row.test, row.training))
+    versions = ", ".join(f"{name} {here.packages[name]}" for name in ("torch", "timm") if name in here.packages)
+    text = (
+        f"Operations and time are of one sample in a batch of {costs.batch_size}, memory of the batch; in parentheses, "
+        f"times the first row of that input. Times are medians of {calls} calls that took turns: {costs.clock} time on "
+        f"{here.device}, {here.threads} thread{'s' * (here.threads > 1)}, {here.processor}, {versions}. A call was at "
+        f"most {worst:.0%} from its median. Operations are those of matrix products and convolutions, two a "
+        "multiply-add; memory is that of tensors beside parameters and inputs. Training is a forward and a backward "
+        "pass, without the optimiser."
+    )
+    return Paragraph(text, soft=True)
+
+
+def curves(costs: Costs) -> str:
+    """Draw the numbers by tokens: a colour a model, solid at test and dashed in training."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    titles = list(dict.fromkeys(row.title for row in costs.rows))
+    tokens = sorted({row.tokens for row in costs.rows if row.tokens})
+    with drawing((3.2 * len(NUMBERS), 3.0)) as (figure, buffer):
+        for axis, (name, (value, unit)) in zip(figure.subplots(1, len(NUMBERS)), NUMBERS.items(), strict=True):
+            for number, title in enumerate(titles):
+                mine = [row for row in costs.rows if row.title == title]
+                for when, style in (("test", "-"), ("training", "--")):
+                    values = [value(getattr(row, when), costs.batch_size) for row in mine]
+                    axis.plot(
+                        [row.tokens for row in mine],
+                        values,
+                        style,
+                        color=f"C{number}",
+                        marker="o",
+                        markersize=2.5,
+                        label=f"{title}, {when}",
+                    )
+            axis.set(xscale="log", yscale="log", xlabel="tokens", title=name)
+            axis.set_xticks(tokens, [f"{number:,}" for number in tokens])
+            axis.yaxis.set_major_formatter(FuncFormatter(lambda number, _, unit=unit: f"{spelled(number)}{unit}"))
+            for part in (axis.xaxis, axis.yaxis):
+                part.set_minor_formatter(NullFormatter())
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", frameon=False, ncols=2)
+    return svg_of(buffer, "operations, time and memory by number of tokens")

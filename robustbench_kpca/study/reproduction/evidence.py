@@ -4,26 +4,156 @@ Where a statement is about k columns, each interval has the confidence 1 - 0.05 
 once with 95 %.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.protocols.presets import board_path, find
+from robustbench_kpca.protocols.presets import board_path, find, pack_path
 from robustbench_kpca.records.estimate import CONFIDENCE, Estimate
 from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import gain
+from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.rows import measured
-from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
-from robustbench_kpca.study.diagnostics.epochs import Course, Trajectory, load_trajectory
-from robustbench_kpca.study.reproduction.pack import Open
-from robustbench_kpca.study.reproduction.results import Results
-from robustbench_kpca.study.reproduction.statements import Compared, Evidence, Followed
-from robustbench_kpca.study.reproduction.verdicts import Verdict, better, claimed, moved, together
+from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, load_diagnosis
+from robustbench_kpca.study.diagnostics.epochs import Course, EpochTerms, Trajectory, load_trajectory
+from robustbench_kpca.study.reproduction.pack import Item, Open, ScaleName, Table, load_pack
+from robustbench_kpca.study.reproduction.roles import Roles
+from robustbench_kpca.study.reproduction.statements import Claimed, Compared, Evidence, Followed
+from robustbench_kpca.study.reproduction.tables import board_or_trouble, metrics_of
 from robustbench_kpca.tasks import task_named
+
+
+class Verdict(StrEnum):
+    """How a statement and what was measured stand to each other: an interval is compared with a range.
+
+    The statement agrees if the whole interval lies inside the range, does not if it lies outside, and else cannot be
+    tested at this size: more samples or trainings are needed.
+    """
+
+    agrees = "agrees"
+    differs = "does not agree"
+    undecided = "not testable at this size"
+    missing = "not measured"
+
+
+def judge(interval: Estimate, least: float | None, most: float | None) -> Verdict:
+    """Compare an interval with a range: inside, outside, or neither; ends belong to the range.
+
+    An interval without width decides nothing: it comes of one sample, or of samples that are all alike.
+    """
+    low, high = -math.inf if least is None else least, math.inf if most is None else most
+    if interval.n < 2 or not interval.low < interval.high:
+        return Verdict.undecided
+    if low <= interval.low and interval.high <= high:
+        return Verdict.agrees
+    return Verdict.differs if interval.high < low or interval.low > high else Verdict.undecided
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict of a statement about all of several things: it differs where one of them does."""
+    for verdict in (Verdict.differs, Verdict.missing, Verdict.undecided):
+        if verdict in verdicts:
+            return verdict
+    return Verdict.agrees
+
+
+def better(gain: Estimate, by: float) -> Verdict:
+    """Judge "better by at least `by`".
+
+    Without a margin, an interval that ends exactly at zero is undecided. A bootstrap ends there where one sample in few
+    was lost and none was won: the end is a sample that was not drawn, and no sign that one row is worse.
+    """
+    if by == 0 and 0.0 in (gain.low, gain.high):
+        return Verdict.undecided
+    return judge(gain, by, None)
+
+
+def claimed(evidence: Claimed, diagnosis: Diagnosis) -> tuple[Verdict, str]:
+    """Return the verdict of a diagnosis on a claim, or that of a statistic of it against a range, with its numbers."""
+    judged = diagnosis.claims.get(evidence.claim)
+    if judged is None:
+        raise unknown_name(f"claim (of the diagnosis of {diagnosis.model.name})", evidence.claim, diagnosis.claims)
+    if not evidence.statistic:
+        outcomes = {"supported": Verdict.agrees, "not supported": Verdict.differs, "not testable": Verdict.undecided}
+        return outcomes[judged.outcome], judged.why
+    measured = judged.statistics.get(evidence.statistic)
+    if measured is None:
+        raise unknown_name(f"statistic (of {evidence.claim})", evidence.statistic, judged.statistics)
+    estimate = measured.estimate
+    chance = "" if measured.null is None else f"; by chance {measured.null.chance:.3g}"
+    text = f"{measured.what}: {estimate.value:.3g} [{estimate.low:.3g}, {estimate.high:.3g}]{chance}"
+    return judge(estimate, evidence.least, evidence.most), text
+
+
+def moved(epochs: Sequence[EpochTerms], statistic: str, *, up: bool) -> tuple[Verdict, str]:
+    """Judge a statistic from the first kept epoch to the last: it has moved where every layer has, the same way."""
+    if len(epochs) < 2:
+        return Verdict.undecided, "fewer than two epochs"
+    first, last = epochs[0], epochs[-1]
+    if statistic not in first.by_layer:
+        raise unknown_name("statistic of the projection loss", statistic, first.by_layer)
+    pairs = list(zip(first.by_layer[statistic], last.by_layer[statistic], strict=True))
+    right = sum(after > before if up else after < before for before, after in pairs)
+    text = (
+        f"{statistic} from {first.mean(statistic):.3g} after epoch {first.epoch} to {last.mean(statistic):.3g} after "
+        f"epoch {last.epoch}; {'higher' if up else 'lower'} in {right} of {len(pairs)} layers"
+    )
+    verdict = Verdict.agrees if right == len(pairs) else Verdict.differs if right == 0 else Verdict.undecided
+    return verdict, text
+
+
+@dataclass(frozen=True)
+class Results:
+    """The items of a pack, and where their results lie."""
+
+    items: Mapping[str, Item]
+    roles: Roles
+    _packs: "dict[tuple[str, ScaleName], Results]" = field(default_factory=dict, compare=False)
+    _boards: dict[str, Board] = field(default_factory=dict, compare=False)
+    _tables: dict[str, tuple[Board, str]] = field(default_factory=dict, compare=False)
+
+    def of_pack(self, pack: str, scale: ScaleName) -> "Results":
+        """Return the results that another pack comes with."""
+        if (pack, scale) not in self._packs:
+            name, content, items = load_pack(pack)
+            roles = Roles(
+                name,
+                content,
+                scale,
+                pack_path(pack).parent,
+                folders={},
+                checkpoints={},
+                metrics=metrics_of(items.values()),
+            )
+            self._packs[pack, scale] = Results(items, roles)
+        return self._packs[pack, scale]
+
+    def board(self, name: str) -> Board:
+        """Return a board that is no item of a pack."""
+        if name not in self._boards:
+            self._boards[name] = load_board(name)
+        return self._boards[name]
+
+    def table(self, name: str) -> tuple[Board, str]:
+        """Return the board of an item; where its records cannot be shown, an empty one, and why.
+
+        Raises:
+            BadInputError: it is no table.
+        """
+        item = self.items[name]
+        if not isinstance(item, Table):
+            raise BadInputError(f"a comparison from the item {name}", expected="a table of a pack, or a board")
+        if name not in self._tables:
+            self._tables[name] = board_or_trouble(name, item, self.roles)
+        return self._tables[name]
+
 
 DIAGNOSES = "diagnosis"
 """The folder of the diagnoses of a board, one folder a model."""
@@ -39,7 +169,6 @@ class Answer:
         result: the numbers, with intervals.
         folder: of the page of the item, board or diagnosis that the numbers are from; None where there is none.
         command: makes that page; empty for the diagnosis of a board, which statements introduce.
-
     """
 
     verdict: Verdict
@@ -54,7 +183,6 @@ def answer(evidence: Evidence, own: Results) -> Answer:
 
     Raises:
         BadInputError: the evidence names an item, a row, a column, a claim or a statistic that does not exist.
-
     """
     where = _place(evidence, own)
     if where is None:

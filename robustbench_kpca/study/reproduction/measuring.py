@@ -36,7 +36,6 @@ class Pass(BaseModel):
             products, without what fused attention computes again.
         seconds: of every call.
         peak_bytes: the most bytes of tensors at one time, gradients included, parameters and inputs not.
-
     """
 
     model_config = STRICT
@@ -90,7 +89,6 @@ def subject_of(request: ModelRequest, tokens: int | None, batch_size: int, devic
 
     Raises:
         BadInputError: the model cannot be built, it is no ViT, or a picture cannot be cut into so many tokens.
-
     """
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -203,7 +203,6 @@ def load_pack(name: str) -> tuple[str, Pack, dict[str, Item]]:
 
     Raises:
         BadInputError: no such pack, an invalid file, or an item that uses a name which `[paper]` does not explain.
-
     """
     folder = pack_path(name).parent
     pack = validate(Pack, load_toml(folder / PACK), f"pack {folder / PACK}")

@@ -1,7 +1,7 @@
-"""The pages of a pack: one for each table or figure, and an index that says what is shown and what was not run."""
+"""The pages of a pack: one for each table or figure, and an index that says what is shown, and what not and why."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,19 @@ from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.cards import in_a_line
 from robustbench_kpca.report.curves import draw_curves, read_curves
-from robustbench_kpca.report.lead import contrast
+from robustbench_kpca.report.lead import contrast, spoken
 from robustbench_kpca.report.render import write_board
-from robustbench_kpca.report.spoken import spoken
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.epochs import load_trajectory
 from robustbench_kpca.study.diagnostics.figures import trajectory
 from robustbench_kpca.study.diagnostics.pages import write_comparison
 from robustbench_kpca.study.reproduction.cost import document as cost
 from robustbench_kpca.study.reproduction.cost import rows as cost_rows
-from robustbench_kpca.study.reproduction.counts import counted, reasons
-from robustbench_kpca.study.reproduction.efficiency import load_costs
-from robustbench_kpca.study.reproduction.efficiency_page import document as efficiency
+from robustbench_kpca.study.reproduction.efficiency import Measure, load_costs
+from robustbench_kpca.study.reproduction.efficiency import document as efficiency
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Roles
-from robustbench_kpca.study.reproduction.steps import Diagnose, Follow, Planned, Step, Train
+from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Step, Train
 from robustbench_kpca.study.reproduction.tables import board_or_trouble
 
 COMPLETE = "complete"
@@ -53,10 +51,8 @@ def write_pages(
     Args:
         items: of the pack: all of them, since the index lists them.
         steps: every one that they need.
-        roles: of the pack.
         only: names of the items whose pages are written; empty: all. Pages of the others stay as they are.
         statements: whether the index links the page of the paper's statements, which is not written here.
-
     """
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
     shown = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
@@ -137,12 +133,9 @@ class _Page:
     """What the page of an item is made of.
 
     Attributes:
-        folder: of the page.
         done: the steps of the item that there is something to show of.
-        roles: of the pack.
         records: those that the tables of the pack show.
         origin: how many steps are done, and the command that makes them.
-
     """
 
     folder: Path
@@ -214,3 +207,42 @@ _WRITERS: dict[str, Callable[[Any, _Page], bool]] = {
     "epochs": _epochs,
 }
 """Kind of item -> writes its page; tells whether there was anything to show. A table is a board, and has its own."""
+
+
+_NOUNS = {
+    Train: ("training", "trainings"),
+    Evaluate: ("evaluation", "evaluations"),
+    Diagnose: ("diagnosis", "diagnoses"),
+    Follow: ("course of a training", "courses of trainings"),
+    Measure: ("measurement", "measurements"),
+}
+_STATES = {"open": "not run yet", "absent": "cannot be run here", "failed": "failed"}
+
+
+def counted(steps: Sequence[Planned]) -> str:
+    """Say how many steps of each kind are done: `2 of 22 trainings, 18 of 171 evaluations`."""
+    texts = []
+    for kind, nouns in _NOUNS.items():
+        mine = [planned.made for planned in steps if isinstance(planned.step, kind)]
+        texts += [f"{sum(mine)} of {len(mine)} {nouns[len(mine) > 1]}"] if mine else []
+    return ", ".join(texts)
+
+
+def reasons(steps: Iterable[Planned]) -> list[tuple[str, str]]:
+    """Return every reason why steps were not run, with the number of those steps by kind, and the first of them."""
+    alike: dict[str, list[Planned]] = {}
+    for planned in steps:
+        if planned.state != "done":
+            state = "" if planned.ended and planned.state == "open" else _STATES[planned.state]
+            alike.setdefault(": ".join(filter(None, (state, planned.why))), []).append(planned)
+    return [(why, _steps_of(same)) for why, same in alike.items()]
+
+
+def _steps_of(steps: Sequence[Planned]) -> str:
+    if len(steps) == 1:
+        return str(steps[0].step)
+    texts = []
+    for kind, nouns in _NOUNS.items():
+        number = sum(isinstance(planned.step, kind) for planned in steps)
+        texts += [f"{number} {nouns[number > 1]}"] if number else []
+    return f"{' and '.join([', '.join(texts[:-1])] * bool(texts[1:]) + texts[-1:])}; the first: {steps[0].step}"

@@ -69,8 +69,6 @@ class Roles:
     """The names of a pack at one scale.
 
     Attributes:
-        name: of the pack.
-        pack: the pack.
         scale: `embedded` or `paper`. What the embedded scale does not name is taken
             from the paper's, and run only where its recipe learns from data of this scale.
         out: folder of the results.
@@ -80,7 +78,6 @@ class Roles:
         called: what a command calls the pack, where that is not its name; see `report.matching.name_of`.
         metrics: that are computed again from the outcomes of every record; None: all.
         known_records: the records that were read so far; see `report.matching.read`.
-
     """
 
     name: str

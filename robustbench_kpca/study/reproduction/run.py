@@ -25,8 +25,8 @@ from robustbench_kpca.study.reproduction.estimate import Estimator, epochs_done
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
 from robustbench_kpca.study.reproduction.tables import SEED
+from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.options import Options
 from robustbench_kpca.training.recipe import load_recipe
 
 
@@ -41,7 +41,6 @@ class Settings:
         train: whether to train; otherwise only what is trained already is evaluated.
         audit: how thoroughly models are audited before they are attacked; None: not at all.
         options: how it is evaluated, as in `rbk eval`; seed and folder are those of the pack.
-
     """
 
     budget: float | None = None

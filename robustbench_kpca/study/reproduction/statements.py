@@ -1,6 +1,6 @@
 """What a paper says, as data: each statement with the records or diagnoses that answer it. `statements.toml` of a pack.
 
-The verdict is computed, never written down: see `evidence.py` and `verdicts.py`.
+The verdict is computed, never written down: see `evidence.py`.
 """
 
 from typing import Annotated, Any
@@ -87,7 +87,6 @@ class Statement(BaseModel):
         evidence: what answers it; each has a verdict of its own. In a file, `models` of a block stands for as many
             blocks with one `model` each.
         open: why it cannot be tested here.
-
     """
 
     model_config = STRICT
@@ -132,7 +131,6 @@ def load_statements(pack: str) -> Statements | None:
 
     Raises:
         BadInputError: no such pack, or an invalid file.
-
     """
     path = pack_path(pack).parent / STATEMENTS
     return validate(Statements, load_toml(path), f"statements {path}") if path.is_file() else None

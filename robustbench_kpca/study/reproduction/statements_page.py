@@ -7,11 +7,9 @@ from pathlib import Path
 
 from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.write import write_page
-from robustbench_kpca.study.reproduction.evidence import Answer, answer
+from robustbench_kpca.study.reproduction.evidence import Answer, Results, Verdict, answer
 from robustbench_kpca.study.reproduction.pages import ALL, STATEMENTS
-from robustbench_kpca.study.reproduction.results import Results
 from robustbench_kpca.study.reproduction.statements import Statements
-from robustbench_kpca.study.reproduction.verdicts import Verdict
 
 HEADS = ("Where", "The paper says", "Verdict", "Measured on", "Gain or value [interval]", "From")
 CLASSES = {

@@ -1,9 +1,12 @@
-"""The board of a table in a pack: rows and columns with their names replaced, its records, and what curves show."""
+"""The board of a table in a pack: rows and columns with their names replaced, its records, plan and curves."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.git import git
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.models.families import task_of
@@ -14,11 +17,10 @@ from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.curves import read_curves
 from robustbench_kpca.report.matching import fill, shown_metrics
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, ItemColumn, Table
-from robustbench_kpca.study.reproduction.registered import registered
 from robustbench_kpca.study.reproduction.roles import Model, Roles
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.training.overfitting import overfitting
 from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.scoring import overfitting
 
 SEED = 0
 
@@ -40,7 +42,6 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     Raises:
         BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table,
             or the pack has a plan that is younger than a record.
-
     """
     board = _filled(name, table, roles, roles.records())
     check = roles.out / FILE
@@ -98,7 +99,6 @@ def overfitted(models: Iterable[Model], roles: Roles) -> tuple[str, ...]:
 
     Raises:
         BadInputError: the file of curves is damaged.
-
     """
     return tuple(
         f"{model.name} shows catastrophic overfitting in {len(epochs)} of its epochs, the last being {max(epochs)}: "
@@ -162,3 +162,41 @@ def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:
     )  # fmt: skip
     twins = [{"title": twin, "protocol": roles.protocol(column.corrected)} for twin in corrected]
     return [literal, *(literal.model_copy(update=twin) for twin in twins)]
+
+
+PLAN = "plan.md"
+
+
+def registered(folder: Path, records: Iterable[Record]) -> str:
+    """Say in which commit the plan of a pack was last changed, and that its records are younger.
+
+    Empty where `folder` has no `plan.md`. Where a history is not here, or a revision is not in it, it says so: a copy
+    without `.git` cannot tell. A revision counts only as a whole commit: `HEAD` would always be young enough.
+
+    Raises:
+        BadInputError: the plan has changes that are not committed, or a record's revision does not have it.
+    """
+    plan = folder / PLAN
+    if not plan.is_file():
+        return ""
+    if git(folder, ["status", "--porcelain", "--", PLAN]):
+        raise BadInputError(f"{plan} has changes that are not committed", fix=f"git restore {PLAN}, or commit it first")
+    commit = git(folder, ["log", "-1", "--format=%H", "--", PLAN])
+    untold = f"There is a plan ({PLAN}); whether it is older than the records cannot be told here"
+    if not commit:
+        return f"{untold}: no git history."
+    revisions = {record.environment.revision: record.spec.model.name for record in records}
+    unknown = 0
+    for revision, model in revisions.items():
+        made_at = (revision or "").removesuffix("+")
+        if not re.fullmatch("[0-9a-f]{40}", made_at) or git(folder, ["cat-file", "-t", made_at]) != "commit":
+            unknown += 1
+        elif git(folder, ["merge-base", commit, made_at]) != commit:
+            raise BadInputError(
+                f"{plan} was changed in {commit[:8]}, after a record of {model} was made (revision {made_at[:8]})",
+                expected="a plan that is older than its records; deviations go into another file",
+            )
+    if 0 < unknown == len(revisions):
+        return f"{untold}: this history has none of their revisions."
+    rest = f"; this history does not have {unknown} of their revisions" if unknown else ""
+    return f"Planned in {PLAN}, commit {commit[:8]}, before the records were made{rest}."

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_words, is_imagenet
-from robustbench_kpca.data.relabelled import Relabelled
-from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.data.samples import Relabelled, Samples
 
 UNLIKELY = 1e-9
 """Where only labels tell the number of classes: the least probability, if every class is equally frequent, that none of
@@ -23,14 +22,8 @@ Names = dict[int, set[str]]
 def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> tuple[Samples, str]:
     """Return the samples with the model's numbers as labels, and in words how the classes were matched.
 
-    Args:
-        data: the samples.
-        classes: number of logits of the model.
-        names: of the model's classes, None if unknown.
-
     Raises:
         BadInputError: the classes do not match, or a class of the data is none of the model's, or several.
-
     """
     if data.is_pair or data.counted:
         return data, _by_counted_number(data, classes)

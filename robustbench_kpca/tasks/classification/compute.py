@@ -18,7 +18,7 @@ from robustbench_kpca._engine.inference.runner import Presentation, Runner, call
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.data.base import Image
 from robustbench_kpca.data.cells import CellSamples
-from robustbench_kpca.data.io.memory import Remembered
+from robustbench_kpca.data.io.cache import Remembered
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.protocols.scenario import Certificate, Corruption, Scenario, cells_of
@@ -26,10 +26,9 @@ from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan, OfEps
 from robustbench_kpca.tasks.classification import TASK
-from robustbench_kpca.tasks.classification.answers import Answers
+from robustbench_kpca.tasks.classification.answers import Answers, odd_answers
 from robustbench_kpca.tasks.classification.certified import COUNTED, CertifiedAnswers
 from robustbench_kpca.tasks.classification.classes import match_classes
-from robustbench_kpca.tasks.classification.odd_answers import odd_answers
 from robustbench_kpca.tasks.classification.requirements import at_size, first_cell, require_images
 from robustbench_kpca.tasks.classification.success import Misclassified
 from robustbench_kpca.tasks.compute import Compute, Row

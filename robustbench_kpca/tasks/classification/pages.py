@@ -1,6 +1,9 @@
-"""Tables of a classifier's records: accuracy and error by corruption, severity and group, and CE."""
+"""Tables of a classifier's records: accuracy and error by corruption, severity and group; CE; and their rules."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from robustbench_kpca.metrics.corruption import (
     corruption_errors,
@@ -8,17 +11,142 @@ from robustbench_kpca.metrics.corruption import (
     mean_errors,
     relative_corruption_errors,
 )
-from robustbench_kpca.metrics.shared.alexnet import ALEXNET
-from robustbench_kpca.metrics.shared.corruption_grid import CorruptionGrid
+from robustbench_kpca.metrics.shared.error_table import ALEXNET, CorruptionGrid
 from robustbench_kpca.protocols.corruption_names import counted
-from robustbench_kpca.protocols.scenario import Corruption, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate, mean
+from robustbench_kpca.records.proof import DECIMALS, proof_of
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.tasks.classification.rules import RULES
+from robustbench_kpca.records.table import CLEAN, UNATTACKED
 from robustbench_kpca.tasks.pages import Pages
+from robustbench_kpca.tasks.rules import COMMON, Rule, first
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def known_classes(record: Record, scenario: Scenario) -> str | None:
+    """Check that labels are classes of the data, and predictions classes or -1 (a logit was not finite)."""
+    outcomes = record.outcomes
+    if isinstance(scenario, Ood):
+        return first(outcomes, ~np.isin(outcomes["label"], (0, 1)), "label = {label}, which is neither 0 nor 1")
+    labels = outcomes["label"]
+    wrong = (labels < 0) | (labels >= record.spec.data.classes)
+    broken = first(outcomes, wrong, f"label = {{label}} of {record.spec.data.classes} classes")
+    for name in ("prediction", "clean_prediction", "unmasked_prediction"):
+        if broken is None and name in outcomes.columns:
+            broken = first(outcomes, outcomes[name] < -1, f"{name} = {{{name}}} is no class")
+    return broken
+
+
+def one_label_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that a sample has one label, in whatever cell it is shown."""
+    outcomes = record.outcomes
+    sample, rows = outcomes.coded("sample").compact()
+    other = outcomes["label"] != outcomes["label"][rows][sample.codes]
+    return first(outcomes, other, "its label is not the same everywhere")
+
+
+def rank_fits(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that the label has rank 0 exactly where it is the prediction."""
+    outcomes = record.outcomes
+    if "rank" not in outcomes.columns:
+        return None
+    wrong = (outcomes["rank"] == 0) != (outcomes["prediction"] == outcomes["label"])
+    wrong |= outcomes["rank"] < 0
+    return first(outcomes, wrong, "rank {rank} with prediction {prediction} and label {label}")
+
+
+def confidence_fits(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that confidences are probabilities."""
+    outcomes = record.outcomes
+    if "confidence" not in outcomes.columns:
+        return None
+    wrong = (outcomes["confidence"] < 0) | (outcomes["confidence"] > 1)
+    return first(outcomes, wrong, "confidence = {confidence}")
+
+
+def finite_scores(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that the scores of known and unknown images are numbers: an infinite one would win every comparison."""
+    outcomes = record.outcomes
+    for name in ("max_log_softmax", "max_logit", "log_sum_exp"):
+        if name in outcomes.columns and not np.isfinite(outcomes[name]).all():
+            return first(outcomes, ~np.isfinite(outcomes[name]), f"{name} = {{{name}}}")
+    return None
+
+
+def broken_fits(record: Record, scenario: Scenario) -> str | None:
+    """Check that a sample is broken exactly where the deciding prediction is wrong, by an attack of the protocol."""
+    if not isinstance(scenario, Attack):
+        return None
+    outcomes = record.outcomes
+    by, wrong = outcomes["broken_by"], outcomes["prediction"] != outcomes["label"]
+    attacks = scenario.names
+    broken = first(outcomes, ~np.isin(by, ["", *UNATTACKED, *attacks]), "broken by '{broken_by}', no attack of it")
+    targeted = scenario.target != "none"
+    kept = (by == "") & wrong & (not targeted)
+    lost = np.isin(by, attacks) & ~wrong
+    stands = "prediction {prediction}, label {label}, broken by '{broken_by}'"
+    broken = broken or first(outcomes, kept, f"it counts as unbroken: {stands}")
+    broken = broken or first(outcomes, lost, f"it counts as broken: {stands}")
+    if broken is None and scenario.labels == "true":
+        before = outcomes["clean_prediction"] != outcomes["label"]
+        odd = before != (by == CLEAN)
+        if scenario.cut_off:  # the cut-off image decides whether a sample is attacked, and it may be right
+            odd &= ~before
+        broken = first(outcomes, odd, "clean prediction {clean_prediction}, label {label}, broken by '{broken_by}'")
+    return broken
+
+
+def attacked(record: Record, scenario: Scenario) -> str | None:
+    """Check that samples that were right were attacked, and that those that were wrong cost nothing (true labels)."""
+    if not isinstance(scenario, Attack) or not scenario.names:
+        return None
+    if scenario.imported is not None and record.images_file is None:
+        return "it is of images that others found, and keeps none of them"
+    outcomes = record.outcomes
+    before = np.isin(outcomes["broken_by"], UNATTACKED)
+    idle = ~before & (outcomes["forwards"] < 1)
+    broken = first(outcomes, idle, "it was never attacked: {forwards} forward passes")
+    if broken is None and scenario.labels == "true" and not scenario.below:
+        spent = before & ((outcomes["forwards"] > 0) | (outcomes["backwards"] > 0))
+        broken = first(outcomes, spent, "{forwards} forward passes, though it was wrong before")
+    return broken
+
+
+def votes_give_radius(record: Record, scenario: Scenario) -> str | None:
+    """Check that radius, abstention and verdict of a certificate are those that its counts prove."""
+    if not isinstance(scenario, Certificate):
+        return None
+    proof = proof_of(record.spec.model.config, "the model's configuration")
+    if proof is None or proof.norm != scenario.norm:
+        return f"a certificate in {scenario.norm} of a model that states {'no proof' if proof is None else proof.name}"
+    outcomes = record.outcomes
+    votes, rivals = outcomes["votes"].tolist(), outcomes["rival"].tolist()
+    counted = (outcomes["votes"] >= 0) & (outcomes["rival"] >= 0)
+    counted &= (outcomes["votes"] + outcomes["rival"] == scenario.samples) | (not proof.drawn)
+    broken = first(outcomes, ~counted, "{votes} and {rival} votes, which cannot be")
+    if broken is not None:
+        return broken
+    radii = np.array([proof.radius(*pair, scenario.eps, scenario.alpha) for pair in zip(votes, rivals, strict=True)])
+    same = np.abs(np.maximum(radii, 0) - outcomes["radius"]) <= 2 / DECIMALS  # libraries differ in the last digit
+    reached = outcomes["radius"] if proof.drawn else radii
+    same &= (reached >= scenario.asked) == (outcomes["certified"] == 1)
+    same &= (outcomes["prediction"] == -1) == (radii < 0)
+    return first(outcomes, ~same, "radius {radius:g} for class {prediction}, by {votes} votes against {rival}")
+
+
+RULES: Mapping[str, Rule] = {
+    **COMMON,
+    "known-classes": known_classes,
+    "one-label-each": one_label_each,
+    "rank-fits": rank_fits,
+    "confidence-fits": confidence_fits,
+    "finite-scores": finite_scores,
+    "broken-fits": broken_fits,
+    "attacked": attacked,
+    "votes-give-radius": votes_give_radius,
+}
 
 
 class ClassificationPages(Pages):

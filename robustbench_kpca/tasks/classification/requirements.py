@@ -5,11 +5,10 @@ import numpy as np
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.cells import CellSamples
 from robustbench_kpca.data.imagenet_classes import imagenet_classes
-from robustbench_kpca.data.relabelled import Resized
 from robustbench_kpca.data.request import View
-from robustbench_kpca.data.samples import Samples, to_pixels
+from robustbench_kpca.data.samples import Resized, Samples, to_pixels
 from robustbench_kpca.protocols.scenario import Corruption, Ood, Scenario, Shift
-from robustbench_kpca.tasks.form import require_form
+from robustbench_kpca.tasks.prepare import require_form
 
 IMAGENET_CLASSES = 1000
 IMAGENET_C_SIDE = 224
@@ -35,7 +34,6 @@ def at_size(samples: Samples, view: View | None, *, asked: bool) -> Samples:
     Raises:
         BadInputError: pictures of several sizes without a view; pictures in memory of another size, and nobody asked;
             a size for stored corruptions, or for samples that are no pictures.
-
     """
     if asked and (not samples.form.box or isinstance(samples, CellSamples)):
         met = "stored corruptions" if samples.form.box else samples.form.name
@@ -87,7 +85,6 @@ def require_images(samples: Samples, protocol: Scenario) -> None:
         BadInputError: stored corruptions with a protocol that generates them, or the reverse; stored images with other
             parameters than the protocol; missing cells; labels outside the protocol's classes; two data sets where the
             protocol needs one, or the reverse; a protocol with windows; a protocol for samples of another form.
-
     """
     require_form(samples, protocol)
     if getattr(protocol, "inference", None) is not None:

@@ -28,11 +28,11 @@ from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, ce
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
-from robustbench_kpca.tasks.form import require_form
 from robustbench_kpca.tasks.language import TASK
 from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.tasks.language.windows import require_words, windows_of
+from robustbench_kpca.tasks.prepare import require_form
 from robustbench_kpca.tasks.training import Counts, Training, accuracy
 from robustbench_kpca.types import IGNORE, Images, Logits, PerSample
 
@@ -48,8 +48,6 @@ class LanguageTraining(Training):
         Args:
             logits: shape (batch, vocabulary, 1, length).
             targets: shape (batch, 1, length): the next words, or IGNORE.
-            smoothing: label smoothing, in [0, 1).
-
         """
         last = logits.movedim(1, -1).flatten(0, -2)  # the order in which decoders make them, so nothing is copied
         losses = F.cross_entropy(
@@ -228,7 +226,6 @@ def swapped_stream(text: Text, corruption: str, severity: int, seed: int) -> tup
     Raises:
         BadInputError: an unknown corruption or one of other data, a severity outside 1 to 5, or a vocabulary that has
             neither the new words nor `<unk>`.
-
     """
     if severity == 0:
         return text.stream, np.zeros(len(text.stream), np.bool_)

@@ -52,7 +52,6 @@ def surprise(logits: Logits, words: Labels) -> Float[Tensor, "batch 1 place"]:
     Args:
         logits: (batch, vocabulary, 1, places).
         words: (batch, 1, places).
-
     """
     own = logits.gather(1, words[:, None])[:, 0]
     return (logits.logsumexp(1) - own).clamp_min(0.0)  # rounding can take it below 0

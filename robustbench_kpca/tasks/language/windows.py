@@ -39,7 +39,6 @@ class Windows:
 
     Raises:
         BadInputError: the window is longer than the text, or the stride is longer than the window.
-
     """
 
     words: int
@@ -78,7 +77,6 @@ def windows_of(model: nn.Module, data: Text, protocol: Scenario | None) -> Windo
     Raises:
         BadInputError: the window is longer than the text, or than the model can read; or `[inference]` asks for what is
             done to pictures.
-
     """
     own = reader(model, data).window
     asked = protocol.inference if isinstance(protocol, Clean | Corruption) else None
@@ -102,7 +100,6 @@ def reader(model: nn.Module, data: Text) -> LanguageModel:
 
     Raises:
         BadInputError: it is none, or it knows another number of words.
-
     """
     if not isinstance(model, LanguageModel):
         raise BadInputError(
@@ -115,12 +112,7 @@ def reader(model: nn.Module, data: Text) -> LanguageModel:
 
 
 def require_words(data: Text, words: int) -> None:
-    """Refuse a model that knows another number of words than the vocabulary of the data has.
-
-    Raises:
-        BadInputError: it does.
-
-    """
+    """Refuse a model that knows another number of words than the vocabulary of the data has."""
     if words != data.classes:
         raise BadInputError(
             f"the model knows {words} words, but data '{data.name}' has a vocabulary of {data.classes}",

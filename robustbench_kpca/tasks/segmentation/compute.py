@@ -29,7 +29,7 @@ from robustbench_kpca._engine.inference.sliding_window.windows import (
     own_window,
 )
 from robustbench_kpca.attacks.shared.ball import distance
-from robustbench_kpca.data.io.memory import Remembered
+from robustbench_kpca.data.io.cache import Remembered
 from robustbench_kpca.data.samples import to_tensor
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.metrics.shared.pixels import miou
@@ -38,7 +38,7 @@ from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE_BOX, SLACK, AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
 from robustbench_kpca.tasks.drawing import Drawing
-from robustbench_kpca.tasks.form import require_form
+from robustbench_kpca.tasks.prepare import require_form
 from robustbench_kpca.tasks.segmentation import TASK
 from robustbench_kpca.tasks.segmentation.counts import WHOLE, PixelResults, pixel_counts, windowing_of
 from robustbench_kpca.tasks.segmentation.drawing import draw_scenes
@@ -58,8 +58,6 @@ class SegmentationTraining(Training):
         Args:
             logits: shape (batch, classes, height, width).
             targets: shape (batch, height, width): classes, or IGNORE.
-            smoothing: label smoothing, in [0, 1).
-
         """
         losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing, ignore_index=IGNORE)
         return losses.flatten(1).sum(1)

@@ -27,7 +27,6 @@ def windowing_of(model: nn.Module, protocol: Scenario | None) -> Windowing:
 
     Raises:
         BadInputError: the window of the model is needed but unknown.
-
     """
     asked = protocol.inference if isinstance(protocol, Clean | Corruption) else None
     if asked is None:
@@ -45,7 +44,6 @@ def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
     Returns:
         Rows (class, intersection, truth, predicted), one per class with truth + predicted > 0: correctly predicted
         pixels of the class, pixels of the class, pixels predicted as the class.
-
     """
     known = truth != IGNORE
     true, predicted = truth[known].astype(np.int64), prediction[known].astype(np.int64)

@@ -65,15 +65,10 @@ def draw_scenes(model: nn.Module, scenes: Scenes, protocol: Scenario, *, seed: i
     """Draw one row per scene; the summary gives the pixel accuracy, clean and corrupted ("71.0 % → 43.2 %").
 
     Args:
-        model: a segmenter.
-        scenes: the scenes to draw.
         protocol: a clean or corruption protocol whose first cell is clean.
-        seed: seed of the corruptions.
-        frost: result of `inference.corrupted.frost_of`.
 
     Raises:
         BadInputError: the number of classes of the model differs from that of the scenes.
-
     """
     classes = getattr(model, "classes", scenes.classes)
     if classes != scenes.classes:

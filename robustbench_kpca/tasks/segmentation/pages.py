@@ -1,6 +1,7 @@
-"""Tables of a segmenter's records: accuracies and mIoU per cell, and the IoU of every class."""
+"""Tables of a segmenter's records: accuracies and mIoU per cell, the IoU of every class; and their rules."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,53 @@ from robustbench_kpca.metrics.corruption import mean_by_group
 from robustbench_kpca.metrics.shared import pixels
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
 from robustbench_kpca.protocols.corruption_names import canonical
-from robustbench_kpca.protocols.scenario import CLEAN_CELL
+from robustbench_kpca.protocols.scenario import CLEAN_CELL, Attack, Scenario
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks.pages import Pages
-from robustbench_kpca.tasks.segmentation.rules import RULES
+from robustbench_kpca.tasks.rules import COMMON, Rule, first
+
+WHOLE = -1
+"""Class of the row of all classes together."""
+
+
+def pixels_fit(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+    """Check that right pixels are among those of the class and among those predicted as the class."""
+    outcomes = record.outcomes
+    wrong = outcomes["intersection"] > np.minimum(outcomes["truth"], outcomes["predicted"])
+    wrong |= (outcomes["intersection"] < 0) | (outcomes["class"] < WHOLE)
+    wrong |= outcomes["class"] >= record.spec.data.classes
+    return first(
+        outcomes, wrong, "class {class}: {intersection} right pixels of {truth} true and {predicted} predicted ones"
+    )
+
+
+def never_better(record: Record, scenario: Scenario) -> str | None:
+    """Check that no picture of a stage has more right pixels than the clean image."""
+    if not isinstance(scenario, Attack):
+        return None
+    outcomes = record.outcomes
+    whole = outcomes["class"] == WHOLE
+    clean = {
+        sample: right
+        for sample, right, picture, row in zip(
+            outcomes["sample"].tolist(),
+            outcomes["intersection"].tolist(),
+            outcomes["picture"].tolist(),
+            whole.tolist(),
+            strict=True,
+        )
+        if row and picture == 0
+    }
+    samples = outcomes["sample"].tolist()
+    limit = np.array([clean.get(sample, -1) for sample in samples])
+    wrong = whole & (outcomes["picture"] > 0) & (outcomes["intersection"] > limit)
+    return first(outcomes, wrong, "picture {picture} has more right pixels than the clean image")
+
+
+RULES: Mapping[str, Rule] = {**COMMON, "pixels-fit": pixels_fit, "never-better": never_better}
+
 
 MEASURES: dict[str, pixels.Measure] = {
     "pixel_accuracy": pixels.pixel_accuracy,

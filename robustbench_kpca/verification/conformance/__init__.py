@@ -25,7 +25,6 @@ def member_named(name: str) -> Any:
     Raises:
         UnknownNameError: there is none.
         BadInputError: the code of an address cannot be run.
-
     """
     if address.is_address(name):
         return address.load(name, "member").member
@@ -44,7 +43,6 @@ def check_member(member: Any, **options: Any) -> Iterator[Finding]:
 
     Raises:
         BadInputError: it is none of these, or cannot be built with these options.
-
     """
     made = member_named(member) if isinstance(member, str) else member
     if isinstance(made, Metric):

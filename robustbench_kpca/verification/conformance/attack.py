@@ -66,7 +66,6 @@ class Case:
 
         Raises:
             Broken: a step wrote into the state that it was given, or returned other entries.
-
         """
         allowed = set_of(self.threat)
 
@@ -96,7 +95,6 @@ def findings(kind: Any, options: dict[str, Any]) -> Iterator[Finding]:
 
     Raises:
         BadInputError: its options are missing, unknown or of the wrong type, or it begins under no norm.
-
     """
     if getattr(kind, "replaces_words", False):
         raise BadInputError(
@@ -174,10 +172,8 @@ def is_independent(make: Callable[[], Attack], case: Case, steps: int | None = N
     """Require that batch mates and order do not matter, nor whether rows leave on the way or arrive later than others.
 
     Args:
-        make: builds the attack.
         case: of six samples.
         steps: before rows leave, and after that; by default one, and then all.
-
     """
     attack, every = make(), case.everything
     first, rest = (1, MOST) if steps is None else (steps, steps)

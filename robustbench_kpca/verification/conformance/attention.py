@@ -22,7 +22,6 @@ def findings(kind: Any, options: dict[str, Any]) -> Iterator[Finding]:
 
     Raises:
         BadInputError: it cannot be built as timm builds one.
-
     """
     make = partial(_built, kind, options)
     make()

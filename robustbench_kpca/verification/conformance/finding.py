@@ -20,7 +20,6 @@ class Finding:
     Attributes:
         promise: what is promised, in words.
         broken: how it is broken; "" where it is kept.
-
     """
 
     promise: str

@@ -23,7 +23,6 @@ def findings(metric: Metric) -> Iterator[Finding]:
 
     Raises:
         BadInputError: it is of another task, or none of its kinds can be tried here.
-
     """
     kinds = [kind for kind in PROTOCOLS if kind in metric.kinds]
     if not kinds or outcomes(kinds[0], "some").task != metric.task:

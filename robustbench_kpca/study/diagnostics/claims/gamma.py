@@ -33,7 +33,6 @@ class Differences:
         relative: mean of |gamma_i - gamma_j| / max(|gamma_i|, |gamma_j|), which is 0 if constant and at most 2.
         relative_spread: its standard deviation over the pairs.
         there: whether the axis is not 0.
-
     """
 
     absolute: PerAxis

@@ -140,7 +140,6 @@ def duality(a: primal_objective.Maps, b: primal_objective.Maps, w_e: Tensor, w_r
         w_e: W_e, (heads, width, rank) or (images, heads, width, rank).
         w_r: W_r, likewise.
         lam: the diagonal of Lambda, (heads, rank) or (images, heads, rank).
-
     """
     tokens, square = a.shape[-2], lam.square().unsqueeze(-2)
     e, r = a @ w_e, b @ w_r

@@ -46,7 +46,6 @@ def load_list(name: str) -> ModelList:
 
     Raises:
         BadInputError: there is no such list, a key is wrong, a name occurs twice, or one cannot be that of a folder.
-
     """
     known = [path.stem for path in sorted(FOLDER.glob("*.toml"))]
     path = FOLDER / f"{name}.toml" if name in known else Path(name)
@@ -70,7 +69,6 @@ def configuration(model: str) -> dict[str, Any]:
 
     Raises:
         BadInputError: no list has this encoder.
-
     """
     lists = [load_list(path.stem) for path in sorted(FOLDER.glob("*.toml"))]
     known = {entry.model: entry.config for models in lists for entry in models.model if entry.config}

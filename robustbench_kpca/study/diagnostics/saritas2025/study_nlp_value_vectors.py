@@ -7,8 +7,13 @@ from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.saritas2025._gram import SMALL, centred_gram, last_axes, theoretical_values
-from robustbench_kpca.study.diagnostics.saritas2025._similarity import similarities
+from robustbench_kpca.study.diagnostics.saritas2025._gram import (
+    SMALL,
+    centred_gram,
+    last_axes,
+    similarities,
+    theoretical_values,
+)
 from robustbench_kpca.study.diagnostics.saritas2025.study_value_vectors import StudyValueVectors
 
 

@@ -14,7 +14,7 @@ from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdic
 from robustbench_kpca.study.diagnostics.diagnosis import Finding, finding
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.saritas2025 import _gram
-from robustbench_kpca.study.diagnostics.saritas2025._similarity import SIMILARITIES, similarities
+from robustbench_kpca.study.diagnostics.saritas2025._gram import SIMILARITIES, similarities
 
 
 class StudyValueVectors:
