@@ -29,11 +29,10 @@ MARGIN = 1e-6
 
 _STATED = {"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "size", "dim", "numel", "len"}
 _LINEAR = {
-    "linear", "conv2d", "batch_norm", "avg_pool2d", "adaptive_avg_pool2d", "pad", "dropout", "add", "radd",
-    "sub", "rsub", "neg", "mean", "sum", "cumsum", "flatten", "unflatten", "reshape", "view", "permute", "transpose",
-    "T", "mT", "unbind", "chunk", "split", "cat", "stack", "expand", "expand_as", "squeeze", "unsqueeze", "contiguous",
-    "clone", "to", "float", "double", "getitem", "detach", "flip", "roll",
-}  # fmt: skip
+    *"linear conv2d batch_norm avg_pool2d adaptive_avg_pool2d pad dropout add radd sub rsub neg "  # noqa: SIM905
+    "mean sum cumsum flatten unflatten reshape view permute transpose T mT unbind chunk split cat stack "
+    "expand expand_as squeeze unsqueeze contiguous clone to float double getitem detach flip roll".split(),
+}
 
 
 class Affine(Tensor):
@@ -288,14 +287,28 @@ def _reciprocal_of(_: Any, a: Affine, b: Any) -> Any:
 
 
 RULES: dict[str, Any] = {
-    "relu": _curve(knots=(0.0,)), "leaky_relu": _curve(knots=(0.0,)), "abs": _curve(knots=(0.0,)),
-    "gelu": _curve(_constant(0.8)), "tanh": _curve(_constant(0.77)),
-    "sigmoid": _curve(_constant(0.1)), "silu": _curve(_constant(0.5)), "exp": _curve(lambda _, high: high.exp()),
+    "relu": _curve(knots=(0.0,)),
+    "leaky_relu": _curve(knots=(0.0,)),
+    "abs": _curve(knots=(0.0,)),
+    "gelu": _curve(_constant(0.8)),
+    "tanh": _curve(_constant(0.77)),
+    "sigmoid": _curve(_constant(0.1)),
+    "silu": _curve(_constant(0.5)),
+    "exp": _curve(lambda _, high: high.exp()),
     "sqrt": _curve(lambda low, _: low**-1.5 / 4, positive=True),
     "reciprocal": _curve(lambda low, _: 2 / low**3, positive=True),
-    "clamp": _clip, "clamp_min": _clip, "clamp_max": lambda func, x, most: _clip(func, x, None, most),
-    "mul": _product, "rmul": _product, "matmul": _product, "div": _quotient, "truediv": _quotient,
-    "rdiv": _reciprocal_of, "rtruediv": _reciprocal_of, "zeros_like": lambda func, x, **how: func(x.centre, **how),
-    "softmax": _softmax, "scaled_dot_product_attention": _attention,
-}  # fmt: skip
+    "clamp": _clip,
+    "clamp_min": _clip,
+    "clamp_max": lambda func, x, most: _clip(func, x, None, most),
+    "mul": _product,
+    "rmul": _product,
+    "matmul": _product,
+    "div": _quotient,
+    "truediv": _quotient,
+    "rdiv": _reciprocal_of,
+    "rtruediv": _reciprocal_of,
+    "zeros_like": lambda func, x, **how: func(x.centre, **how),
+    "softmax": _softmax,
+    "scaled_dot_product_attention": _attention,
+}
 """How a form passes each function that is no line. |gelu''| is at most 2 phi(0) = 0.798, in its tanh form, too."""

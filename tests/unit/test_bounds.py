@@ -1,5 +1,7 @@
 """Bounds by affine forms: closed forms, a grid of all images, points that must stay inside, planted false bounds."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from robustbench_kpca.models.transformer import ViT
 from robustbench_kpca.records.proof import Bounds
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import broken_proof
+from robustbench_kpca.verification.vnn_lib import write_questions
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 LINF = "certified-linf-1_255"
@@ -219,3 +222,32 @@ def test_a_network_that_is_too_large_is_refused(monkeypatch):
 def test_what_cannot_be_bounded_is_refused(words, said, capsys):
     assert main(["eval", "--limit", "2", "-q", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_questions_for_other_verifiers_ask_the_same(tmp_path):
+    """The ONNX file answers as the network does; each VNN-LIB file has its box and all other classes."""
+    session = pytest.importorskip("onnxruntime").InferenceSession
+    pytest.importorskip("onnx")
+    net, (x, y) = vit("rpc", iterations=2).float(), images(2)
+    y = net(x).argmax(1)
+    x[0, 0, 0, 0] = 0.001
+    files = write_questions(net, x, 2 / 255, tmp_path / "new")
+    network = session(str(tmp_path / "new" / "model.onnx"))
+    for image, label, file in zip(x, y.tolist(), files, strict=True):
+        answered = network.run(None, {network.get_inputs()[0].name: image[None].numpy()})[0]
+        assert np.abs(answered - net(image[None]).numpy()).max() < 1e-5
+        text = file.read_text()
+        for sign, bound in (
+            ("<=", (image.double() + 2 / 255).clamp(0, 1)),
+            (">=", (image.double() - 2 / 255).clamp(0, 1)),
+        ):
+            stated = {int(at): float(value) for at, value in re.findall(rf"\({sign} X_(\d+) (\S+)\)\)", text)}
+            assert np.allclose([stated[at] for at in range(192)], bound.flatten(), atol=1e-16, rtol=0)
+        others = re.findall(r"\(and \(>= Y_(\d) Y_(\d)\)\)", text)
+        assert others == [(str(other), str(label)) for other in range(3) if other != label]
+        assert text.count("(") == text.count(")")
+    assert (tmp_path / "new" / "instances.csv").read_text().splitlines()[1] == "model.onnx,image-0001.vnnlib,300"
+    with pytest.raises(BadInputError, match="has files"):
+        write_questions(net, x, 2 / 255, tmp_path / "new")
+    with pytest.raises(BadInputError, match="eps = 2"):
+        write_questions(net, x, 2, tmp_path / "other")
