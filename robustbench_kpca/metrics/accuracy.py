@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.metrics import PERCENT, PLAIN, Mean, Scores
+from robustbench_kpca.metrics import PERCENT, Mean, Scores, Unit
 from robustbench_kpca.metrics.shared.metric import has_clean
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
@@ -130,9 +130,10 @@ METRICS = (
     Mean(
         name="certified_radius",
         title="Mean certified radius",
-        what="The mean certified radius, 0 for images that are misclassified: side of a patch, pixels, or L2.",
+        what="The mean certified radius, 0 for images that are misclassified: side of a patch, pixels, L2 or "
+        "L-infinity.",
         task="classification",
-        unit=PLAIN,
+        unit=Unit(digits=4),
         kinds=("certificate",),
         scores=_radius,
         share=False,
