@@ -84,7 +84,6 @@ def by_cells(maps: list[Map], x: Images, model: nn.Module) -> AttentionMaps:
     Raises:
         BadInputError: the model states no size of its tokens, or a layer has fewer tokens than the image has cells.
         EvaluationError: the batch did not fit into memory at once.
-        EvaluationError: the batch did not fit into memory at once.
 
     """
     side = token_side(model)
