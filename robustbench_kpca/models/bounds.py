@@ -228,12 +228,33 @@ def _number(limit: Any, like: Tensor) -> Tensor | None:
 
 
 def _product(func: Any, a: Any, b: Any) -> Any:
-    """Multiply (c + G e)(d + H e) = c d + (c H + G d) e + rest, |rest| <= |G| |H| summed over the symbols of each."""
+    """Multiply (c + G e)(d + H e) = c d + (c H + G d) e + rest; |rest| is at most |G| |H|, each summed over symbols."""
     if not (isinstance(a, Affine) and isinstance(b, Affine)):
         return _linear(func, a, b)
     count = max(len(a.generators), len(b.generators))
     generators = func(_padded(a.generators, count), b.centre) + func(a.centre, _padded(b.generators, count))
-    return a.near(func(a.centre, b.centre), generators, func(a.radius, b.radius))
+    rest = func(a.radius, b.radius)
+    if func.__name__.strip("_") == "matmul":
+        rest = torch.minimum(rest, _spectral(a.generators, b.generators.mT))
+    return a.near(func(a.centre, b.centre), generators, rest)
+
+
+def _spectral(a: Tensor, b: Tensor) -> Tensor:
+    """Return a bound on |e^T A B^T e| for each row of `a` and of `b`, whose matrices A and B have a row a symbol.
+
+    With weights w_k = |A_k| and v_k = |B_k|, |W^(1/2) e|^2 <= sum_k w_k. So it is at most
+    (sum_k w_k sum_k v_k)^(1/2) |W^(-1/2) A B^T V^(-1/2)|, the spectral norm, that of two small square roots.
+    """
+
+    def weighed(rows: Tensor) -> tuple[Tensor, Tensor]:
+        weights = rows.norm(dim=-1, keepdim=True)
+        gram = torch.einsum("k...d,k...e->...de", rows / weights.clamp_min(1e-300), rows)
+        values, vectors = torch.linalg.eigh(gram)
+        return weights.sum((0, -1)), vectors * values.clamp_min(0).sqrt().unsqueeze(-2) @ vectors.mT
+
+    (of_a, root_a), (of_b, root_b) = weighed(a), weighed(b)
+    norms = torch.linalg.matrix_norm(root_a.unsqueeze(-3) @ root_b.unsqueeze(-4), 2)
+    return (of_a.unsqueeze(-1) * of_b.unsqueeze(-2)).sqrt() * norms * (1 + 1e-9)
 
 
 def _quotient(func: Any, a: Any, b: Any, **how: Any) -> Any:
