@@ -253,7 +253,7 @@ def _spectral(a: Tensor, b: Tensor) -> Tensor:
         return weights.sum((0, -1)), vectors * values.clamp_min(0).sqrt().unsqueeze(-2) @ vectors.mT
 
     (of_a, root_a), (of_b, root_b) = weighed(a), weighed(b)
-    norms = torch.linalg.matrix_norm(root_a.unsqueeze(-3) @ root_b.unsqueeze(-4), 2)
+    norms: Tensor = torch.linalg.matrix_norm(root_a.unsqueeze(-3) @ root_b.unsqueeze(-4), 2)
     return (of_a.unsqueeze(-1) * of_b.unsqueeze(-2)).sqrt() * norms * (1 + 1e-9)
 
 
