@@ -93,14 +93,15 @@ class Affine(Tensor):
 
         """
         own = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
-        name, how = own.strip("_"), kwargs or {}
+        assigned = own.startswith("__i")  # such as +=
+        name, how = own.strip("_").removeprefix("i" if assigned else ""), kwargs or {}
         if name in _STATED:
             with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
                 return func(*args, **how)
         rule = RULES.get(name, _linear if name in _LINEAR else None)
         if rule is None:
             raise _unknown(own)
-        if not own.endswith("_") or own.startswith("_"):
+        if not assigned and (not own.endswith("_") or own.startswith("_")):
             return rule(func, *args, **how)
         made = rule(getattr(torch, name), *args, **how)
         args[0].centre, args[0].generators = made.centre, made.generators
@@ -126,13 +127,18 @@ def lower_everywhere(
         label: the class that is answered.
 
     Raises:
-        BadInputError: the model computes something without bounds, or is too large.
+        BadInputError: the model computes something without bounds, or is too large; or what it answers at the image
+            itself is outside of them, as where it changes a view in place.
 
     """
     low, high = (image - eps).clamp(0, 1), (image + eps).clamp(0, 1)
     box = Affine((low + high) / 2, image.new_zeros(0, *image.shape), [0])
     with torch.no_grad():
         logits = model(box.near(box.centre, box.generators, (high - low) / 2))
+        least, most = logits.ends
+        answer = model(box.centre)
+        if bool(((answer < least - MARGIN) | (answer > most + MARGIN)).any()):
+            raise BadInputError("bounds that do not hold at the image itself", expected="no view changed in place")
         lead: Affine = logits[:, label : label + 1] - logits
         return (lead.ends[0] > MARGIN)[0]
 

@@ -59,6 +59,13 @@ def inside(made, values):
     return bool(((low <= values + 1e-9) & (values <= high + 1e-9)).all())
 
 
+def accumulated(x):
+    total = 2 * x
+    total += x.abs()
+    total -= 1
+    return total
+
+
 FUNCTIONS = {
     "relu": F.relu, "gelu": F.gelu, "gelu, tanh": lambda x: F.gelu(x, approximate="tanh"), "abs": torch.abs,
     "leaky relu": lambda x: F.leaky_relu(x, 0.2), "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu,
@@ -67,6 +74,7 @@ FUNCTIONS = {
     "clip by itself": lambda x: x.clamp(-x.abs().mean(-1, keepdim=True), x.abs().mean(-1, keepdim=True)),
     "shrink": lambda x: x - x.clamp(-0.4, 0.4), "softmax": lambda x: x.softmax(-1), "square": lambda x: x * x,
     "product": lambda x: x @ x.transpose(-2, -1), "ratio": lambda x: x / (3 + x.abs().sum(-1, keepdim=True)),
+    "sum in place": lambda x: accumulated(x),
     "parts": lambda x: torch.cat([part * n for n, part in enumerate(x.unbind(1))], 1).add_(1.0),
 }  # fmt: skip
 
@@ -201,6 +209,22 @@ def test_a_network_without_bounds_is_refused(model, said):
     x, y = images(2)
     with pytest.raises(BadInputError, match=said):
         certified(Bounded(model.eval(), Bounds(eps=0.01)), x, y)
+
+
+class InPlace(nn.Module):
+    """Adds to a view, and so to what it is a view of."""
+
+    def forward(self, x):
+        x = 2 * x
+        seen = x.flatten(1)
+        seen += 0.5
+        return x.flatten(1)[:, :3] * seen[:, :3]
+
+
+def test_a_view_that_is_changed_in_place_is_refused():
+    x, y = images(2)
+    with pytest.raises(BadInputError, match="bounds that do not hold at the image itself"):
+        certified(Bounded(InPlace().eval(), Bounds(eps=0.01)), x, y)
 
 
 def test_a_network_that_is_too_large_is_refused(monkeypatch):
