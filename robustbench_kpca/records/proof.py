@@ -16,6 +16,7 @@ from robustbench_kpca._core.strict import STRICT, validate
 
 Side = Annotated[int, Field(ge=1, le=4096, strict=True)]
 Shade = Annotated[float, Field(ge=0, le=1)]
+Switch = Annotated[bool, Field(strict=True)]
 DECIMALS = 10**6
 """Radii in L2 are rounded down to so many parts of one."""
 
@@ -49,8 +50,8 @@ class Proof(BaseModel, ABC):
         return 1.0
 
     def settings(self) -> dict[str, Any]:
-        """Return what a configuration states of it."""
-        return {"proof": self.name, **self.model_dump()}
+        """Return what a configuration states of it; a switch that is off is left out."""
+        return {"proof": self.name, **{name: value for name, value in self.model_dump().items() if value is not False}}
 
 
 class Bands(Proof):
@@ -64,6 +65,7 @@ class Bands(Proof):
     band: Side
     stride: Side = 1
     fill: Shade = 0.5
+    drop: Switch = False
 
     def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
         """Return the largest side of eps patches: see `Proof.radius`."""
@@ -79,6 +81,7 @@ class Blocks(Proof):
     block: Side
     stride: Side = 1
     fill: Shade = 0.5
+    drop: Switch = False
 
     def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
         """Return the largest side of eps patches: see `Proof.radius`."""
