@@ -5,7 +5,6 @@
 
 import argparse
 import time
-from itertools import islice
 
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -40,16 +39,16 @@ def trained(kind: type, proof, epochs: int) -> Certified:
     steps = epochs * -(-len(images) // 64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-    views = sum(1 for _ in model.views(images[:1])) if isinstance(model, Viewed) else 0
+    views = list(model.views(*images.shape[2:])) if isinstance(model, Viewed) else []
     for _ in range(epochs):
         for rows in torch.randperm(len(images)).split(64):
             x = images[rows]
             if isinstance(model, Viewed):
-                shown = next(islice(model.views(x), int(torch.randint(views, ())), None))
+                logits = model.look(x, views[int(torch.randint(len(views), ()))])
             else:
-                shown = model.changed(x, torch.randn_like(x))
+                logits = model.base(model.changed(x, torch.randn_like(x)))
             optimizer.zero_grad()
-            F.cross_entropy(model.base(shown), labels[rows]).backward()
+            F.cross_entropy(logits, labels[rows]).backward()
             optimizer.step()
             schedule.step()
     return model.eval()

@@ -56,7 +56,6 @@ class AssertRobust:
 
         Returns:
             The record.
-
         """
         __tracebackhide__ = True
         from robustbench_kpca._core.errors import BadInputError

@@ -40,7 +40,6 @@ class LanguageModel(Protocol):
     Attributes:
         vocab_size: number of words that it knows.
         window: number of words that it can read at once.
-
     """
 
     vocab_size: int
@@ -52,7 +51,6 @@ class LanguageModel(Protocol):
         Args:
             x: words by number, (batch, 1, 1, length), or distributions over them, (batch, vocabulary, 1, length).
             last: return (batch, vocabulary, 1, 1).
-
         """
         ...
 

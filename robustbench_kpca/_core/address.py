@@ -44,7 +44,6 @@ def require(address: str, kind: str) -> None:
 
     Raises:
         UnknownNameError: there is no such file or module.
-
     """
     place, file, _ = _parts(address)
     if file is not None:
@@ -66,7 +65,6 @@ def load(address: str, kind: str) -> Loaded:
 
     Raises:
         BadInputError: it cannot be imported, or defines no such object.
-
     """
     place, file, name = _parts(address)
     key = place if file is None else str(file)

@@ -131,7 +131,6 @@ class BenchmarkError(Exception):
         ... except BenchmarkError as error:
         ...     print(str(error).partition("?")[0])
         there is no data set named 'digit'; did you mean 'digits'
-
     """
 
     exit_code = 2

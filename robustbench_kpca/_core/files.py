@@ -41,7 +41,6 @@ def require_file(path: Path, what: str = "file") -> None:
 
     Raises:
         BadInputError: there is none, or it is a folder, FIFO, socket or device, or a link that leads nowhere.
-
     """
     try:
         mode = path.stat().st_mode
@@ -57,7 +56,6 @@ def read_file(path: Path, what: str = "file", most: int | None = None) -> bytes:
 
     Raises:
         BadInputError: as `require_file`, or it is larger, or it cannot be read.
-
     """
     require_file(path, what)
     try:
@@ -78,7 +76,6 @@ def require_marked(paths: Iterable[Path], mark: str, why: str) -> None:
 
     Raises:
         BadInputError: there is such a file, or one that cannot be read.
-
     """
     for path in paths:
         if os.path.lexists(path) and mark.encode() not in read_file(path):
@@ -98,7 +95,6 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         BadInputError: the folder is not writable.
         EvaluationError: the disk is full or fails; a previous file at `path` is unchanged, the hidden file is deleted.
-
     """
     if path.is_dir():
         raise BadInputError(f"{path} is a folder", expected="the name of a file")
@@ -123,7 +119,6 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
 
     Raises:
         OSError: the file cannot be written; the hidden file is deleted.
-
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(hidden_name())
@@ -198,7 +193,6 @@ def require_writable(folder: Path) -> None:
 
     Raises:
         BadInputError: the folder is not writable.
-
     """
     existing = folder.absolute()
     while not existing.exists() and existing != existing.parent:
@@ -265,7 +259,6 @@ def unsealed(content: bytes) -> bytes:
 
     Raises:
         UnfitError: the content is truncated or altered.
-
     """
     digest, _, data = content.partition(b"\n")
     if digest != sha256(data).encode():

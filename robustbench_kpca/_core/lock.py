@@ -62,7 +62,6 @@ class Lock:
     Attributes:
         path: of the lock file, which exists while somebody holds the lock.
         lost: another process took the lock over, since this one stood still for too long.
-
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +79,6 @@ class Lock:
         Raises:
             BadInputError: another process holds the lock and `wait` is false.
             OSError: the folder cannot be written.
-
         """
         try:
             self.take(wait=wait)
@@ -107,7 +105,6 @@ class Lock:
 
         Raises:
             EvaluationError: it was taken over.
-
         """
         if self.lost:
             raise EvaluationError(
@@ -256,7 +253,6 @@ def locked(path: Path, *, wait: bool) -> Iterator[Lock]:
 
     Raises:
         BadInputError: the folder is not writable, or another process holds the lock and `wait` is false.
-
     """
     lock, existed = Lock(path), path.parent.exists()
     try:

@@ -21,7 +21,6 @@ class Owner:
         pid: number of the process.
         born: when it started, in ticks since the machine did; empty where the system does not say. Numbers of processes
             are used again, but not with the same start.
-
     """
 
     host: str

@@ -30,7 +30,6 @@ def load() -> None:
 
     Raises:
         BadInputError: one fails; nothing that it added stays.
-
     """
     if _current:  # a plugin that is being loaded asks
         return
@@ -57,7 +56,6 @@ def require_used(address: str, by: str) -> None:
 
     Raises:
         BadInputError: it is of no plugin.
-
     """
     place = address.rpartition(":")[0]
     if _full(place) not in map(_full, _named()):

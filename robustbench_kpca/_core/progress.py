@@ -48,7 +48,6 @@ class Progress(Protocol):
             stage: what is done now.
             result: what was found so far.
             left: seconds left, where the caller knows better than a straight line.
-
         """
         ...
 
@@ -71,7 +70,6 @@ class Line:
     Attributes:
         title: what the work is.
         clock: seconds, such as `time.monotonic`.
-
     """
 
     title: str
@@ -221,7 +219,6 @@ class Screen:
         warn: shows what makes a number doubtful.
         insist: shows what must be read with a number, also where the user asked for quiet.
         start: begins a bar with a title.
-
     """
 
     say: Callable[[str], None]

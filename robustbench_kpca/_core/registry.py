@@ -96,7 +96,6 @@ class Family:
         needs: names of what a member must have, such as its methods.
         by_address: whether an address is taken for a name; not where records name members, which run no code.
         added: members from outside the package, by name; see `add`.
-
     """
 
     kind: str
@@ -129,7 +128,6 @@ class Family:
 
         Raises:
             BadInputError: another member has this name, or it is of another kind.
-
         """
         if self.added.get(name) is not member and name in self:
             raise BadInputError(f"there is already a {self.kind} named '{name}'", fix="choose another name")
@@ -141,7 +139,6 @@ class Family:
 
         Raises:
             UnknownNameError: there is no such member; the message suggests the closest names.
-
         """
         if self._is_address(name):
             address.require(name, self.kind)
@@ -155,7 +152,6 @@ class Family:
         Raises:
             UnknownNameError: see `require`.
             BadInputError: an object of another kind is at this address, or it cannot be loaded.
-
         """
         if self._is_address(name):
             return self._fitting(name, address.load(name, self.kind).member)

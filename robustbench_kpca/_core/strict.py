@@ -28,7 +28,6 @@ def validate(kind: type[T], data: Any, where: str) -> T:
 
     Raises:
         BadInputError: the first invalid key; for a misspelt key, the message suggests the closest one.
-
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -53,7 +52,6 @@ def load_toml(path: Path) -> dict[str, Any]:
 
     Raises:
         BadInputError: the file is missing, unreadable or not valid TOML.
-
     """
     try:
         return tomllib.loads(read_file(path).decode())
@@ -74,7 +72,6 @@ def parse_assignments(items: list[str]) -> dict[str, Any]:
 
     Raises:
         BadInputError: an item is not KEY=VALUE.
-
     """
     parsed: dict[str, Any] = {}
     for item in items:
@@ -122,7 +119,6 @@ def parse_ranges(text: str, met: str) -> list[int]:
 
     Raises:
         BadInputError: something else, or a range that runs backwards or is too long.
-
     """
     numbers: list[int] = []
     for part in text.split(","):

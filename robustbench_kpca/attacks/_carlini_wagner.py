@@ -46,7 +46,6 @@ class CarliniWagner(ABC):
             state: after the iteration, but for `iteration`.
             far: L2 distance of the image shown.
             gap: its margin plus `confidence`; negative where it is misclassified.
-
         """
 
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
@@ -54,7 +53,6 @@ class CarliniWagner(ABC):
 
         Raises:
             BadInputError: the norm is not L2, or the threat model does not clip to [0, 1].
-
         """
         name = type(self).__module__.rpartition(".")[2]
         require_norm(threat, name, "l2")

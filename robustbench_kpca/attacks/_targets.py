@@ -63,7 +63,6 @@ def require_one_target(loss: str, targets: int) -> None:
 
     Raises:
         BadInputError: the loss is untargeted and `targets` is not 1.
-
     """
     if not loss.endswith("_targeted") and targets != 1:
         raise BadInputError(

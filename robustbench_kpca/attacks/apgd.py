@@ -65,7 +65,6 @@ class APGD:
 
         Raises:
             BadInputError: the norm is L1; for it the authors use another algorithm, `apgd_l1`.
-
         """
         require_norm(threat, "apgd", "linf", "l2")
         if self.loss != "ce":

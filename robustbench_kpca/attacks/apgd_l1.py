@@ -71,7 +71,6 @@ class APGDL1:
 
         Raises:
             BadInputError: the norm is not L1.
-
         """
         require_norm(threat, "apgd_l1", "l1")
         if self.loss != "ce":

@@ -51,7 +51,6 @@ class ShrinkingAPGD:
 
         Raises:
             BadInputError: the norm is not L-infinity, or the attack is targeted.
-
         """
         require_norm(threat, "apgd_shrinking", "linf")
         require_untargeted(threat, "apgd_shrinking")

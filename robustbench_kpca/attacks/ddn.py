@@ -45,7 +45,6 @@ class DDN:
 
         Raises:
             BadInputError: the norm is not L2, or the threat model does not clip to [0, 1].
-
         """
         require_norm(threat, "ddn", "l2")
         require_box(threat, "ddn")

@@ -55,7 +55,6 @@ class FMN:
 
         Raises:
             BadInputError: the threat model does not clip to [0, 1].
-
         """
         require_box(threat, "fmn")
         return begin_in_ball(x, y, keys, math.inf)

@@ -60,7 +60,6 @@ class HopSkipJump:
 
         Raises:
             BadInputError: the norm is neither L-infinity nor L2, the attack is targeted, or clipping is off.
-
         """
         require_norm(threat, "hopskipjump", "linf", "l2")
         require_box(threat, "hopskipjump")

@@ -63,7 +63,6 @@ class MALT:
 
         Raises:
             BadInputError: the norm is L1, or there is a target.
-
         """
         require_norm(threat, "malt", "linf", "l2")
         require_untargeted(threat, "malt")

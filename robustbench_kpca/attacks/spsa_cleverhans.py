@@ -40,7 +40,6 @@ class SPSAOfCleverHans:
 
         Raises:
             BadInputError: the norm is not L-infinity, or the threat model clips to [0, 1].
-
         """
         require_norm(threat, "spsa_cleverhans", "linf")
         if threat.clip:

@@ -39,7 +39,6 @@ class Universal:
     Attributes:
         file: that `fit` wrote.
         sha256: of that file.
-
     """
 
     norms: ClassVar[tuple[Norm, ...]] = ("linf",)
@@ -87,7 +86,6 @@ def fit(
 
     Raises:
         BadInputError: another norm, or a target.
-
     """
     require_norm(threat, "universal", *Universal.norms)
     if threat.targeted:

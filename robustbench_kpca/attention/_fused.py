@@ -35,7 +35,6 @@ def pursue(
 
     Raises:
         BadInputError: the tensors are not on a CUDA device, or in double precision.
-
     """
     if not INTERPRETED and (k.device.type != "cuda" or k.dtype not in ON_GPU):
         met = str(k.device) if k.device.type != "cuda" else str(k.dtype).removeprefix("torch.")

@@ -29,7 +29,6 @@ class DifferentialAttention(WeightedAttention):
         num_heads: number of heads, each with two maps, of even width.
         layer: number of the layer, from 0; `models.place` gives it.
         **options: of `WeightedAttention`.
-
     """
 
     def __init__(self, dim: int, num_heads: int = 8, *, layer: int = 0, **options: Any) -> None:

@@ -35,7 +35,6 @@ def kl_to_prior(mean: Mean, factor: Factor, log_lam: Spectrum) -> Float[Tensor, 
         mean: m, one column per channel.
         factor: S, lower triangular with a positive diagonal.
         log_lam: log of lam, per head.
-
     """
     wide = torch.promote_types(mean.dtype, torch.float32)
     mean, factor, log_lam = mean.to(wide), factor.to(wide), log_lam.to(wide)
@@ -65,7 +64,6 @@ class KEPSVGPAttention(Penalised):
         bypass_proj: leave `proj` out, as the authors' CIFAR model does; its parameters are kept, unused.
 
     The others are what timm >= 1.0.23 passes to an `attn_layer`.
-
     """
 
     stochastic = True

@@ -33,7 +33,6 @@ class MedianOfMeansAttention(KDEAttention):
             choice.
         draws: of `restored`.
         **options: of `WeightedAttention`.
-
     """
 
     def __init__(

@@ -56,7 +56,6 @@ def ksvd_objective(e: Scores, r: Scores, w_e: Weights, w_r: Weights, lam: Spectr
         w_e: the parameters W_e that e is computed from.
         w_r: the same for r.
         lam: the diagonal of Lambda, per head.
-
     """
     wide = torch.promote_types(e.dtype, torch.float32)
     e, r, w_e, w_r, lam = (tensor.to(wide) for tensor in (e, r, w_e, w_r, lam))
@@ -153,7 +152,6 @@ class PrimalAttention(Penalised):
         causal: the form in which a token does not depend on later ones.
 
     The others are what timm >= 1.0.23 passes to an `attn_layer`.
-
     """
 
     def __init__(

@@ -44,7 +44,6 @@ class ProAttention(WeightedAttention):
         step: t, at most 1.
         gradient: `released` or `restored`, see `Gradient`.
         **options: of `WeightedAttention`.
-
     """
 
     def __init__(

@@ -42,7 +42,6 @@ class Iterate:
         sparse: S.
         causal: whether a token attends to earlier ones and itself only.
         mask: the keys that are no padding; None: all.
-
     """
 
     iteration: int
@@ -74,7 +73,6 @@ class Pursuit:
         fused: run each iteration as one Triton kernel (`_fused.py`), on CUDA devices only; the results differ by
             rounding. With an observer, padding or dropout the plain form runs. On trial: its speed is not
             measured; run `benchmarks/gpu.sh` on your GPU first. No second derivatives.
-
     """
 
     iterations: int = 4
@@ -133,7 +131,6 @@ class Pursuit:
             mask: the keys that are no padding; the others are not attended to and have no part in mu.
             dropout: of attention weights.
             observer: called with every iterate.
-
         """
         if not self.iterations:
             return self._unpursued(k, v, query, causal, mask=mask, dropout=dropout, observer=observer)
@@ -211,7 +208,6 @@ def _fused() -> Any:
 
     Raises:
         BadInputError: there is no Triton.
-
     """
     try:
         return importlib.import_module("robustbench_kpca.attention._fused")

@@ -27,7 +27,6 @@ def eps_for(protocol: str | None) -> str | float:
 
     Raises:
         BadInputError: the protocol is unknown, or no attack.
-
     """
     if protocol is None:
         return EPS

@@ -40,7 +40,6 @@ class FirstBatch:
 
         Raises:
             BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
-
         """
         findings = [finding] if (finding := preflight.probabilities(self.logits)) is not None else []
         if (change := self._change(runner, self.images)) > preflight.REPEATED:
@@ -60,7 +59,6 @@ class FirstBatch:
         Raises:
             EvaluationError: the logits are no longer the same, or the model is in training mode. Remarks if `allow`
                 has `stochastic`.
-
         """
         remarks = []
         limit = (
@@ -96,7 +94,6 @@ def require_apart(runner: Runner, images: Images) -> list[str]:
 
     Raises:
         BadInputError: it does; nobody can allow it, since nothing would be proven.
-
     """
     assert isinstance(runner.model, Certified)
     base = Runner(runner.model.base, runner.batch_size, runner.device)

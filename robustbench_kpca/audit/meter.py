@@ -29,7 +29,6 @@ class Meter:
         progress: what is reported to.
         clock: seconds.
         stage: the check that runs.
-
     """
 
     most: dict[str, int] = field(default_factory=dict)
@@ -75,7 +74,6 @@ def costs(
         classes: number of classes.
         transfers: how often the strongest attack is made on another model.
         graded: whether success is, as in `most_passes`.
-
     """
     scenarios = {name: budget(plan, name, eps)[1] for name in names}
     parts = {name: most_passes(own, classes, graded=graded) or Passes(1, 0) for name, own in scenarios.items()}

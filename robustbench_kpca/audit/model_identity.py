@@ -35,7 +35,6 @@ def require_subject(audit: Audit, runner: Runner, data: Dataset) -> None:
 
     Raises:
         BadInputError: weights, images, logits or gradients differ from those of the audit.
-
     """
     model, device = runner.model, runner.device
     compute, size = task_named(data.task).compute, audit.plan.batch_size

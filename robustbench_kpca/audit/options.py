@@ -31,7 +31,6 @@ class AuditOptions:
             quick one is asked for, a full one, too.
         fresh: make a new audit even if a stored one exists.
         level: `full`, or `quick` for fewer checks: those of `records.audit_versions.CHECKS`.
-
     """
 
     eps: str | float = EPS
@@ -53,7 +52,6 @@ class AuditOptions:
 
         Raises:
             UnknownNameError: one of them is no option.
-
         """
         options, others = split(cls, settings)
         for name in others:

@@ -66,7 +66,6 @@ def preflight(
 
     Raises:
         BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
-
     """
     return accepted(inspect(runner, images, labels, causal=causal), allow, "attacks on this model")
 
@@ -76,7 +75,6 @@ def accepted(findings: list[Finding], allow: Collection[str], what: str) -> list
 
     Raises:
         BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
-
     """
     for name in allow:
         if name not in CHECKS:
@@ -214,7 +212,6 @@ def leaking_places(model: LanguageModel, words: Images, cuts: int = CUTS) -> Ten
         model: in evaluation mode.
         words: by number, (batch, 1, 1, length), on the model's device.
         cuts: number of places that are changed first, evenly spread; at least `length` - 1 tries every place.
-
     """
     length = words.shape[-1]
     leaking = torch.zeros(len(words), length, dtype=torch.bool, device=words.device)

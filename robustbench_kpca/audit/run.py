@@ -95,7 +95,6 @@ def audit(
     Raises:
         BadInputError: the images cannot be used, or the model fails on clean images.
         UnknownNameError: a keyword is no option.
-
     """
     options = AuditOptions.of(settings)
     if not is_differentiable(model):

@@ -59,7 +59,6 @@ def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomStat
 
     Raises:
         BadInputError: a side of an image is longer than `MOST_SIDE`, or the corruption cannot be made of it.
-
     """
     if image.dtype == np.uint8 and max(image.shape) > MOST_SIDE:
         height, width = image.shape[:2]
@@ -92,7 +91,6 @@ def family_of(name: str) -> Family:
 
     Raises:
         UnknownNameError: there is none; the message suggests the closest name.
-
     """
     if address.is_address(name):
         of_words = hasattr(address.load(name, CORRUPTIONS.kind).member, "replaced")
@@ -170,7 +168,6 @@ def corrupt(
         >>> grey = np.full((1, 32, 32, 3), 128, np.uint8)
         >>> corrupt(grey, "brightness", severity=3).mean() > grey.mean()
         np.True_
-
     """
     images = np.asarray(images)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape:

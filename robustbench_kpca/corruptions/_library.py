@@ -73,7 +73,6 @@ def library_corruption(name: str) -> LibraryCorruption:
 
     Raises:
         BadInputError: the library cannot be imported or has no such corruption.
-
     """
     known = _library().get_corruption_names("all")
     wanted = name.removeprefix(PREFIX)

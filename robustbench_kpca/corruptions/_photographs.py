@@ -29,7 +29,6 @@ def photograph(folder: str, index: int) -> Pixels:
 
     Raises:
         BadInputError: the file cannot be read or differs from the original.
-
     """
     name, wanted = list(SHA256.items())[index]
     path = Path(folder) / name

@@ -60,7 +60,6 @@ class Frost:
 
         Raises:
             BadInputError: no folder of photographs, photographs missing, or the image is larger than they are.
-
         """
         if self.pictures == GENERATED:
             raise BadInputError(
@@ -94,7 +93,6 @@ class Frost:
 
         Raises:
             BadInputError: the image is too large for at least one of the five frost images.
-
         """
         if fit == "enlarged to cover":
             tall, wide = PANES[index].shape

@@ -59,7 +59,6 @@ class AttackResult:
         >>> images, labels = load_data("digits", limit=4).tensors()
         >>> attack(load_model("vit_digits"), images, labels, "fgsm-linf-8_255").images.shape
         torch.Size([4, 3, 32, 32])
-
     """
 
     images: Images
@@ -140,7 +139,6 @@ def evaluate(
         >>> record = evaluate("vit_digits", protocol="fgsm-linf-8_255", audit=False, quiet=True)
         >>> record.metrics["robust_accuracy"].n
         364
-
     """
     how, settings = split(HowGiven, settings)
     options, overrides = run_options(settings)
@@ -200,7 +198,6 @@ def attack(
         >>> images, labels = load_data("digits", limit=4).tensors()
         >>> attack(load_model("vit_digits"), images, labels, "pgd20-linf-8_255", eps="16/255").broken.tolist()
         [True, True, True, True]
-
     """
     label, scenario = prepare(protocol, overrides)
     if not isinstance(scenario, Attack):

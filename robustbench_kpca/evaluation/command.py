@@ -48,7 +48,6 @@ class Command:
         audit: how thoroughly the model is audited; None: not at all.
         options: of the run; folder, workers and `fresh` are no part of the command, since they change no outcome.
         presets: folder of the user's own protocols.
-
     """
 
     model: ModelRequest
@@ -94,7 +93,6 @@ def parse(words: Sequence[str]) -> Command:
 
     Raises:
         BadInputError: it is no such command.
-
     """
     if tuple(words[: len(START)]) != START:
         raise BadInputError("the record does not say which command made it", fix="evaluate again with rbk eval")

@@ -39,7 +39,6 @@ def engine_for(options: RunOptions) -> Iterator[Engine]:
 
     Raises:
         BadInputError: the engine is not installed, or cannot be reached.
-
     """
     kind, address = options.engine
     on_gpu = (options.device or "").startswith("cuda")

@@ -80,7 +80,6 @@ class Evaluation:
         Raises:
             BadInputError: the model cannot be run; the folder is not writable; the audit is of another model or other
                 data; model, data and protocol are incompatible.
-
         """
         task, model, out = task_named(data.task), named.model, options.out
         task.table(scenario.kind)
@@ -168,7 +167,6 @@ class Evaluation:
 
         Raises:
             BadInputError: another process makes the same record.
-
         """
         if self.options.out is None:
             yield None
@@ -197,7 +195,6 @@ class Evaluation:
             remarks: flags that are known already, such as failed preflight checks that were allowed.
             smaller: the record at the next smaller budget, if its outcomes were used.
             images: the adversarial images to keep beside the record.
-
         """
         attacked = isinstance(self.scenario, Attack)
         notes = [*remarks, *made.remarks, *task_named(self.data.task).compute.flags(outcomes)]
@@ -247,7 +244,6 @@ def require_gradients(model: nn.Module, scenario: Scenario) -> None:
 
     Raises:
         BadInputError: such an attack.
-
     """
     if is_differentiable(model) or not isinstance(scenario, Attack):
         return
@@ -275,7 +271,6 @@ def moved(images: Images, device: torch.device) -> Images:
 
     Raises:
         EvaluationError: they alone need more memory than there is.
-
     """
     try:
         return images.to(device)
@@ -329,7 +324,6 @@ def _stored_record(out: Path, spec: Spec, scenario: Scenario, images: int) -> Re
 
     Raises:
         NewerSchemaError: it was written by a newer version of the package.
-
     """
     path = out / f"{spec.stem()}{SUFFIX}"
     if not path.is_file():

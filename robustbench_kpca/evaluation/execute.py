@@ -47,7 +47,6 @@ def execute(
     Raises:
         BadInputError: a model or data cannot be loaded, or they are incompatible, or cannot be sent to another process.
         EvaluationError: an evaluation could not finish; what is finished is kept.
-
     """
     with engine_for(plan.options) as engine:
         models = [model.named() for model in plan.models]
@@ -71,7 +70,6 @@ class _Group:
         evaluations: one per model.
         smaller: the record of the model at the next smaller budget, if there is one.
         progress: what is told how far the work is.
-
     """
 
     step: Evaluate
@@ -96,7 +94,6 @@ class _Run:
         incomplete: why records are missing.
         failed: (model, protocol) of these.
         longer: records of protocols that short ones stand for, made since these did not suffice.
-
     """
 
     plan: Plan
@@ -125,7 +122,6 @@ class _Run:
 
         Raises:
             EvaluationError: a model changed while it was evaluated; the records of the others are written.
-
         """
         for number, result in zip(group.numbers, made, strict=True):
             if isinstance(result, Record):
@@ -147,7 +143,6 @@ class _Run:
 
         Raises:
             IncompleteError: some are missing.
-
         """
         if self.incomplete:
             raise IncompleteError.of(self.incomplete)
@@ -299,7 +294,6 @@ class Foretold:
         operations: of a forward pass of one row, two for each multiply-add.
         batch_size: with which it will be evaluated.
         seconds: device -> estimate; empty where the passes are not known.
-
     """
 
     model: str
@@ -319,7 +313,6 @@ def foretell(plan: Plan, reporter: Reporter) -> list[Foretold]:
 
     Raises:
         BadInputError: a model or data cannot be loaded, or the model fails.
-
     """
     models = [model.named() for model in plan.models]
     data = load_data(plan, models, reporter)

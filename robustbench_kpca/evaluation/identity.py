@@ -41,7 +41,6 @@ def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> Model
         name: name of the model in records.
         source: where the model came from.
         probe: its logits on a fixed batch; their digest identifies the model's behaviour.
-
     """
     config, std = getattr(model, "config", None), getattr(model, "pixel_std", None)
     return ModelInfo(
@@ -128,7 +127,6 @@ def added_members(scenario: Scenario, task: str, *, runs_script: bool) -> tuple[
 
     Raises:
         BadInputError: the other process cannot import one.
-
     """
     named = [(family, name) for family, name in [*members(scenario), (TASKS, task)] if name in family.added]
     found = tuple(Added(family.kind, name, family.added[name]) for family, name in named)
@@ -164,7 +162,6 @@ def require_readable(code: Mapping[str, str]) -> None:
 
     Raises:
         BadInputError: such code.
-
     """
     for name, digest in code.items():
         if not digest:

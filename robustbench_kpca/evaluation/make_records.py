@@ -55,7 +55,6 @@ def make_records(
     Raises:
         BadInputError: a model cannot be evaluated in a meaningful way; another process makes the same record.
         EvaluationError: the evaluation could not finish.
-
     """
     data, scenario, options = group[0].data, group[0].scenario, group[0].options
     try_cells(data, scenario, options.seed, frost_of(scenario, options.frost_folder))
@@ -131,7 +130,6 @@ class Keeper:
 
     Raises:
         BadInputError: the task has no single image that decides a sample, or the images are too large.
-
     """
 
     def __init__(self, data: Dataset, space: InputSpace, count: int, numbers: int, journal: Journal | None) -> None:

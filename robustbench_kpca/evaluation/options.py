@@ -29,7 +29,6 @@ class Option:
         least: smallest number.
         most: largest number.
         recorded: whether it belongs to the command in a record: it can change outcomes.
-
     """
 
     help: str
@@ -77,7 +76,6 @@ class RunOptions:
     Raises:
         BadInputError: a number is not in its range; there is no such executor or mode, or the executor takes no number
             of processes; or images are to be kept by several processes or without a folder.
-
     """
 
     out: Annotated[Path | None, Option("Folder for the records.", ("--out", "-o"))] = None
@@ -252,7 +250,6 @@ def run_options(settings: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any]
 
     Raises:
         BadInputError: see `RunOptions`.
-
     """
     own = {name: value for name, value in settings.items() if name in OPTIONS}
     own |= {name: Path(own[name]) for name in ("out", "frost_folder") if own.get(name) is not None}

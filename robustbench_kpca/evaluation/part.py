@@ -44,7 +44,6 @@ class Subject:
         first: the first batch, to see afterwards whether the model has changed.
         journal: keeps its progress; None: nowhere.
         glances: which samples of its attack are kept to look at; None: none.
-
     """
 
     name: str
@@ -80,7 +79,6 @@ def make_part(
     Raises:
         BadInputError: a protocol or an attack that is not defined for this task.
         EvaluationError: the work started but could not finish.
-
     """
     with contextlib.ExitStack() as stack:
         for subject in subjects:
@@ -126,7 +124,6 @@ def make_shard(
 
     Raises:
         EvaluationError: as `make_part`, or the model changed meanwhile.
-
     """
     samples = data.take(range(shard.first, shard.last))
     known = None if smaller is None else only(smaller, samples.ids)
@@ -173,7 +170,6 @@ def show_all(
         workers: number of processes that load and corrupt samples; None: see `workers_for`.
         frost: result of `inference.corrupted.frost_of`.
         progress: called with the samples that are done in all cells, and their number.
-
     """
     compute = task_named(data.task).compute
     cells = cells_of(protocol)
@@ -248,7 +244,6 @@ def attack_all(
     Raises:
         BadInputError: a protocol or an attack that is not defined for this task.
         EvaluationError: the attack started but could not finish.
-
     """
     task = task_named(data.task)
     table = task.table(protocol.kind)

@@ -26,7 +26,6 @@ class Job:
         curve: values of eps; every attack runs at each of them.
         independent: whether each of these budgets is attacked alone. Otherwise what a smaller budget breaks counts as
             broken at the larger ones. The protocol in each record says which: in its field `below`.
-
     """
 
     model: ModelRequest | NamedModel
@@ -46,7 +45,6 @@ class Evaluate:
         label: its name in records, which names the replaced fields.
         scenario: what it is.
         overrides: the fields that were replaced in it.
-
     """
 
     models: tuple[int, ...]
@@ -89,7 +87,6 @@ class Plan:
         options: the options of all steps.
         steps: in the order of execution.
         order: (model, protocol) of the records, in the order in which they were requested.
-
     """
 
     models: tuple[ModelRequest | NamedModel, ...]
@@ -112,7 +109,6 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
     Raises:
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
             of frost images that no protocol uses; no data, where the models are of no data set of their own.
-
     """
     plugins.load()  # metrics are listed at the end: a plugin that fails is to be known before
     _require_names(jobs)

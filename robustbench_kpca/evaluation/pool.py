@@ -28,7 +28,6 @@ class Worker(ABC):
         host: its machine.
         pid: number of the process there.
         busy: whether it makes a call.
-
     """
 
     host = ""
@@ -41,7 +40,6 @@ class Worker(ABC):
 
         Raises:
             LostError: it is gone.
-
         """
 
     @abstractmethod
@@ -51,7 +49,6 @@ class Worker(ABC):
         Raises:
             LostError: it is gone.
             BenchmarkError: the call cannot be sent.
-
         """
 
     @abstractmethod
@@ -74,7 +71,6 @@ class Call(Future[Answer]):
         what: the function and its arguments.
         worker: who makes it, once it runs.
         batches, rows: of it that are done; a resumed call begins with rows.
-
     """
 
     clock = staticmethod(time.monotonic)
@@ -121,7 +117,6 @@ class Pool(Executor):
     Args:
         count: the most workers at once.
         most_lost: so many workers in a row that are lost before they are ready end the run.
-
     """
 
     same_machine: ClassVar[bool] = True

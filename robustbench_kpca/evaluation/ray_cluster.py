@@ -34,7 +34,6 @@ class RayCluster(Pool):
         address: of a cluster, "auto" for that of this machine; "": where RAY_ADDRESS leads, else a cluster on this
             machine that is started for the run.
         on_gpu: whether each worker needs a GPU.
-
     """
 
     same_machine = False
@@ -90,7 +89,6 @@ class RayCluster(Pool):
 
         Raises:
             EvaluationError: it has no room there.
-
         """
         with self.storing:
             if self.stored[0] is not work:
@@ -206,7 +204,6 @@ def _ray() -> Any:
 
     Raises:
         BadInputError: it is not installed.
-
     """
     try:
         with _signals_kept():

@@ -101,7 +101,6 @@ class NamedModel:
 
         Raises:
             BadInputError: it is no `torch.nn.Module`.
-
         """
         require_module(model)
         return cls(model, name or type(model).__name__, source)
@@ -135,7 +134,6 @@ class DataRequest:
         crop: the short side is resized to size / crop, and the centre cropped; None: as the model states, but nothing
             is cropped where `size` is given. Published sets are always cropped.
         classes: number of classes, where the labels do not have all of them.
-
     """
 
     data: str | Dataset | None
@@ -154,7 +152,6 @@ class DataRequest:
 
         Raises:
             BadInputError: the models have no such set, or several.
-
         """
         if self.data is not None:
             return self
@@ -181,7 +178,6 @@ class DataRequest:
         Raises:
             BadInputError: the data cannot be loaded, two options contradict each other, or pictures have several sizes
                 or another one than the model takes, and no `size` is given.
-
         """
         if isinstance(self.data, Dataset):
             return self.fitted(self.data, stated)
@@ -202,7 +198,6 @@ class DataRequest:
 
         Raises:
             BadInputError: see `Compute.at_size`; a crop without a size.
-
         """
         view = self._view(stated)
         found: Dataset = task_named(data.task).compute.at_size(data, view, asked=self._asked)
@@ -238,7 +233,6 @@ class HowGiven:
             pictures were resized and cropped (`spec.data.resized`).
         name: name of a single model in the record; default: its own, or the name of its class.
         source: where modules came from, for the record.
-
     """
 
     classes: int | None = None
@@ -257,7 +251,6 @@ def models_of(model: Models, how: HowGiven) -> list[ModelRequest | NamedModel]:
 
     Raises:
         BadInputError: none are given, or one is no `torch.nn.Module`.
-
     """
     if isinstance(model, str):
         return [ModelRequest(model, name=how.name)]
@@ -275,7 +268,6 @@ def data_of(model: Models, images: Any, labels: Any = None, how: HowGiven = HowG
 
     Raises:
         BadInputError: no data, for models that are no names.
-
     """
     if images is None and not isinstance(model, str):
         raise BadInputError("a model without data", expected="images, or the name of data", fix='give "digits"')

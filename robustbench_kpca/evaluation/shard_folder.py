@@ -40,7 +40,6 @@ class Running:
         done: rows of its shard that are done; a row is a sample, once a corruption and severity.
         rows: rows of its shard.
         per_second: rows it does a second; None if that is not known yet.
-
     """
 
     host: str
@@ -68,7 +67,6 @@ class State:
         rows: all rows.
         left: seconds that the rest takes; None if that is not known yet.
         told: when this was written, by the clock of the first process.
-
     """
 
     model: str
@@ -110,7 +108,6 @@ def make_folder(folder: Path) -> None:
 
     Raises:
         BadInputError: it cannot be made.
-
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,6 @@ class Schedule:
 
     Attributes:
         given_up: why, by shard, for those that failed at every attempt.
-
     """
 
     def __init__(
@@ -115,7 +114,6 @@ class ShardRun:
     Attributes:
         made: the finished shards, those of earlier attempts included.
         schedule: the others.
-
     """
 
     def __init__(
@@ -158,7 +156,6 @@ class ShardRun:
         Raises:
             IncompleteError: shards failed.
             EvaluationError: one is missing or damaged.
-
         """
         self.require_complete()
         table = task_named(evaluation.data.task).table(evaluation.scenario.kind)
@@ -181,7 +178,6 @@ class ShardRun:
         Raises:
             BadInputError: the folder is not writable any more.
             EvaluationError: the disk is full.
-
         """
         write_atomic(self.folder / shard.name, content)
         self._count(shard, made)
@@ -205,7 +201,6 @@ class ShardRun:
 
         Raises:
             EvaluationError: another process has taken over this record.
-
         """
         if self.lock is not None:
             self.lock.require()
@@ -249,7 +244,6 @@ class ShardRun:
 
         Raises:
             IncompleteError: the message names the first of them, and why.
-
         """
         failed = self.schedule.given_up
         if failed:

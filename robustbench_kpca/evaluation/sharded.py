@@ -50,7 +50,6 @@ def outcomes_by(
     Raises:
         BadInputError: the model or the data cannot be sent to another process; the folder cannot be written.
         EvaluationError: some samples failed; what is finished is kept.
-
     """
     options = evaluation.options
     with _folder(options) as out:
@@ -93,7 +92,6 @@ def carry_out(
         work: a pickled `Work`.
         most: calls at once; None: as many as the executor says to have workers, or cores of this machine.
         patience: a call of our own executors that finishes no batch for so many seconds is ended; 0: none is.
-
     """
     if isinstance(executor, Pool):
         most = executor.count
@@ -135,7 +133,6 @@ def _take(run: ShardRun, shard: Shard, future: Future[Answer]) -> None:
 
     Raises:
         BenchmarkError: the work cannot be done by this executor.
-
     """
     error = future.exception()
     if isinstance(error, BenchmarkError) and not isinstance(error, LostError):
@@ -172,7 +169,6 @@ def make_share(evaluation: Evaluation, smaller: Outcomes | None = None, progress
 
     Raises:
         WaitingError: other parts are missing.
-
     """
     options = evaluation.options
     assert options.out is not None, "RunOptions"

@@ -60,7 +60,6 @@ class Made:
         seconds: running time, that of earlier attempts included.
         batch_size: the batch size at the end; smaller than asked for if memory ran out.
         remarks: flags for the record.
-
     """
 
     forwards: int
@@ -78,7 +77,6 @@ def shard_size(samples: int, batch_size: int, passes: int | None) -> int:
         samples: number of samples of the record.
         batch_size: of the model.
         passes: how often every sample is shown; None: it is attacked.
-
     """
     batches = -(-samples // batch_size)
     least = 1 if passes is None else -(-LEAST_BATCHES // passes)
@@ -92,7 +90,6 @@ def plan_shards(ids: Sequence[str], key: str, size: int) -> list[Shard]:
         ids: of the samples, in order.
         key: digest of the specification and of the environment.
         size: number of samples of a shard; the last one may have fewer.
-
     """
     starts = range(0, len(ids), size)
     ends = [min(start + size, len(ids)) for start in starts]
@@ -149,7 +146,6 @@ def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[C
 
     Raises:
         EvaluationError: a shard is missing or damaged.
-
     """
     return _join(_texts(folder, shards), table, cells, str(folder))
 
@@ -165,7 +161,6 @@ def _join(texts: Iterable[bytes], table: Table, cells: Sequence[Cell], where: st
 
     Raises:
         BadInputError: a text is not of this table.
-
     """
     outcomes = Outcomes.joined([Outcomes.from_text(text, table, where) for text in texts])
     if len(cells) == 1 or "corruption" not in table.columns:

@@ -42,7 +42,6 @@ class Stage:
         steps: number of its steps.
         rows: samples in these steps, added up.
         before: shares that were spent before this run was resumed.
-
     """
 
     forwards: int
@@ -84,7 +83,6 @@ class Forecast:
         stages: the cascade.
         batch: rows of a batch.
         stops: whether a broken sample leaves.
-
     """
 
     def __init__(self, stages: Sequence[Stage], batch: int, *, stops: bool) -> None:
@@ -111,7 +109,6 @@ class Forecast:
         Args:
             active: the unfinished samples.
             outside: number of samples that have not been shown to the model.
-
         """
         whole = self._seconds_of_stages(active)
         if whole is None:
@@ -164,7 +161,6 @@ class Watch:
         classes: number of classes, on which the passes of some attacks depend.
         progress: what is reported to.
         clock: seconds.
-
     """
 
     def __init__(

@@ -45,7 +45,6 @@ class Unfinished:
         done: number of finished shards.
         holder: who works on it, as its lock says; None if nobody does.
         quiet: seconds since the last sign of life of a holder on another machine. Its clock and ours may differ.
-
     """
 
     path: Path
@@ -110,7 +109,6 @@ def unfinished(out: Path) -> list[Unfinished]:
 
     Raises:
         BadInputError: `out` is no folder.
-
     """
     if not out.is_dir():
         raise BadInputError(f"{out} is no folder", expected="the folder of `rbk eval --out`")
@@ -184,7 +182,6 @@ def delete(one: Leftover) -> None:
 
     Raises:
         BadInputError: a process has begun to work on it, or the folder cannot be written.
-
     """
     with nullcontext() if one.lock is None else locked(one.lock, wait=False):
         for path in one.paths:

@@ -66,7 +66,6 @@ class Work:
         surroundings: the environment that the record states, where workers may run on other machines; they refuse to
             work in another one. None: all of them are on this machine.
         smaller: the outcomes of all samples at the next smaller budget, where known.
-
     """
 
     model: ModelRequest | nn.Module
@@ -104,7 +103,6 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
 
     Raises:
         EvaluationError: this process has another environment, other weights or other answers than the first one.
-
     """
     spec, data = work.spec, work.data
     for added in work.added:

@@ -22,7 +22,6 @@ def require_numbers(numbers: Tensor, vocabulary: int, option: str) -> None:
 
     Raises:
         BadInputError: a number that is no word.
-
     """
     least, most = (int(end) for end in numbers.aminmax())
     if least < 0 or most >= vocabulary:
@@ -46,7 +45,6 @@ class TiedHead(nn.Module):
 
         Raises:
             BadInputError: another shape, or a number that is no word.
-
         """
         words = len(self.weight)
         if x.ndim != 4 or x.shape[1] not in (1, words) or x.shape[2] != 1:
@@ -85,7 +83,6 @@ class AdaptiveHead(TiedHead):
         words: size of the vocabulary.
         dim: width.
         cutoffs: c_1, c_2, ...; those that are not below `words` are left out.
-
     """
 
     def __init__(self, words: int, dim: int, cutoffs: Sequence[int], std: float = 0.02) -> None:

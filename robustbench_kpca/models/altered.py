@@ -20,7 +20,6 @@ def parsed(setting: str) -> tuple[str, str]:
 
     Raises:
         BadInputError: another form.
-
     """
     option, equals, value = (part.strip() for part in setting.partition("="))
     if not (option.isidentifier() and equals and value):
@@ -36,7 +35,6 @@ def altered(model: nn.Module, setting: str) -> Iterator[nn.Module]:
 
     Raises:
         BadInputError: no layer has the option, or the value is none of it.
-
     """
     option, text = parsed(setting)
     layers = [layer for layer in model.modules() if _holds(layer, option)]

@@ -69,7 +69,6 @@ class Affine(Tensor):
 
         Raises:
             BadInputError: they need too much memory.
-
         """
         places = (error > ROUNDING).logical_or(error.isnan()).flatten().nonzero()[:, 0]
         count = self.count[0] + len(places)
@@ -90,7 +89,6 @@ class Affine(Tensor):
 
         Raises:
             BadInputError: a function without bounds.
-
         """
         own = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
         assigned = own.startswith("__i")  # such as +=
@@ -129,7 +127,6 @@ def lower_everywhere(
     Raises:
         BadInputError: the model computes something without bounds, or is too large; or what it answers at the image
             itself is outside of them, as where it changes a view in place.
-
     """
     low, high = (image - eps).clamp(0, 1), (image + eps).clamp(0, 1)
     box = Affine((low + high) / 2, image.new_zeros(0, *image.shape), [0])

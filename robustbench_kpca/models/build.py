@@ -44,7 +44,6 @@ def create_model(name: str, **options: Any) -> Any:
         >>> model = create_model("rpc_symvit_digits", iterations=2, lam=4.0, layers="first")
         >>> [type(block.attn).__name__ for block in model.blocks[:2]]
         ['RPCAttention', 'SymmetricAttention']
-
     """
     shape = shape_of(name, options)
     family, backbone = parts_of(name)

@@ -37,7 +37,6 @@ def read_header(path: Path) -> dict[str, str]:
 
     Raises:
         BadInputError: the file cannot be read, or is no safetensors file.
-
     """
     try:
         with path.open("rb") as file:

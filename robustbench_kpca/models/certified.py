@@ -57,8 +57,8 @@ class Viewed(Certified):
     """The base model votes on views of the image, each with parts of it hidden."""
 
     @abstractmethod
-    def views(self, x: Images) -> Iterator[Images]:
-        """Yield the images with parts hidden, view by view."""
+    def views(self, height: int, width: int) -> Iterator[Tensor]:
+        """Yield masks of the pixels that each view shows: booleans that broadcast to (height, width)."""
 
     def counted(self, x: Images) -> Logits:
         """Return the votes; the answer is the class with the most, the first of equal ones."""
@@ -75,12 +75,13 @@ class Viewed(Certified):
         """Count the votes; a view whose logits are not finite has none."""
         return one_hot(logits).sum(1)
 
-    def hidden(self, x: Images, seen: Tensor) -> Images:
-        """Return images whose pixels outside of a mask of rows and columns are filled."""
-        return torch.where(seen.to(x.device), x, x.new_tensor(self.config["fill"]))
+    def look(self, x: Images, seen: Tensor) -> Logits:
+        """Return the base model's logits of images whose pixels outside of a mask are filled."""
+        logits: Tensor = self.base(torch.where(seen.to(x.device), x, x.new_tensor(self.config["fill"])))
+        return logits
 
     def _logits(self, x: Images) -> Float[Tensor, "batch view class"]:
-        return torch.stack([self.base(view) for view in self.views(x)], 1)
+        return torch.stack([self.look(x, seen) for seen in self.views(*x.shape[2:])], 1)
 
 
 class Drawn(Certified):
@@ -131,7 +132,6 @@ def base_of(
 
     Raises:
         BadInputError: no such option, or several; the base model draws noise.
-
     """
     chosen = [kind for option, kind in kinds.items() if option in options]
     if len(chosen) != 1:
@@ -152,7 +152,6 @@ def require_certifiable(model: nn.Module, scenario: Scenario) -> None:
 
     Raises:
         BadInputError: such a model.
-
     """
     if not isinstance(scenario, Certificate):
         return

@@ -44,7 +44,6 @@ def read_state(checkpoint: Path | str, *, ema: bool = False) -> dict[str, Tensor
 
     Raises:
         BadInputError: the file is missing or damaged, is not a state dict, or does not hold the weights asked for.
-
     """
     hub = str(checkpoint).startswith(HUB)
     content = _fetch(str(checkpoint)) if hub else _read(Path(checkpoint))
@@ -137,7 +136,6 @@ class Adapted:
         resized: the number of tokens in the position embedding before and after, if it was resampled.
         fitted: names of the layers that took what fits from another attention.
         begun: names of their tensors for which nothing fits.
-
     """
 
     kept: tuple[str, ...] = ()
@@ -176,7 +174,6 @@ def load_strictly(
     Raises:
         BadInputError: names of tensors that are missing, unexpected, or of another shape or type. The model is then
             not changed.
-
     """
     own, translate = model.state_dict(), getattr(model, "own_state", dict)
     state = translate(_without_prefixes(state, own))
@@ -297,7 +294,6 @@ def save_checkpoint(path: Path, model: nn.Module, metadata: dict[str, str], *, h
 
     Raises:
         EvaluationError: it cannot be written; an older file is then still there.
-
     """
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     if half:

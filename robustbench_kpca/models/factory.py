@@ -18,7 +18,6 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
 
     Raises:
         BadInputError: it cannot be imported, fails, or returns no module.
-
     """
     address.require(name, "model factory")
     with address.searching(name):

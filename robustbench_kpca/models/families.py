@@ -26,7 +26,6 @@ class Backbone:
         task: what it is for: the name of a task.
         images: whether its inputs are images, which it normalises; other inputs come as they are.
         homes: size -> the data set that it is for, of sizes that are not named after one.
-
     """
 
     sizes: Mapping[str, Any]
@@ -67,7 +66,6 @@ class Family:
         layers: the chosen blocks: `first`, `quarter` (the first quarter), `last`, `all` or their numbers.
         options: of the special attention.
         stochastic: whether the special attention draws noise at test time.
-
     """
 
     backbones: tuple[Backbone, ...]
@@ -182,7 +180,6 @@ def parts_of(name: str) -> tuple[Family, Backbone]:
 
     Raises:
         UnknownNameError: there is no such architecture.
-
     """
     if name not in ARCHITECTURES:
         raise unknown_name("model", name, ARCHITECTURES)
@@ -202,7 +199,6 @@ def task_of(name: str) -> str:
 
     Raises:
         UnknownNameError: there is no such architecture.
-
     """
     return parts_of(name)[1].task
 
@@ -220,7 +216,6 @@ def shape_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         UnknownNameError: there is no such architecture.
-
     """
     shape = asdict(parts_of(name)[1].sizes[ARCHITECTURES[name][1]])
     return {key: options.get(key, value) for key, value in shape.items()}
@@ -231,7 +226,6 @@ def normalisation_of(name: str, options: Mapping[str, Any]) -> tuple[Sequence[fl
 
     Raises:
         BadInputError: an unknown normalisation.
-
     """
     known = shape_of(name, options).get("normalisation", "deit")
     if known not in NORMALISATIONS:

@@ -45,7 +45,6 @@ class DecoderBlock(nn.Module):
         pre: where the norms are.
         act: between the two layers of the perceptron.
         dropout: after each of them.
-
     """
 
     def __init__(self, attn: nn.Module, dim: int, hidden: int, *, pre: bool, act: nn.Module, dropout: float) -> None:
@@ -107,7 +106,6 @@ class Design:
         places: the position vectors that are added to sqrt(dim) times the embedding; None: rotary positions.
         adaptive: an adaptive softmax, not one over all words.
         released: as fairseq has it: biases in attentions, no dropout before the head, its initial weights.
-
     """
 
     pre: bool
@@ -171,7 +169,6 @@ class LanguageDecoder(nn.Module):
 
         Raises:
             BadInputError: more words than the window, no words, or words of another vocabulary.
-
         """
         if not 1 <= x.shape[-1] <= self.window:
             raise BadInputError(

@@ -51,7 +51,6 @@ def load_model(
         >>> images, labels = load_data("digits", limit=4).tensors()
         >>> (load_model("vit_digits")(images).argmax(1) == labels).tolist()
         [True, True, True, True]
-
     """
     source, rest = source_of(name)
     with torch.random.fork_rng():  # initial weights are random; the caller's generator stays as it is

@@ -37,7 +37,6 @@ class Mixing:
         diagonal: mean attention of a token to itself; 1 means that tokens do not mix.
         entropy: of a token's attention, in nats: log(tokens) for uniform attention, 0 for attention to one token.
         value_distance: ||L - V||_F / ||V||_F: 0 where the output is the values.
-
     """
 
     block: int

@@ -24,7 +24,6 @@ def require_model(name: str) -> None:
     Raises:
         UnknownNameError: it is no model of this package, of timm or of torchvision, or its module is not to be found.
         BadInputError: there is no such file.
-
     """
     name = base_name(name)
     source, rest = source_of(name)
@@ -43,7 +42,6 @@ def home_data(name: str) -> str | None:
 
     Raises:
         UnknownNameError: a name without a source that is no model of the package.
-
     """
     name = base_name(name)
     if ":" in name or source_of(name)[0]:

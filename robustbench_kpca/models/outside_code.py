@@ -26,7 +26,6 @@ def outside_code(model: str, options: Mapping[str, Any], checkpoint: str | None 
         model: as `models.loading.load_model` takes it.
         options: of the model.
         checkpoint: file of its weights, or `hf-hub:OWNER/NAME`.
-
     """
     text = _of_model(model, options)
     if not text and checkpoint is not None and (":" in checkpoint or not checkpoint.endswith(NUMBERS)):

@@ -34,7 +34,6 @@ def place(model: nn.Module, attention: str | type[nn.Module], layers: Any = "all
         >>> model = place(load_model("vit_digits"), "symmetric", layers="last")
         >>> type(model.blocks[-1].attn).__name__
         'SymmetricAttention'
-
     """
     inner: Any = getattr(model, "encoder", model)
     blocks: Any = getattr(inner, "blocks", None)
@@ -66,7 +65,6 @@ def fit(
 
     Returns:
         The weights; names of the layers whose weights were others; and names of tensors that begin anew.
-
     """
     kind, own, state = ATTENTIONS.get(attention), model.state_dict(), dict(state)
     changed, begun = list[str](), list[str]()

@@ -113,7 +113,6 @@ class Segmenter(nn.Module):
         config: `create_model(**config)` builds the same architecture again.
         classes: their number.
         window: side of the images that it is trained on.
-
     """
 
     config: dict[str, Any]

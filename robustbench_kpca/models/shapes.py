@@ -43,7 +43,6 @@ class SegmenterShape(ViTShape):
         decoder_dropout: in these blocks.
         prefix_tokens: tokens before the patches: 1 is the class token, 2 adds DeiT's distillation token.
         normalisation: `deit`: ImageNet's mean and standard deviation; `vit`: 0.5 for both.
-
     """
 
     decoder: str = "mask"
@@ -67,7 +66,6 @@ class SequenceShape:
         places: `learned`, or `grid`: sinusoids of row and column of a square picture are added to learned positions.
 
     The others are named as in timm's ViT.
-
     """
 
     length: int
@@ -105,7 +103,6 @@ class LanguageShape:
         hidden: width of the perceptron of a block.
         design: `paper`, `modern` or `fairseq`; see `models/language.py`.
         dropout: after the embedding, attentions and perceptrons, and before the head.
-
     """
 
     vocab_size: int

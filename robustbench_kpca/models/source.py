@@ -20,7 +20,6 @@ def library(name: str, wanted_by: str, extra: str = "") -> Any:
 
     Raises:
         BadInputError: it is missing or cannot be imported.
-
     """
     try:
         return importlib.import_module(name)
@@ -43,7 +42,6 @@ def stated_view(model: nn.Module) -> View | None:
 
     Raises:
         BadInputError: timm's configuration says that pictures get a border.
-
     """
     view: Any = getattr(model, "view", None)
     if isinstance(view, View):
@@ -86,7 +84,6 @@ def require_words(model: nn.Module, given: str | None, name: str) -> None:
 
     Raises:
         BadInputError: weights and data state different vocabularies.
-
     """
     trained = getattr(model, "vocabulary_sha256", None)
     if isinstance(trained, str) and given is not None and trained != given:

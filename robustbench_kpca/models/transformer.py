@@ -93,7 +93,6 @@ class Patches(nn.Module):
         patch_size: side of a patch.
         dim: width of the tokens.
         any_size: whether images of other sizes, multiples of `patch_size`, are taken.
-
     """
 
     def __init__(self, img_size: int, patch_size: int, dim: int, *, any_size: bool = False) -> None:
@@ -108,7 +107,6 @@ class Patches(nn.Module):
 
         Raises:
             BadInputError: images of another size than `img_size`.
-
         """
         if not self.any_size and images.shape[2:] != self.img_size:
             met = " x ".join(map(str, images.shape[2:]))
@@ -131,7 +129,6 @@ class ViT(nn.Module):
         drop_path_rate: of the last block; it grows linearly from 0 in the first.
 
     The others are named as in timm. With `num_classes` 0 there is no head.
-
     """
 
     config: dict[str, Any]

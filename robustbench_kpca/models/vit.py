@@ -33,7 +33,6 @@ def conv_stem(patch_size: int, width: int) -> nn.Sequential:
 
     Raises:
         BadInputError: the patch size is no power of 2, or the width cannot be halved so often.
-
     """
     halvings = patch_size.bit_length() - 1
     if patch_size != 2**halvings or halvings < 1 or width % 2 ** (halvings - 1):
@@ -58,7 +57,6 @@ def build_vit(attention: str, shape: dict[str, Any]) -> ViT:
 
     Raises:
         BadInputError: an unknown stem, or a convolutional one that does not fit the sizes.
-
     """
     plain = {key: value for key, value in shape.items() if key != "stem"}
     if shape["stem"] not in STEMS:

@@ -82,7 +82,6 @@ def agreement_of(name: str, protocol: Scenario) -> Agreement | None:
 
     Returns:
         None for a protocol that stands for no other.
-
     """
     known = _measured() if isinstance(protocol, Attack) else ()
     digest = search_digest(protocol) if known and isinstance(protocol, Attack) else ""

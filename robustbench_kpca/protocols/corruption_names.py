@@ -38,7 +38,6 @@ def counted(corruptions: Iterable[str]) -> tuple[str, ...]:
 
     Raises:
         BadInputError: no names are given.
-
     """
     names = tuple(corruptions)
     if not names:

@@ -23,7 +23,6 @@ def check_severity(severity: int) -> None:
 
     Raises:
         BadInputError: another value.
-
     """
     if type(severity) is not int or severity not in SEVERITIES:
         raise BadInputError(f"severity {severity}", expected="1, 2, 3, 4 or 5 (5 is the strongest)")

@@ -22,7 +22,6 @@ def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = 
 
     Raises:
         BadInputError: unknown protocol, unknown or misspelt key, invalid value.
-
     """
     name, data = presets.load_protocol(protocol)
     for key, value in (overrides or {}).items():
@@ -38,7 +37,6 @@ def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Sce
 
     Raises:
         BadInputError: an attack, shift or OOD protocol, or an invalid corruption or severity.
-
     """
     if not isinstance(scenario, Clean | Corruption):
         raise BadInputError(

@@ -50,7 +50,6 @@ def load_protocol(name: str | Path) -> tuple[str, dict[str, Any]]:
     Raises:
         UnknownNameError: there is no such preset; the message suggests the closest name.
         BadInputError: the file cannot be read; something else is given.
-
     """
     if not isinstance(name, str | Path):
         raise BadInputError(f"protocol {str(name)[:40]}", expected="the name of a protocol, or a TOML file")

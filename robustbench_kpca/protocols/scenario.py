@@ -392,7 +392,6 @@ def parse_scenario(data: dict[str, Any], where: str) -> Scenario:
 
     Raises:
         BadInputError: unknown kind; unknown, missing or invalid key.
-
     """
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

@@ -29,7 +29,6 @@ def parse_fraction(text: str | float) -> float:
 
     Raises:
         BadInputError: the text is not a finite number or fraction >= 0.
-
     """
     match = _FRACTION.fullmatch(str(text))
     if match is None or (match[2] is not None and float(match[2]) == 0):

@@ -132,6 +132,5 @@ def load_audit(path: Path) -> Audit:
 
     Raises:
         BadInputError: missing, damaged, or a flag that does not follow from its numbers.
-
     """
     return validate_json(Audit, read_file(path, "audit"), str(path))

@@ -78,7 +78,6 @@ def fault(audit: Audit, *, attacked: bool = True) -> str | None:
     Args:
         audit: from a record.
         attacked: whether audits of its task attack the model.
-
     """
     names = [check.name for check in audit.checks]
     if not names:

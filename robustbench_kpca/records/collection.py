@@ -21,7 +21,6 @@ class Records(Sequence[Record]):
         >>> from robustbench_kpca import Records, evaluate
         >>> Records([evaluate("vit_digits", protocol="clean", quiet=True)])
         Records(1 records of 1 model)
-
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -59,7 +58,6 @@ class Records(Sequence[Record]):
 
         Raises:
             BadInputError: another value of `by`.
-
         """
         import pandas as pd
 
@@ -100,7 +98,6 @@ def load_records(folder: Path | str) -> Records:
         >>> made = evaluate("vit_digits", protocol="clean", out=(folder := mkdtemp()), quiet=True)
         >>> load_records(folder)
         Records(1 records of 1 model)
-
     """
     return Records([load_record(path) for path in find_records(folder)])
 

@@ -45,7 +45,6 @@ def differences(before: Outcomes, after: Outcomes, *, exact: bool) -> list[Diffe
         before: the outcomes of a record.
         after: what was found now.
         exact: whether all columns must be equal; otherwise as `ROUNDING` says.
-
     """
     searched = before.kind == "attack" and not exact
     names = [name for name in before.columns if not searched or "picture" in before.columns or name in _SEARCHED]

@@ -26,7 +26,6 @@ class Estimate:
         >>> from robustbench_kpca import Estimate
         >>> print(Estimate(0.93, 0.86, 0.97, n=100, method="wilson"))
         0.9300 [0.8600, 0.9700], n = 100
-
     """
 
     value: float

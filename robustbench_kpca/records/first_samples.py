@@ -36,7 +36,6 @@ class FirstSamples:
         scale: largest change of an image, divided by 127, shape (rows,).
         classes: with the largest logits of the clean and of the worst image, shape (rows, classes).
         logits: of these classes, shape (rows, 2, classes).
-
     """
 
     spec: Spec
@@ -73,7 +72,6 @@ def load_first_samples(path: Path) -> FirstSamples:
 
     Raises:
         BadInputError: missing, damaged, or larger than any file this package writes.
-
     """
     content = read_file(path, "file of samples", 2 * BYTES)
     try:

@@ -75,7 +75,6 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
 
     Raises:
         BadInputError: missing, altered, damaged, or larger than any file this package writes.
-
     """
     path = folder / safe_file(stated.file)
     content = read_file(path, "file of images", LIMIT)

@@ -48,7 +48,6 @@ class Outcomes:
 
         Raises:
             BadInputError: truncated, or another table.
-
         """
         return cls(table.task, table.kind, Columns(text.parse(content, table, where)))
 

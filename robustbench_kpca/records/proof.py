@@ -16,6 +16,7 @@ from robustbench_kpca._core.strict import STRICT, validate
 
 Side = Annotated[int, Field(ge=1, le=4096, strict=True)]
 Shade = Annotated[float, Field(ge=0, le=1)]
+Switch = Annotated[bool, Field(strict=True)]
 DECIMALS = 10**6
 """Radii in L2 are rounded down to so many parts of one."""
 
@@ -41,7 +42,6 @@ class Proof(BaseModel, ABC):
                 a drawn proof, of all others.
             eps: of patches, their number.
             alpha: of a drawn proof, the probability that it is wrong.
-
         """
 
     def share(self, votes: int, rival: int, reach: float, alpha: float) -> float:  # noqa: ARG002
@@ -49,8 +49,8 @@ class Proof(BaseModel, ABC):
         return 1.0
 
     def settings(self) -> dict[str, Any]:
-        """Return what a configuration states of it."""
-        return {"proof": self.name, **self.model_dump()}
+        """Return what a configuration states of it; a switch that is off is left out."""
+        return {"proof": self.name, **{name: value for name, value in self.model_dump().items() if value is not False}}
 
 
 class Bands(Proof):
@@ -64,6 +64,7 @@ class Bands(Proof):
     band: Side
     stride: Side = 1
     fill: Shade = 0.5
+    drop: Switch = False
 
     def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
         """Return the largest side of eps patches: see `Proof.radius`."""
@@ -79,6 +80,7 @@ class Blocks(Proof):
     block: Side
     stride: Side = 1
     fill: Shade = 0.5
+    drop: Switch = False
 
     def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
         """Return the largest side of eps patches: see `Proof.radius`."""
@@ -203,7 +205,6 @@ def proof_of(config: Mapping[str, Any], where: str) -> Proof | None:
 
     Raises:
         BadInputError: it states one with other fields.
-
     """
     kind = PROOFS.get(str(config.get("proof")))
     own = {name: config[name] for name in kind.model_fields if name in config} if kind else {}

@@ -77,7 +77,6 @@ class Record(BaseModel):
         >>> from robustbench_kpca import evaluate
         >>> evaluate("vit_digits", protocol="clean", quiet=True).spec.data.n
         364
-
     """
 
     model_config = STRICT
@@ -170,7 +169,6 @@ class Record(BaseModel):
 
         Raises:
             BadInputError: it is another table.
-
         """
         self.require_table(outcomes.digest(), len(outcomes))
         object.__setattr__(self, "_outcomes", outcomes)
@@ -190,7 +188,6 @@ class Record(BaseModel):
 
         Raises:
             BadInputError: see `require_own`.
-
         """
         self.require_own(audit)
         return self.model_copy(update={"audit": audit})
@@ -206,7 +203,6 @@ class Record(BaseModel):
 
         Raises:
             BadInputError: the audit is of another model or other data, or the record claims no robustness.
-
         """
         if self.kind != "attack":
             raise BadInputError(f"an audit for {self.spec.stem()}, which is no attack", fix="leave it out")
@@ -248,7 +244,6 @@ def load_record(path: Path | str) -> Record:
         >>> [path] = Path(folder).glob("*.record.json")
         >>> load_record(path).metrics == made.metrics
         True
-
     """
     path = Path(path)
     text = read_file(path, "record")
@@ -266,7 +261,6 @@ def _require_schema(text: bytes, path: Path) -> bytes:
     Raises:
         NewerSchemaError: it was written by a later version.
         BadInputError: it was written by an earlier version, or is no record.
-
     """
     try:
         version = json.loads(text)["schema_version"]

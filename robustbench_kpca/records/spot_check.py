@@ -37,7 +37,6 @@ class Entry(BaseModel):
         differing: of them, those that differ.
         exact: whether every column had to be equal to the last digit.
         why: why the record could not be remade, or why the comparison was not exact.
-
     """
 
     model_config = STRICT
@@ -102,7 +101,6 @@ def load_spot_check(path: Path) -> SpotCheck:
 
     Raises:
         BadInputError: missing, damaged, or counts that do not fit together.
-
     """
     return validate_json(SpotCheck, read_file(path, "spot check"), str(path))
 

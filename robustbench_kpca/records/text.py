@@ -55,7 +55,6 @@ def most_bytes(table: Table, rows: int, where: str) -> int:
 
     Raises:
         BadInputError: no table has so many rows of these columns.
-
     """
     most = MOST // sum(_HELD[kind] for kind in table.columns.values())
     if not 0 <= rows <= most:
@@ -70,7 +69,6 @@ def unpack(data: bytes, most: int, where: str) -> bytes:
 
     Raises:
         BadInputError: longer, truncated, or no such file.
-
     """
     text = io.BytesIO()
     try:
@@ -103,7 +101,6 @@ def parse(text: bytes, table: Table, where: str) -> dict[str, Column | Coded]:
 
     Raises:
         BadInputError: truncated, or another table.
-
     """
     kinds = list(table.columns.values())
     try:

@@ -71,7 +71,6 @@ class OverSamples:
         variance: of the difference, as samples alone show it: MS_img / (B n); infinite of one sample.
         shared: its part that trainings show, too: MS_res / (B n). 0 where it is not known, and so counts twice.
         n: number of samples; infinite where `variance` is known.
-
     """
 
     variance: float
@@ -132,7 +131,6 @@ def compare(numbers: Sequence[Sequence[float] | Values] | Values, samples: OverS
     Args:
         numbers: shape (A, B), a row for each recipe and a column for each seed; at least two of both.
         samples: what they add to the variance of the first mean minus the second.
-
     """
     table = np.array(numbers, np.float64)
     if table.ndim != 2 or min(table.shape) < 2:
@@ -163,7 +161,6 @@ def error_of_difference(
         pooled: the same from all recipes: 2 S^2.
         shape: A recipes and B seeds.
         samples: what they add.
-
     """
     recipes, trainings = shape
     seeds = np.maximum(alone, pooled) / trainings

@@ -25,7 +25,6 @@ def render(template: str, room: str, **values: Any) -> str:
         template: its file name, in the folder `templates` of the room or of this one.
         room: such as `report`.
         values: what the template shows; text is escaped, and what is not printable is replaced.
-
     """
     return _environment(room).get_template(template).render(**values)
 

@@ -92,7 +92,6 @@ class Table:
         heads: of the columns.
         rows: of cells; the first one names the row.
         caption: what it shows.
-
     """
 
     heads: Sequence[Line]
@@ -108,7 +107,6 @@ class Figure:
         svg: its text, from `<svg` on.
         caption: what it shows.
         file: name of the file beside the page that has it; without one, Markdown leaves it out.
-
     """
 
     svg: str
@@ -143,7 +141,6 @@ class Widget:
         room: such as `report`.
         values: what the template is given.
         blocks: the same for Markdown.
-
     """
 
     template: str
@@ -164,7 +161,6 @@ class Document:
         blocks: in order.
         mark: a comment at its end, by which the program knows its own pages.
         style: of this kind of page, as CSS; script: its JavaScript.
-
     """
 
     title: str

@@ -38,7 +38,6 @@ class Watched:
 
         Raises:
             EvaluationError: the pass kept no gradients, since the batch did not fit into memory at once.
-
         """
         pairs = [(seen.get("q_norm", seen["k_norm"])[:rows], seen["k_norm"][:rows]) for seen in self.layers if seen]
         if any(not key.requires_grad or len(key) < rows for _, key in pairs):
@@ -52,7 +51,6 @@ def watched(model: nn.Module) -> Iterator[Watched]:
 
     Raises:
         BadInputError: it has none whose queries and keys can be seen.
-
     """
     layers = [layer for layer in model.modules() if all(hasattr(layer, name) for name in ("q_norm", "k_norm"))]
     if not layers:
@@ -77,7 +75,6 @@ def changed_tokens(x: Images, clean: Images, model: nn.Module) -> Changed:
 
     Raises:
         BadInputError: the model does not state the side of its tokens.
-
     """
     side = token_side(model)
     if side is None:

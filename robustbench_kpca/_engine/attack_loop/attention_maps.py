@@ -31,7 +31,6 @@ def attention_layers(model: Any) -> list[Any]:
 
     Raises:
         BadInputError: there are none, or there is one of another kind with queries and keys.
-
     """
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
     layers = [layer for layer in modules if all(hasattr(layer, name) for name in ("q_norm", "k_norm"))]
@@ -51,7 +50,6 @@ def mapped(model: Any, rule: Rule | None = None) -> Iterator[list[Map]]:
     Raises:
         BadInputError: as `attention_layers`; or A V is not what a layer made of V, up to rounding; or a layer did not
             run, as far as can be seen from outside.
-
     """
     layers = attention_layers(model)
     maps: list[Map] = [torch.empty(0)] * len(layers)
@@ -84,7 +82,6 @@ def by_cells(maps: list[Map], x: Images, model: nn.Module) -> AttentionMaps:
     Raises:
         BadInputError: the model states no size of its tokens, or a layer has fewer tokens than the image has cells.
         EvaluationError: the batch did not fit into memory at once.
-
     """
     side = token_side(model)
     if side is None:

@@ -27,7 +27,6 @@ def require_gradients(stage: Stage, attack: Attack) -> None:
 
     Raises:
         BadInputError: such a stage.
-
     """
     if stage.name == stage.attack:
         return
@@ -57,7 +56,6 @@ def backward_of(setting: str | None, runner: Runner) -> Iterator[None]:
 
     Raises:
         BadInputError: the model has no such option, or the logits of the twin have another shape.
-
     """
     if setting is None:
         yield
@@ -102,7 +100,6 @@ def _each(setting: str) -> list[str]:
 
     Raises:
         BadInputError: another form, or a value twice.
-
     """
     option, text = parsed(setting)
     settings = ["=".join(parsed(f"{option}={value}")) for value in text.split(",")]

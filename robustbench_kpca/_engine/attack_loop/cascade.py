@@ -16,7 +16,6 @@ class Cascade:
     Attributes:
         pools: one per stage.
         candidates: images that wait for a confirming forward pass.
-
     """
 
     def __init__(
@@ -59,7 +58,6 @@ class Cascade:
         Raises:
             EvaluationError: the logits were NaN or infinite only in the pass that computed a gradient, so gradient
                 attacks cannot evaluate this model.
-
         """
         sample, policy = candidate.sample, self.scenario.policy
         sample.forwards += self.draws

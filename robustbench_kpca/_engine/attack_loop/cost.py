@@ -73,7 +73,6 @@ def speed(model: nn.Module, sample: Tensor, device: str) -> Speed:
         model: in evaluation mode; it is moved to the device.
         sample: one input of the model, without the axis of the batch.
         device: such as "cpu".
-
     """
     model = model.to(device)
     x = sample.to(device).expand(ROWS, *sample.shape).clone()

@@ -44,7 +44,6 @@ def build_attack(stage: Stage) -> Attack:
 
     Raises:
         BadInputError: unknown attack; unknown, missing or invalid option.
-
     """
     if library_of(stage.attack):
         return foreign_attack(stage.attack, stage.options)

@@ -64,7 +64,6 @@ class PlainQuery:
         loss: maps rows of the batch to the loss whose gradient is returned; None: the loss of the attack.
         losses: the losses of every gradient that was computed, in order.
         index: the rows of the batch that this query covers.
-
     """
 
     runs: Runs
@@ -117,7 +116,6 @@ def run_to_end(attack: Attack, query: Query, x: Images, y: Labels, threat: Threa
         y: their labels or, if the threat is targeted, the classes to reach.
         threat: the ball around each clean image, and whether the attack is targeted.
         keys: the random stream of each sample: one number per sample.
-
     """
     state = attack.start(x, y, threat, keys)
     while not bool(state["finished"].all()):

@@ -75,7 +75,6 @@ class Layout:
             tally: passes of that step.
             over: rows beyond which nothing is known.
             stops: whether a broken image replaces the one of lowest margin.
-
         """
         last = self.last(over)
         counts = torch.arange(len(over), device=over.device) <= last[self.sample]

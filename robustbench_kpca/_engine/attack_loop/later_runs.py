@@ -62,7 +62,6 @@ class LaterRuns:
         Args:
             before: the state before the step.
             stopped: rows that look broken, if that ends the search.
-
         """
         pool = self.pool
         ended = stopped | pool.state["finished"] | (pool.state["run"] != before["run"])

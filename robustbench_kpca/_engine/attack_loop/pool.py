@@ -33,7 +33,6 @@ class Sample:
             image of the stage.
         given: if success is graded, the starting point of every stage.
         found: if success is graded, the worst image of each stage; the key is the number of the stage, from 1.
-
     """
 
     index: int
@@ -74,7 +73,6 @@ class Candidate:
         image: the image.
         state: the state of the attack, if the image was misclassified during the search: the search can resume there.
         final: whether this image decides the sample; no search follows.
-
     """
 
     sample: Sample
@@ -92,7 +90,6 @@ class Run:
         number: of the run.
         state: its row of state once it is over; until then it has a row of the pool.
         broken: whether it ended with an image that looked broken.
-
     """
 
     sample: Sample

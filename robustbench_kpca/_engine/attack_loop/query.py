@@ -142,7 +142,6 @@ class CountingQuery:
         Raises:
             EvaluationError: a gradient is NaN or infinite where the logits are finite. The attack could not improve,
                 and the sample would wrongly count as robust.
-
         """
         self._check(x, outside)
         with self._whole(x, [loss]) as (whole,):
@@ -222,7 +221,6 @@ class CountingQuery:
 
         Raises:
             BadInputError: gradients of the loop are not the model's, which such an attack would not see.
-
         """
         if self.twins or self.attention is not None:
             what = "no backward_of and no attention_loss"
@@ -324,7 +322,6 @@ def require_finite(finite: Mask) -> None:
 
     Raises:
         BadInputError: some of them have.
-
     """
     if not bool(finite.all()):
         raise BadInputError(

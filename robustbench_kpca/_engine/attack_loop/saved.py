@@ -24,7 +24,6 @@ def packed(content: Any, clean: Tensor, seen: Seen | None = None) -> Any:
         content: of one sample.
         clean: its clean image.
         seen: tensors of this sample that were met before.
-
     """
     seen = {} if seen is None else seen
     if isinstance(content, dict):

@@ -21,7 +21,6 @@ class Success(ABC):
     Attributes:
         graded: False: a sample is either broken or not, and later stages attack only samples that are not. True: an
             attack can be more or less successful, so each stage searches for the worst input, from the clean one.
-
     """
 
     graded: bool
@@ -68,5 +67,4 @@ class Success(ABC):
 
         Raises:
             BadInputError: the protocol or the attack cannot be used.
-
         """

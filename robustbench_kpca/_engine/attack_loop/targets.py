@@ -48,7 +48,6 @@ def check_budget(threat: Threat, space: str, images: Images) -> None:
 
     Raises:
         BadInputError: eps is at least the largest distance between two images in [0, 1]; patches that do not fit.
-
     """
     if threat.counted:
         allowed_corners(threat, *images.shape[2:])

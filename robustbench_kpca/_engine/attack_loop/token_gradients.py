@@ -25,7 +25,6 @@ def pna(model: nn.Module) -> Iterator[nn.Module]:
 
     Raises:
         BadInputError: maps cannot be read, or none depends on the image, so that the gradient would stay as it was.
-
     """
     depends: list[bool] = []
 
@@ -51,7 +50,6 @@ def tgr(model: nn.Module) -> Iterator[nn.Module]:
 
     Raises:
         BadInputError: maps cannot be read, or there is a layer without projection, or no perceptron.
-
     """
     hooks = []
     projections: list[Any] = [

@@ -50,7 +50,6 @@ def search(
     Raises:
         BadInputError: clean logits that do not fit the labels or are not finite; an invalid protocol.
         EvaluationError: an attack left its ball, or a gradient is not finite.
-
     """
     _require_possible(protocol, success)
     space, threat = InputSpace.of(runner.model, protocol.space), threat_for(protocol, runner.model)

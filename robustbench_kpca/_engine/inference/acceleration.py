@@ -37,7 +37,6 @@ def accelerated(models: Iterable[nn.Module], compile: str | None, *, tf32: bool)
         compile: mode of `torch.compile`; None: not compiled. `reduce-overhead` and `max-autotune` replay CUDA graphs
             on a CUDA device.
         tf32: whether products of single precision on a CUDA device may be rounded to TF32 (10 bits of mantissa).
-
     """
     with ExitStack() as stack:
         stack.enter_context(_products("tf32" if tf32 else "ieee"))

@@ -34,7 +34,6 @@ def corrupted(image: NDArray[Any], cell: Cell | None, sample: str, storage: str 
 
     Raises:
         BadInputError: the corruption cannot be applied to this image; the message names the sample.
-
     """
     if cell is None:
         return image
@@ -51,7 +50,6 @@ def frost_of(protocol: Scenario, folder: Path | str | None) -> str:
     Raises:
         BadInputError: the protocol needs the original frost images and no folder is given; or a folder is given that
             the protocol does not use.
-
     """
     if not isinstance(protocol, Corruption) or protocol.frost != "original" or "frost" not in protocol.names:
         if folder is not None:

@@ -43,7 +43,6 @@ def unharmed(x: Tensor) -> Iterator[None]:
 
     Raises:
         BadInputError: the model did one of both.
-
     """
     version = _version(x)
     before = {name: read() for name, (read, _) in _SETTINGS.items()}

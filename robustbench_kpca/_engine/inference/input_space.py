@@ -23,7 +23,6 @@ class InputSpace:
 
         Raises:
             BadInputError: normalised space for a model that does not expose its mean and standard deviation.
-
         """
         if name != "normalised":  # pixels in [0, 1], signals in units that the data have, or words
             return cls()

@@ -82,7 +82,6 @@ def in_batches(
 
     Raises:
         BadInputError: raised by `fetch` or `collate`.
-
     """
     loader = DataLoader(
         _Fetch(fetch, indices),

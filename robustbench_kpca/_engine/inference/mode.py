@@ -14,7 +14,6 @@ def require_evaluation_mode(model: nn.Module) -> None:
 
     Raises:
         BadInputError: the model, or one of its modules, is in training mode.
-
     """
     training = [(name, module) for name, module in model.named_modules() if module.training]
     if not training:

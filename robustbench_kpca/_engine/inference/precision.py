@@ -21,7 +21,6 @@ def remark(runner: Runner, x: Images, labels: Labels) -> str:
         runner: of the evaluation.
         x: one batch.
         labels: its labels.
-
     """
     if runner.search == torch.float32:
         return ""

@@ -41,7 +41,6 @@ class Presentation:
         fits: tells whether logits have the right shape for these inputs.
         expected: the right shape in words, for errors.
         fix: what to do if the shape is wrong, for errors.
-
     """
 
     show: Callable[[nn.Module, Images], Any]
@@ -54,7 +53,6 @@ class Presentation:
 
         Raises:
             BadInputError: the model did not return a tensor of the expected shape and kind.
-
         """
         kind = _unusable(logits) if isinstance(logits, Tensor) else ""
         if kind:
@@ -94,7 +92,6 @@ def require_module(model: object) -> None:
 
     Raises:
         BadInputError: it is none.
-
     """
     if not isinstance(model, nn.Module):
         raise BadInputError(f"a model of type {type(model).__name__}", expected="a torch.nn.Module")
@@ -105,7 +102,6 @@ def device_for(model: nn.Module, device: str | None) -> torch.device:
 
     Raises:
         BadInputError: the device does not exist or does not work.
-
     """
     if device is None:
         first = next(model.parameters(), None)
@@ -320,7 +316,6 @@ class Runner:
 
         Raises:
             EvaluationError: memory runs out even with a single image.
-
         """
         while True:
             try:

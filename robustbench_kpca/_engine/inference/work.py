@@ -52,7 +52,6 @@ class Work:
         operators: launched, whatever the number of rows; views are none.
         operations: of the matrix products and convolutions of a row, two for each multiply-add.
         bytes: of all results for a row; a gradient keeps about as much.
-
     """
 
     operators: int
@@ -91,7 +90,6 @@ def work_of(runner: Runner, row: Images) -> Work:
     Args:
         runner: of the model, with a batch size of 1.
         row: one input, of shape (1, ...).
-
     """
     from torch.utils.flop_counter import FlopCounterMode  # a second of imports, of Triton
 

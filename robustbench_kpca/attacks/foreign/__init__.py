@@ -63,7 +63,6 @@ class Foreign:
 
         Raises:
             BadInputError: the attack does not support the norm, clipping is off, or there is a target.
-
         """
         require_norm(threat, self.name, *self.recipe.norms)
         require_box(threat, self.name)
@@ -76,7 +75,6 @@ class Foreign:
         Raises:
             EvaluationError: the library failed, a gradient was NaN or infinite, or it returned images outside the box
                 or (if `bounded`) outside the ball.
-
         """
         x, y, seed, model = state["x"], state["y"], int(state["key"][0]), query.module()
         options = {name: self._parse_number(name, value, threat.eps) for name, value in self.options.items()}
@@ -96,7 +94,6 @@ class Foreign:
 
         Raises:
             BadInputError: the first such option.
-
         """
         known = self.recipe.options
         for name, value in self.options.items():
@@ -148,7 +145,6 @@ def build(name: str, options: dict[str, Any]) -> Foreign:
 
     Raises:
         BadInputError: unknown library or attack, library not installed, or unknown option.
-
     """
     library, _, attack = name.partition(":")
     if library not in LIBRARIES:
@@ -167,7 +163,6 @@ def load(library: str, wanted_by: str) -> ModuleType:
 
     Raises:
         BadInputError: the library is missing or cannot be imported.
-
     """
     try:
         with warnings.catch_warnings():

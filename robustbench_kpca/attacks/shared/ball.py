@@ -24,7 +24,6 @@ def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
 
     Raises:
         BadInputError: the norm is not one of `known`.
-
     """
     if threat.norm not in known:
         raise BadInputError(f"attack '{attack}' in {threat.norm}", expected=f"norm = {' or '.join(known)}")

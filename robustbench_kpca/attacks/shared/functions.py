@@ -46,7 +46,6 @@ def one_gradient(
         ...     return x + 0.25 * state["eps"] * gradient.sign()
         >>> climb(steps=3)
         climb(steps=3, random_start=False)
-
     """
 
     def attack(step: Callable[[Images, Images, State], Images]) -> type:
@@ -83,7 +82,6 @@ def whole_attack(
         ...     return (x + share * eps).clamp(0, 1)
         >>> brighten(share=0.5)
         brighten(share=0.5)
-
     """
 
     def attack(function: Callable[..., Images]) -> type:

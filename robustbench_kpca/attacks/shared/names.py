@@ -31,7 +31,6 @@ def require_attack(name: str) -> None:
 
     Raises:
         UnknownNameError: there is no such attack or library.
-
     """
     library, colon, attack = name.partition(":")
     if not library_of(name):

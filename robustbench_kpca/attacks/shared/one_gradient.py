@@ -36,7 +36,6 @@ class OneGradient(ABC):
             gradient: of the loss at `x`.
             state: the samples' own tensors: `clean`, `y`, `step` (from 0) and those of `memory`, which may be replaced.
             threat: norm and radius of the ball.
-
         """
 
     def loss(self, logits: Logits, state: State, threat: Threat) -> PerSample:
@@ -56,7 +55,6 @@ class OneGradient(ABC):
 
         Raises:
             BadInputError: the norm is none of `norms`, or a target for an attack without `targets`.
-
         """
         name = type(self).__name__.lower()
         if not self.targets:

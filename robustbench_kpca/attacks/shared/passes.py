@@ -23,7 +23,6 @@ def evaluated(formula: Formula, options: Mapping[str, Any], classes: int) -> Pas
 
     Raises:
         NameError, TypeError, AttributeError: an option is missing, or of the wrong type.
-
     """
     names = {**options, "classes": classes}
     backwards = _value(formula[1], names)

@@ -36,7 +36,6 @@ def allowed_corners(
 
     Raises:
         BadInputError: a square does not fit into the image, or fewer of them fit than may change.
-
     """
     side, size = threat.side, f"images of {height} x {width} pixels"
     if side > min(height, width):

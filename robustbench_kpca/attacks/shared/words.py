@@ -38,7 +38,6 @@ def require_vocabulary(vocabulary: int) -> None:
 
     Raises:
         BadInputError: fewer than three words.
-
     """
     if vocabulary < 3:
         raise BadInputError(
@@ -51,7 +50,6 @@ def distributions(words: Images, vocabulary: int) -> Distributions:
 
     Raises:
         BadInputError: they would take more than `MOST` bytes, or the vocabulary is too small.
-
     """
     require_vocabulary(vocabulary)
     size = 4 * vocabulary * words.numel()

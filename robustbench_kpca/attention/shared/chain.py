@@ -35,7 +35,6 @@ class ChainedAttention(WeightedAttention):
 
         Raises:
             BadInputError: the layer is in no chain, or the earlier one did not run in this pass.
-
         """
         if not self.chain:
             raise BadInputError(
@@ -62,7 +61,6 @@ def chain(layers: Sequence[nn.Module]) -> None:
 
     Raises:
         BadInputError: there is one layer only, which would be softmax attention.
-
     """
     linked = tuple(layer for layer in layers if isinstance(layer, ChainedAttention))
     if len(linked) == 1:

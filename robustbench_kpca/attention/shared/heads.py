@@ -92,7 +92,6 @@ class MultiHeadAttention(nn.Module, ABC):
         ...         return v.mean(dim=2, keepdim=True).expand_as(v)
         >>> Average(16, num_heads=4)(torch.zeros(1, 5, 16)).shape
         torch.Size([1, 5, 16])
-
     """
 
     symmetric: ClassVar[bool] = False
@@ -149,7 +148,6 @@ class MultiHeadAttention(nn.Module, ABC):
             v: values.
             causal: whether a token attends to itself and earlier ones only.
             mask: the keys that are no padding; None: all.
-
         """
 
     def queries_keys_values(self, x: Tokens) -> tuple[Heads, Heads, Heads]:

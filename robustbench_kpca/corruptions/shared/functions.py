@@ -38,6 +38,5 @@ def corruption(function: Corrupt) -> FunctionCorruption:
         ...     return image // (1 + severity)
         >>> darker.fast(np.full((2, 2, 3), 60, np.uint8), 2, np.random.default_rng(0)).max()
         np.uint8(20)
-
     """
     return FunctionCorruption(function)

@@ -35,7 +35,6 @@ class WordCorruption(Protocol):
             line: its words, without the end of the line.
             parameter: of the severity.
             draw: the random stream of the line.
-
         """
         ...
 
@@ -55,7 +54,6 @@ def swapped_words(
 
     Raises:
         BadInputError: the vocabulary has neither the new word nor `<unk>`.
-
     """
     corruption: WordCorruption = WORD_CORRUPTIONS.get(name)
     numbers = {word: number for number, word in enumerate(words)}

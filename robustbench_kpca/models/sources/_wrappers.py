@@ -49,7 +49,6 @@ class CausalLM(Unwrapped):
 
     Raises:
         BadInputError: it does not state its number of positions, or the window is larger.
-
     """
 
     def __init__(self, net: Any, window: int | None = None) -> None:
@@ -79,7 +78,6 @@ class CausalLM(Unwrapped):
 
         Raises:
             BadInputError: more tokens than the window, or neither tokens nor distributions over them.
-
         """
         if x.ndim != 4 or x.shape[1] not in (1, self.vocab_size) or not 1 <= x.shape[-1] <= self.window:
             raise BadInputError(

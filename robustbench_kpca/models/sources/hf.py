@@ -118,7 +118,6 @@ def view_of(processor: Any, name: str) -> View:
 
     Raises:
         BadInputError: in a way that has no `View`.
-
     """
     view = _view(processor, name)
     picture = _picture()
@@ -136,7 +135,6 @@ def normalisation_of(processor: Any, name: str) -> tuple[list[float], list[float
 
     Raises:
         BadInputError: pixels are not rescaled.
-
     """
     get = _getter(processor)
     if not get("do_rescale", True):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca.models.certified import Viewed, base_of, one_hot
 from robustbench_kpca.records.proof import Masks
-from robustbench_kpca.types import Images, Logits
+from robustbench_kpca.types import Logits
 
 
 class Masked(Viewed):
@@ -23,18 +23,18 @@ class Masked(Viewed):
     mask: then the first such one.
     """
 
-    def views(self, x: Images) -> Iterator[Images]:
-        """Yield the image under masks i <= j, pair by pair; i = j is one mask."""
+    def views(self, height: int, width: int) -> Iterator[Tensor]:
+        """Yield what masks i <= j leave visible, pair by pair; i = j is one mask."""
         assert isinstance(self.proof, Masks)
         axes = []
-        for length in x.shape[2:]:
+        for length in (height, width):
             side, starts = self.proof.places(length)
             places = torch.arange(length)
             axes.append([(places >= start) & (places < start + side) for start in starts])
         seen = [~(row[:, None] & column) for row, column in product(*axes)]
         for at, first in enumerate(seen):
             for second in seen[at:]:
-                yield self.hidden(x, first & second)
+                yield first & second
 
     def tally(self, logits: Float[Tensor, "batch pair class"]) -> Logits:
         """Count the predictions under all pairs; the answer has more than all of them beside its own."""

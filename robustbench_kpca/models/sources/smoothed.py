@@ -31,7 +31,6 @@ class Sparse(Drawn):
 
         Raises:
             BadInputError: the images have another number of pixels than the model states.
-
         """
         proof, count = self.proof, x.shape[2] * x.shape[3]
         assert isinstance(proof, Pixels)

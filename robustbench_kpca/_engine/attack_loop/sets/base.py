@@ -22,7 +22,6 @@ class PerturbationSet(ABC):
 
         Raises:
             BadInputError: such an attack.
-
         """
 
     @abstractmethod

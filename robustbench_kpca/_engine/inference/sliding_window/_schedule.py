@@ -74,7 +74,6 @@ class Pass:
         alone: whether it is the only pass, so that there is enough memory to keep logits without copying.
         plain: whether the pass has the size of the image.
         disjoint: whether, in addition, no two windows overlap.
-
     """
 
     def __init__(

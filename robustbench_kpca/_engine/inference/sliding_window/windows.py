@@ -118,7 +118,6 @@ def segment(
 
     Returns:
         int16, shape (height, width): classes from 0.
-
     """
     inner = model.model if isinstance(model, Runner) else model
     windowing = Windowing.of(inner, window, stride, scales=tuple(scales), flip=flip, resize=resize)
