@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError
 
-Point = Float[Tensor, "1 *entry"]
 Curve = Callable[..., Tensor]
 
 MOST = 2**28
@@ -26,6 +25,8 @@ ROUNDING = 1e-12
 """A smaller distance from a line is rounding."""
 MARGIN = 1e-6
 """A logit is lower only if it is so much lower."""
+REACH = 1e-7
+"""Boxes are so much larger than eps: attacks round their images to single precision."""
 
 _STATED = {"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "size", "dim", "numel", "len"}
 _LINEAR = {
@@ -128,7 +129,7 @@ def lower_everywhere(
         BadInputError: the model computes something without bounds, or is too large; or what it answers at the image
             itself is outside of them, as where it changes a view in place.
     """
-    low, high = (image - eps).clamp(0, 1), (image + eps).clamp(0, 1)
+    low, high = (image - eps - REACH).clamp(0, 1), (image + eps + REACH).clamp(0, 1)
     box = Affine((low + high) / 2, image.new_zeros(0, *image.shape), [0])
     with torch.no_grad():
         logits = model(box.near(box.centre, box.generators, (high - low) / 2))
@@ -295,10 +296,12 @@ def _softmax(func: Any, z: Affine, dim: int = -1, **how: Any) -> Affine:  # noqa
     return z.near(*(torch.where(loose, *pair) for pair in zip(apart, made, strict=True)))
 
 
-def _attention(_: Any, q: Any, k: Any, v: Any, **how: Any) -> Any:
-    scale = how.pop("scale", None) or q.shape[-1] ** -0.5
-    if any(how.values()):
+def _attention(
+    _: Any, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **how: Any
+) -> Any:
+    if attn_mask is not None or dropout_p or is_causal:
         raise BadInputError("attention with a mask or dropout has no bounds", expected="neither")
+    scale = how.get("scale") or q.shape[-1] ** -0.5
     return torch.softmax(scale * q @ k.transpose(-2, -1), -1) @ v
 
 
