@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import replace_file
 from robustbench_kpca.models.source import library
 from robustbench_kpca.types import Images
@@ -59,9 +59,7 @@ def _export(network: nn.Module, image: Images, file: Path) -> None:
             warnings.simplefilter("ignore")  # tracing says that sizes become constants: one size is asked about
             torch.onnx.export(network, (image,), str(file), dynamo=False, opset_version=OPSET)
     except Exception as error:  # noqa: BLE001 (of many kinds)
-        raise BadInputError(
-            f"the network has no ONNX form: {str(error).splitlines()[0]}", expected="functions of ONNX"
-        ) from None
+        raise BadInputError(f"the network has no ONNX form: {reason_of(error)}", expected="functions of ONNX") from None
 
 
 def _question(image: Tensor, eps: float, answer: int, classes: int) -> str:

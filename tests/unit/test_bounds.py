@@ -12,6 +12,7 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention import ATTENTIONS
+from robustbench_kpca.attention.rpc import RPCAttention
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models import bounds
 from robustbench_kpca.models.bounds import MARGIN, Affine, exponentials, lower_everywhere
@@ -109,10 +110,9 @@ def test_a_linear_model_is_certified_to_its_exact_distance():
     """The least eps that changes the answer is lead / ||difference of two rows||_1."""
     x = 0.4 + 0.2 * rand(2, 20, 1, 4, 4, dtype=torch.float64)
     weight = rand(1, 3, 16, dtype=torch.float64) - 0.5
-
-    def model(images):
-        return F.linear(images.flatten(1), weight)
-
+    with torch.random.fork_rng():
+        model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3, bias=False)).double().requires_grad_(False)
+    model[1].weight.data = weight
     for image, row in zip(x, model(x).tolist(), strict=True):
         answer = int(np.argmax(row))
         for other in {0, 1, 2} - {answer}:
@@ -262,7 +262,10 @@ def test_questions_for_other_verifiers_ask_the_same(tmp_path):
     """The ONNX file answers as the network does; each VNN-LIB file has its box and all other classes."""
     session = pytest.importorskip("onnxruntime").InferenceSession
     pytest.importorskip("onnx")
-    net, (x, y) = vit("rpc", iterations=2).float(), images(2)
+    x, _ = images(2)
+    with torch.random.fork_rng():
+        tokens = nn.Flatten(), nn.Linear(192, 24), nn.Unflatten(1, (3, 8)), RPCAttention(8, num_heads=2)
+        net = nn.Sequential(*tokens, nn.Flatten(), nn.Linear(24, 3)).requires_grad_(False).eval()
     y = net(x).argmax(1)
     x[0, 0, 0, 0] = 0.001
     files = write_questions(net, x, 2 / 255, tmp_path / "new")

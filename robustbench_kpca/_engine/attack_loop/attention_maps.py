@@ -76,7 +76,7 @@ def mapped(model: Any, rule: Rule | None = None) -> Iterator[list[Map]]:
             step()
 
 
-def by_cells(maps: list[Map], x: Images, model: nn.Module) -> AttentionMaps:
+def by_cells(maps: list[Tensor], x: Images, model: nn.Module) -> AttentionMaps:
     """Return the mean over heads of what every query gives to the cells of the images x, the first of a batch.
 
     Raises:
@@ -125,13 +125,19 @@ def _watch_own(layer: Any, mixed: Callable[[Map, Heads, Heads], Heads]) -> list[
 
 
 def _map(layer: Any, attend: Callable[..., Heads], q: Heads, k: Heads, how: dict[str, Any]) -> Map:
-    unit = torch.eye(k.shape[-2], device=k.device, dtype=k.dtype).expand(*k.shape[:-1], -1).contiguous()
+    """Mix the unit matrix, as many of its columns at once as values have channels."""
+    tokens, width = k.shape[-2:]
+    unit = torch.eye(tokens, -(-tokens // width) * width, device=k.device, dtype=k.dtype)
+    parts = [part.expand(*k.shape).contiguous() for part in unit.split(width, -1)]
     try:
         if isinstance(layer, WeightedAttention):
-            return layer.mixed(layer.weights(q, k, **how), unit)
-        return attend(q, k, unit, **how)
+            weights = layer.weights(q, k, **how)
+            mixed = [layer.mixed(weights, part) for part in parts]
+        else:
+            mixed = [attend(q, k, part, **how) for part in parts]
     except (RuntimeError, TypeError) as error:
         raise _unreadable(type(layer).__name__) from error
+    return torch.cat(mixed, -1)[..., :tokens]
 
 
 def _watch_timms(layer: Any, mixed: Callable[[Map, Heads, Heads], Heads]) -> list[Callable[[], None]]:
