@@ -428,7 +428,8 @@ def test_a_library_that_is_missing_is_one_line(monkeypatch):
 
 
 def test_sources_are_listed_without_their_libraries():
-    assert SOURCES.names() == ["ablated", "hf", "masked", "onnx", "robustbench", "smoothed", "timm", "torchvision"]
+    known = ["ablated", "bounded", "hf", "masked", "onnx", "robustbench", "smoothed", "timm", "torchvision"]
+    assert SOURCES.names() == known
 
 
 def test_the_bomb_explodes_when_unpickled(tmp_path):
