@@ -253,7 +253,7 @@ def _spectral(a: Tensor, b: Tensor) -> Tensor:
     def weighed(rows: Tensor) -> tuple[Tensor, Tensor]:
         weights = rows.norm(dim=-1, keepdim=True)
         gram = torch.einsum("k...d,k...e->...de", rows / weights.clamp_min(1e-300), rows)
-        values, vectors = torch.linalg.eigh(gram)
+        values, vectors = torch.linalg.eigh(gram.nan_to_num(0, 0, 0))  # of what is not finite the sum says so
         return weights.sum((0, -1)), vectors * values.clamp_min(0).sqrt().unsqueeze(-2) @ vectors.mT
 
     (of_a, root_a), (of_b, root_b) = weighed(a), weighed(b)

@@ -159,6 +159,12 @@ def test_networks_stay_within_their_bounds(attention):
     assert (made.radius < 30).all()
 
 
+@pytest.mark.parametrize("eps", [0.05, 0.3, 1.0])
+def test_bounds_that_are_not_finite_prove_nothing(eps):
+    x, y = images(1)
+    assert not lower_everywhere(vit("rpc", iterations=6, lam=0.5), x.double(), eps, int(y)).any()
+
+
 def certified(model, x, y, protocol=LINF, **how):
     return evaluate(model, x, y, protocol=protocol, quiet=True, audit=False, batch_size=10, classes=3, **how)
 
