@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from robustbench_kpca import attack, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError
+from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.preflight import CHECKS, preflight
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.data.scenes import Scenes
-from robustbench_kpca.protocols.threat import Threat, parse_fraction
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks import task_named
 
 BASES = ("vit_digits", "symvit_digits_adv")

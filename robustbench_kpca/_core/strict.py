@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 FORBID: "ConfigDict" = {"extra": "forbid"}
 STRICT: "ConfigDict" = {"extra": "forbid", "frozen": True}
 T = TypeVar("T")
+NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+"
+"""A number of at least 0, as a pattern."""
+_FRACTION = re.compile(rf"\s*({NUMBER})\s*(?:/\s*({NUMBER}))?\s*")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -45,6 +48,21 @@ def validate_json(kind: type[T], text: str | bytes, where: str) -> T:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
         raise _one_line(kind, error, where) from None
+
+
+def parse_fraction(text: str | float) -> float:
+    """Convert `"8/255"`, `"0.03"` or a number to a float.
+
+    Raises:
+        BadInputError: the text is not a finite number or fraction >= 0.
+    """
+    match = _FRACTION.fullmatch(str(text))
+    if match is None or (match[2] is not None and float(match[2]) == 0):
+        raise BadInputError(f"'{text}' is not a number", expected="a number or a fraction such as 8/255")
+    value = float(match[1]) / float(match[2] or 1)
+    if value == float("inf"):
+        raise BadInputError(f"'{text}' is not finite", expected="a number or a fraction such as 8/255")
+    return value
 
 
 def load_toml(path: Path) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Resolve the attacks of an audit to protocols; each task lists its attacks (`tasks.audit_plan`)."""
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca.protocols.scenario import Attack, Override
-from robustbench_kpca.protocols.threat import parse_fraction, spell_eps
+from robustbench_kpca.protocols.threat import spell_eps
 from robustbench_kpca.records.audit import Budget, Level
 from robustbench_kpca.tasks.audit_plan import AuditPlan, OfEps
 from robustbench_kpca.tasks.prepare import prepare

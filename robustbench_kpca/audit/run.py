@@ -13,6 +13,7 @@ from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.keywords import takes
 from robustbench_kpca._core.progress import Progress, Screen, python_screen, spell
+from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.attack_loop.query import require_finite
 from robustbench_kpca._engine.inference.environment import PACKAGE, revision, version
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode
@@ -29,7 +30,7 @@ from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words, stated_classes, stated_view
-from robustbench_kpca.protocols.threat import Threat, parse_fraction
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
 from robustbench_kpca.records.audit_versions import summary
 from robustbench_kpca.tasks import task_named

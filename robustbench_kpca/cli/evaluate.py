@@ -76,8 +76,7 @@ def evaluate(
     With one process a GPU, or on several machines: --executor (docs/run_at_scale.md).
     """
     from robustbench_kpca._core.errors import BadInputError
-    from robustbench_kpca._core.strict import parse_assignments
-    from robustbench_kpca.protocols.threat import parse_fraction
+    from robustbench_kpca._core.strict import parse_assignments, parse_fraction
 
     models, protocols = several(model), several(protocol)
     model_options, overrides = split_settings(parse_assignments(set_))

@@ -18,9 +18,9 @@ def curve(
 
     The records must be of a search for the closest adversarial image, such as fmn-linf-32_255: see attacks/README.md.
     """
+    from robustbench_kpca._core.strict import parse_fraction
     from robustbench_kpca.evaluation.caveats import floor
     from robustbench_kpca.metrics import PERCENT
-    from robustbench_kpca.protocols.threat import parse_fraction
     from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.optimality import accuracies
 

@@ -13,6 +13,7 @@ from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.keywords import split, takes
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.attack_loop.whole_batch import search
 from robustbench_kpca._engine.inference.input_space import InputSpace
@@ -30,7 +31,6 @@ from robustbench_kpca.evaluation.reporter import python_reporter
 from robustbench_kpca.evaluation.requests import HowGiven, Models, data_of, models_of
 from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.protocols.scenario import Attack, Override
-from robustbench_kpca.protocols.threat import parse_fraction
 from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named

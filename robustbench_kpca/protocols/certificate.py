@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca.protocols.common import MANY, Common, Count
-from robustbench_kpca.protocols.threat import Threat, parse_fraction
+from robustbench_kpca.protocols.threat import Threat
 
 Draws = Annotated[int, Field(ge=0, le=MANY, strict=True)]
 

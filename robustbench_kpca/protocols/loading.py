@@ -6,9 +6,9 @@ from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import did_you_mean
+from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import UNHASHED, Clean, Corruption, Override, Scenario, parse_scenario
-from robustbench_kpca.protocols.threat import parse_fraction
 
 _TABLES = ("stage", "grid")
 

@@ -19,14 +19,14 @@ from pydantic import (
 )
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.strict import STRICT, validate
+from robustbench_kpca._core.strict import STRICT, parse_fraction, validate
 from robustbench_kpca.protocols.certificate import Certificate as Certificate
 from robustbench_kpca.protocols.common import MANY as MANY
 from robustbench_kpca.protocols.common import UNHASHED as UNHASHED
 from robustbench_kpca.protocols.common import Common
 from robustbench_kpca.protocols.common import Count as Count
 from robustbench_kpca.protocols.grid import Cells, distinct, valid_severities
-from robustbench_kpca.protocols.threat import Corners, Norm, Threat, is_relative, parse_fraction
+from robustbench_kpca.protocols.threat import Corners, Norm, Threat, is_relative
 
 Scalar = str | int | float | bool
 Override = Scalar | list[Any]

@@ -1,4 +1,4 @@
-"""The threat model: norm and eps of the perturbation; numbers such as "8/255" and "0.25 eps" are parsed here."""
+"""The threat model: norm and eps of the perturbation; numbers such as "0.25 eps" are parsed here."""
 
 import math
 import re
@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import NUMBER, parse_fraction
 
 BallNorm = Literal["linf", "l2", "l1"]
 Norm = Literal["linf", "l2", "l1", "words", "l0", "patches"]
@@ -19,24 +20,7 @@ Corners: TypeAlias = Literal["grid", "anywhere"] | tuple[tuple[int, int], ...]
 """Where patches may lie: on the grid of their own side, anywhere, or at these upper left corners (row, column)."""
 SMALLEST = 1e-8
 """The smallest eps: near 1, single precision has steps of 6e-8, so that a smaller ball holds one image only."""
-_NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+"
-_FRACTION = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*")
-_RELATIVE = re.compile(rf"\s*({_NUMBER})\s*(?:/\s*({_NUMBER}))?\s*(?:\*\s*)?eps\s*")
-
-
-def parse_fraction(text: str | float) -> float:
-    """Convert `"8/255"`, `"0.03"` or a number to a float.
-
-    Raises:
-        BadInputError: the text is not a finite number or fraction >= 0.
-    """
-    match = _FRACTION.fullmatch(str(text))
-    if match is None or (match[2] is not None and float(match[2]) == 0):
-        raise BadInputError(f"'{text}' is not a number", expected="a number or a fraction such as 8/255")
-    value = float(match[1]) / float(match[2] or 1)
-    if value == float("inf"):
-        raise BadInputError(f"'{text}' is not finite", expected="a number or a fraction such as 8/255")
-    return value
+_RELATIVE = re.compile(rf"\s*({NUMBER})\s*(?:/\s*({NUMBER}))?\s*(?:\*\s*)?eps\s*")
 
 
 def parse_step(text: str | float, eps: float) -> float:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from robustbench_kpca._core.strict import STRICT, validate
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.strict import STRICT, parse_fraction, validate
 
 Side = Annotated[int, Field(ge=1, le=4096, strict=True)]
 Shade = Annotated[float, Field(ge=0, le=1)]
@@ -173,13 +174,11 @@ class Pixels(Proof):
         return lower_bound(votes, votes + rival, alpha) - (1 - unseen)
 
 
-def _number(text: object) -> object:
-    """Convert a fraction such as "1/255"; what is none is refused as it is."""
+def _number(text: str | float) -> str | float:
     try:
-        above, _, below = str(text).partition("/")
-        return float(above) / float(below or 1)
-    except (ValueError, ZeroDivisionError):
-        return text
+        return parse_fraction(text)
+    except BadInputError:
+        return text  # is refused with the name of its field
 
 
 class Bounds(Proof):

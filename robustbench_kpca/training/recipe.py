@@ -12,10 +12,10 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.plugins import require_used
 from robustbench_kpca._core.registry import unknown_name
-from robustbench_kpca._core.strict import STRICT, load_toml, validate
+from robustbench_kpca._core.strict import STRICT, load_toml, parse_fraction, validate
 from robustbench_kpca.models.families import ARCHITECTURES
 from robustbench_kpca.protocols.scenario import Scalar
-from robustbench_kpca.protocols.threat import BallNorm, Threat, parse_fraction
+from robustbench_kpca.protocols.threat import BallNorm, Threat
 from robustbench_kpca.training import recipe_path
 from robustbench_kpca.training.chosen_classes import class_numbers
 

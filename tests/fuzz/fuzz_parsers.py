@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.files import sha256
-from robustbench_kpca._core.strict import parse_assignments
+from robustbench_kpca._core.strict import parse_assignments, parse_fraction
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.data.io import manifest
@@ -28,7 +28,6 @@ from robustbench_kpca.data.io.ts_file import read_ts
 from robustbench_kpca.models.checkpoint import read_state
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import find
-from robustbench_kpca.protocols.threat import parse_fraction
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.images import ImagesFile, KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes

@@ -10,12 +10,13 @@ from stand_ins import short_audits
 from torch import nn
 
 from robustbench_kpca import load_data, load_model
+from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.audit.stairs import stairs
 from robustbench_kpca.models import bundled
-from robustbench_kpca.protocols.threat import Threat, parse_fraction
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks import task_named
 
 CPU, COUNT = torch.device("cpu"), 8

@@ -1,7 +1,8 @@
 import pytest
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.protocols.threat import Threat, parse_fraction, parse_step
+from robustbench_kpca._core.strict import parse_fraction
+from robustbench_kpca.protocols.threat import Threat, parse_step
 
 
 @pytest.mark.parametrize(
