@@ -9,13 +9,20 @@ import glob
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from robustbench_kpca._core.errors import DISK_FULL, BadInputError, EvaluationError, reason_of
-from robustbench_kpca._core.files import replace_file, require_file, require_writable, safe_file, safe_name, sha256
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import (
+    replace_file,
+    require_file,
+    require_writable,
+    safe_file,
+    safe_name,
+    sha256,
+    whole_folder,
+)
 from robustbench_kpca.records.audit import SUFFIX as AUDIT
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.images import load_images
@@ -43,8 +50,7 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
                 f"{entry.differing} of {entry.rows} rows of {record.spec.stem()} differ when they are made again",
                 fix="evaluate again; see: rbk records verify",
             )
-    made = Path(tempfile.mkdtemp(prefix=".rbk-submission-", dir=to.parent))
-    try:
+    with whole_folder(to, "submission") as made:
         (made / "records").mkdir()
         for record in records:
             for path in _files(record):
@@ -54,15 +60,6 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
         files = sorted(str(path.relative_to(made)).replace("\\", "/") for path in made.rglob("*") if path.is_file())
         sums = "".join(f"{sha256((made / file).read_bytes())}  {file}\n" for file in files)
         replace_file(made / SUMS, sums.encode(), durable=False)
-        made.chmod(0o755)
-        made.rename(to)
-    except BaseException as error:
-        shutil.rmtree(made, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            raise EvaluationError(
-                f"cannot write {to} ({reason_of(error)}); nothing of it is left", fix="free disk space and run again"
-            ) from None
-        raise
     return [*files, SUMS]
 
 

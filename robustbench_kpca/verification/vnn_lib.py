@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.files import replace_file
+from robustbench_kpca._core.files import replace_file, whole_folder
 from robustbench_kpca.models.source import library
 from robustbench_kpca.types import Images
 
@@ -21,7 +21,7 @@ OPSET = 17
 
 
 def write_questions(model: nn.Module, images: Images, eps: float, folder: Path, seconds: int = 300) -> list[Path]:
-    """Write `model.onnx`, `image-0000.vnnlib`, … and `instances.csv`; return the questions.
+    """Write `model.onnx`, `image-0000.vnnlib`, … and `instances.csv`, all or nothing; return the questions.
 
     Args:
         model: on the CPU, from images in [0, 1] to logits.
@@ -37,23 +37,22 @@ def write_questions(model: nn.Module, images: Images, eps: float, folder: Path, 
         raise BadInputError(f"eps = {eps:g}", expected="more than 0, at most 1")
     if folder.exists() and any(folder.iterdir()):
         raise BadInputError(f"{folder} has files", fix="name a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(model).eval()
-    _export(network, images[:1], folder / "model.onnx")
     with torch.no_grad():
-        answers = network(images).argmax(1).tolist()
-        classes = network(images[:1]).shape[1]
-    questions = []
-    for number, (image, answer) in enumerate(zip(images, answers, strict=True)):
-        questions.append(folder / f"image-{number:04}.vnnlib")
-        replace_file(questions[-1], _question(image, eps, answer, classes).encode(), durable=False)
-    rows = "".join(f"model.onnx,{question.name},{seconds}\n" for question in questions)
-    replace_file(folder / "instances.csv", rows.encode(), durable=False)
-    return questions
+        logits = network(images)
+    names = [f"image-{number:04}.vnnlib" for number in range(len(images))]
+    with whole_folder(folder, "questions") as made:
+        _export(network, images[:1], made / "model.onnx")
+        for image, answer, name in zip(images, logits.argmax(1).tolist(), names, strict=True):
+            replace_file(made / name, _question(image, eps, answer, logits.shape[1]).encode(), durable=False)
+        rows = "".join(f"model.onnx,{name},{seconds}\n" for name in names)
+        replace_file(made / "instances.csv", rows.encode(), durable=False)
+    return [folder / name for name in names]
 
 
 def _export(network: nn.Module, image: Images, file: Path) -> None:
-    library("onnx", "the export of a network", "onnx")
+    library("onnx", type(network).__name__)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # tracing says that sizes become constants: one size is asked about

@@ -264,6 +264,13 @@ def test_what_cannot_be_bounded_is_refused(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+class Hypotenuse(nn.Module):
+    """A function that ONNX does not have."""
+
+    def forward(self, x):
+        return torch.special.i0e(x)
+
+
 def test_questions_for_other_verifiers_ask_the_same(tmp_path):
     """The ONNX file answers as the network does; each VNN-LIB file has its box and all other classes."""
     session = pytest.importorskip("onnxruntime").InferenceSession
@@ -294,3 +301,6 @@ def test_questions_for_other_verifiers_ask_the_same(tmp_path):
         write_questions(net, x, 2 / 255, tmp_path / "new")
     with pytest.raises(BadInputError, match="eps = 2"):
         write_questions(net, x, 2, tmp_path / "other")
+    with pytest.raises(BadInputError, match="no ONNX form"):
+        write_questions(nn.Sequential(nn.Flatten(), Hypotenuse()), x, 2 / 255, tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
