@@ -45,6 +45,11 @@ class Watched:
         return pairs
 
 
+def layers_with_keys(model: nn.Module) -> list[nn.Module]:
+    """Return the layers whose queries and keys can be seen, in the model's order."""
+    return [layer for layer in model.modules() if all(hasattr(layer, name) for name in ("q_norm", "k_norm"))]
+
+
 @contextmanager
 def watched(model: nn.Module) -> Iterator[Watched]:
     """Watch the attention layers of a model.
@@ -52,7 +57,7 @@ def watched(model: nn.Module) -> Iterator[Watched]:
     Raises:
         BadInputError: it has none whose queries and keys can be seen.
     """
-    layers = [layer for layer in model.modules() if all(hasattr(layer, name) for name in ("q_norm", "k_norm"))]
+    layers = layers_with_keys(model)
     if not layers:
         raise BadInputError("attention_loss for a model without attention layers that have q_norm and k_norm")
     seen, hooks = Watched(len(layers)), []

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._engine.attack_loop.attention_loss import layers_with_keys
 from robustbench_kpca._engine.attack_loop.targets import token_side
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.attention.shared.heads import Heads, MultiHeadAttention, merge_heads, split_heads
@@ -32,8 +33,7 @@ def attention_layers(model: Any) -> list[Any]:
     Raises:
         BadInputError: there are none, or there is one of another kind with queries and keys.
     """
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    layers = [layer for layer in modules if all(hasattr(layer, name) for name in ("q_norm", "k_norm"))]
+    layers: list[Any] = layers_with_keys(model) if isinstance(model, nn.Module) else []
     odd = [layer for layer in layers if not isinstance(layer, MultiHeadAttention) and not _is_timms(layer)]
     if odd or not layers:
         raise _unreadable(f"layers of type {type(odd[0]).__name__}" if odd else "no attention with q_norm and k_norm")

@@ -1,6 +1,6 @@
 """`bounded:NAME`: NAME itself, with bounds on its logits; L-infinity balls are certified, for small networks.
 
-`--set model.eps=1/255`: the radius. Of each image the bounds take about a second, and much memory.
+`--set model.eps=1/255`: the radius. Every pixel of an image is carried through the network, with much memory.
 """
 
 from copy import deepcopy
