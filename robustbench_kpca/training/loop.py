@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_writable
 from robustbench_kpca._core.lock import locked
+from robustbench_kpca._engine.inference.acceleration import products
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.ledger import Ledger, Options
 from robustbench_kpca.training.machine import own_generators, own_threads
@@ -48,7 +49,7 @@ def train_together(wanted: Sequence[Wanted], folder: Path, options: Options) -> 
         EvaluationError: as `train` does; all stop where one diverges.
     """
     require_writable(folder)
-    with own_generators(), own_threads(wanted[0].recipe.threads), ExitStack() as stack:
+    with own_generators(), own_threads(wanted[0].recipe.threads), products("ieee"), ExitStack() as stack:
         # `cpu=True` where there is no accelerator: only then accelerate connects several processes on the CPU, too.
         # The other options are set here because accelerate would read them from environment variables.
         accelerator = Accelerator(

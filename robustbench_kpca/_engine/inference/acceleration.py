@@ -39,7 +39,7 @@ def accelerated(models: Iterable[nn.Module], compile: str | None, *, tf32: bool)
         tf32: whether products of single precision on a CUDA device may be rounded to TF32 (10 bits of mantissa).
     """
     with ExitStack() as stack:
-        stack.enter_context(_products("tf32" if tf32 else "ieee"))
+        stack.enter_context(products("tf32" if tf32 else "ieee"))
         if compile is not None:
             for model in models:
                 stack.enter_context(_compiled(model, compile))
@@ -49,8 +49,8 @@ def accelerated(models: Iterable[nn.Module], compile: str | None, *, tf32: bool)
 
 
 @contextmanager
-def _products(precision: str) -> Iterator[None]:
-    """Set the precision of matrix products and convolutions; torch's default rounds convolutions to TF32."""
+def products(precision: str) -> Iterator[None]:
+    """Set the precision of products and convolutions, `ieee` or `tf32`; torch's default rounds convolutions to TF32."""
     before = [place.fp32_precision for place in _places()]
     try:
         _set_products([precision] * len(before))
