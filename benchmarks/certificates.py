@@ -3,7 +3,8 @@
 `python benchmarks/certificates.py` trains four networks on digits as they are certified: minutes on one core. `--only
 cifar` and `--only deit` take networks of others, which saw whole images in training, from the folder `RBK_DATA` with
 `peers.py`: up to an hour each for 100 images. `--only bounds` trains small networks with batch norms against FGSM at
-8/255, and bounds them within 1/255 in L-infinity.
+8/255, and bounds them within 1/255 in L-infinity. `--only bundled` certifies and attacks every bundled network of
+digits in all four ways, to see whether an attack contradicts a proof.
 """
 
 import argparse
@@ -18,9 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca import evaluate, load_data
+from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.models.build import create_model
+from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.certified import Certified, Viewed
 from robustbench_kpca.models.sources.ablated import Ablated
 from robustbench_kpca.models.sources.bounded import Bounded
@@ -51,6 +53,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """What is replaced in the certificate and in the attack. With 256 of 1024 pixels shown, at most 2 are proven."""
 FEW_STEPS = {"steps": 5, "places": 2}
+SHORT = {"patches": FEW_STEPS, "l2": {"draws": 20}}
+"""What is replaced in attacks where only a contradiction is looked for."""
 PEERS = {
     "deit": {
         f"DeiT-Tiny, bands of {band}": ("deit_tiny", Ablated, Bands(band=band, stride=16, drop=True))
@@ -131,6 +135,16 @@ def digits(limit: int, epochs: int) -> Iterator[Case]:
         yield name, trained(kind, proof, epochs), (data,), *CHANGES[proof.norm]
 
 
+def of_the_package(limit: int, _: int) -> Iterator[Case]:
+    """Yield the bundled networks of digits, which saw whole images in training, so that little is proven."""
+    data = load_data("digits", "test", limit=limit)
+    for network in sorted(name for name in bundled() if "_digits" in name):
+        for name, (kind, proof) in MODELS.items():
+            threat, changes = CHANGES[proof.norm]
+            model = kind(load_model(network), proof).eval()
+            yield f"{network}, {name}", model, (data,), threat, changes | SHORT.get(proof.norm, {})
+
+
 def of_others(part: str, limit: int) -> Iterator[Case]:
     """Yield networks of `peers.py`; patches have 16 x 16 pixels on photographs, 4 x 4 on CIFAR-10.
 
@@ -149,14 +163,13 @@ def of_others(part: str, limit: int) -> Iterator[Case]:
 def main() -> None:
     """Certify, attack, compare, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("digits", "bounds", *PEERS), default="digits")
+    parser.add_argument("--only", choices=("digits", "bounds", "bundled", *PEERS), default="digits")
     parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--limit", type=int, help="images; 50 digits, else 100")
+    parser.add_argument("--limit", type=int, help="images; 50 digits, 8 of bundled networks, else 100")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    limit = asked.limit or (100 if asked.only in PEERS else 50)
-    trained_here = {"digits": digits, "bounds": bounded}
-    own = trained_here.get(asked.only)
+    limit = asked.limit or {"deit": 100, "cifar": 100, "bundled": 8}.get(asked.only, 50)
+    own = {"digits": digits, "bounds": bounded, "bundled": of_the_package}.get(asked.only)
     cases = own(limit, asked.epochs) if own else of_others(asked.only, limit)
     print("| model | clean | abstained | [certified, attacked] | mean radius | contradictions | CPU seconds |")
     print("|---|---|---|---|---|---|---|")

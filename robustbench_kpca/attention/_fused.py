@@ -24,7 +24,7 @@ INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Whether Triton runs kernels on the CPU, as it does where TRITON_INTERPRET=1 is set before it is imported."""
 
 exp = tl.exp if INTERPRETED else libdevice.exp
-"""e^x; on a GPU `tl.exp` multiplies by log2 e in single precision, so its error grows with x. Interpreted it is numpy's."""
+"""e^x; `tl.exp` of a GPU multiplies by log2 e in single precision, so that its error grows with x."""
 
 ON_GPU = (torch.float32, torch.bfloat16, torch.float16)
 

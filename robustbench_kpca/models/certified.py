@@ -31,7 +31,8 @@ class Certified(nn.Module):
         super().__init__()
         self.base, self.proof, self.training = base, proof, base.training
         own = getattr(base, "config", None)
-        self.config: dict[str, Any] = {**proof.settings(), "of": own if isinstance(own, dict) else {}}
+        self.config: dict[str, Any] = {"proof": proof.name, **proof.model_dump()}
+        self.config["of"] = own if isinstance(own, dict) else {}
         self.differentiable = is_differentiable(base)
         self.vocabulary_sha256 = getattr(base, "vocabulary_sha256", None)
         describe(self, stated_view(base), class_names_of(base))

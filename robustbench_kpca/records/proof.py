@@ -49,10 +49,6 @@ class Proof(BaseModel, ABC):
         """Return the least share of the draws that the class has on images `reach` away; of a proof without draws 1."""
         return 1.0
 
-    def settings(self) -> dict[str, Any]:
-        """Return what a configuration states of it; a switch that is off is left out."""
-        return {"proof": self.name, **{name: value for name, value in self.model_dump().items() if value is not False}}
-
 
 class Bands(Proof):
     """Each view shows one band of columns, wrapping round (Levine & Feizi 2020, arXiv:2002.10733).

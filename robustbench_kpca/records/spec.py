@@ -34,8 +34,7 @@ class ModelInfo(BaseModel):
 
     def agrees(self, options: Mapping[str, Any]) -> bool:
         """Whether its configuration has no other value for any of these options; it need not have all of them."""
-        stated = {"drop": False, **self.config} if "proof" in self.config else self.config
-        return all(stated.get(key, value) == value for key, value in options.items())
+        return all(self.config.get(key, value) == value for key, value in options.items())
 
 
 class DataInfo(BaseModel):

@@ -18,13 +18,15 @@ ARMS = {
     "ViT": "vit", "SymViT": "symvit", "RPC-SymViT, first layer": "rpc_symvit",
     "Identity-SymViT, first layer": "identity_symvit",
 }  # fmt: skip
+AGAINST = ", adversarial"
+"""The end of the title of an arm that was trained against attacks."""
 STEMS = {
     "AutoAttack fast 4/255": "autoattack-fast-linf-8_255-eps-4_255", "PGD, literal": "teo2024-pgd",
     "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8-eps-2", "1 token": "patches-1",
 }  # fmt: skip
 NAMES = {
-    "answer": "{}_digits-epochs100-s{}__digits-test__{}__*",
-    "answer-cifar10": "{}_cifar_fast-storagefp16-s{}__cifar10-jpeg-test__{}__*",
+    "answer": "{}_digits{}-epochs100-s{}__digits-test__{}__*",
+    "answer-cifar10": "{}_cifar_fast{}-storagefp16-s{}__cifar10-jpeg-test__{}__*",
 }  # fmt: skip
 """Pack -> the names of its records, of an arm, a seed and a protocol."""
 CARDS = [
@@ -37,7 +39,7 @@ CARDS = [
 
 def stands(pack, arm, seed, column):
     """For every image, 1 where the network still answers correctly, by the name of the image."""
-    name = NAMES[pack].format(ARMS[arm], seed, STEMS[column])
+    name = NAMES[pack].format(ARMS[arm.removesuffix(AGAINST)], "_adv" * arm.endswith(AGAINST), seed, STEMS[column])
     [file] = (BOARDS / pack / "records").glob(f"{name}.outcomes.csv.xz")
     with lzma.open(file, "rt") as lines:
         return {row["sample"]: float(not row["broken_by"]) for row in csv.DictReader(lines)}
@@ -61,7 +63,8 @@ def compared(pack, first, second, column):
     single = table(pack, first, column) - table(pack, second, column)
     seeds, n = single.shape
     alone = single.mean(1).var(ddof=1)
-    pooled = 2 * residual(np.array([table(pack, arm, column).mean(1) for arm in ARMS]))
+    arms = [arm + AGAINST * first.endswith(AGAINST) for arm in ARMS]
+    pooled = 2 * residual(np.array([table(pack, arm, column).mean(1) for arm in arms]))
     others = (3 * pooled - alone) / 2
     apart = alone / others > stats.f.ppf(0.9, seeds - 1, 2 * (seeds - 1))
     by_seed, freedom = max(alone, pooled), (1 if apart else 3) * (seeds - 1)
@@ -74,7 +77,7 @@ def compared(pack, first, second, column):
 
 
 def test_every_question_of_the_plans_is_answered():
-    assert [pack for pack, _ in CARDS] == ["answer"] * 4 + ["answer-cifar10"] * 3
+    assert [pack for pack, _ in CARDS] == ["answer"] * 4 + ["answer-cifar10"] * 5
 
 
 @pytest.mark.parametrize(("pack", "card"), CARDS, ids=[f"{pack}, {card['column']}" for pack, card in CARDS])

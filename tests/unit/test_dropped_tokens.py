@@ -128,19 +128,19 @@ def test_gradients_reach_every_pixel():
     assert (gradient != 0).all()
 
 
-def test_a_record_states_that_tokens_are_dropped_and_only_then():
+def test_a_record_states_whether_tokens_are_dropped():
     net, y = network(ViT), torch.arange(len(X)) % CLASSES
     how = {"protocol": "certified-patch-4", "quiet": True, "classes": CLASSES}
     filled, dropped = (
         evaluate(Ablated(normalise_inside(net, [0.5] * 3, [0.5] * 3), Bands(band=4, drop=drop)), X, y, **how)
         for drop in (False, True)
     )
-    old = {"proof": "bands", "band": 4, "stride": 1, "fill": 0.5}
     config = filled.spec.model.config
-    assert {name: config[name] for name in config if name != "of"} == old
+    stated = {"proof": "bands", "band": 4, "stride": 1, "fill": 0.5, "drop": False}
+    assert {name: config[name] for name in config if name != "of"} == stated
     assert dropped.spec.model.config == {**config, "drop": True}
     assert filled.spec.model.network != dropped.spec.model.network
-    assert proof_of(old, "") == Bands(band=4)
+    assert proof_of(config, "") == Bands(band=4)
     assert proof_of(dropped.spec.model.config, "") == Bands(band=4, drop=True)
     wanted = [ModelInfo.agrees(record.spec.model, {"drop": True}) for record in (filled, dropped)]
     assert wanted == [False, True]
