@@ -10,6 +10,9 @@ With `--variants` the passes are made as the loop makes them, with channels last
 torch's three forms. Then nothing is trained.
 
 With `--profile` the steps of the training are profiled: the share of each kind of operation in their time.
+
+With `--together N` one adversarial step of N networks in one pass is timed, without the optimiser; the random starts of
+its attack alone; and how long a CUDA device is busy in it.
 """
 
 import argparse
@@ -27,10 +30,14 @@ from tabulate import tabulate
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.strict import parse_assignments
+from robustbench_kpca._engine.inference.acceleration import products
+from robustbench_kpca.attacks.shared.ball import uniform_in_ball
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.objective import adversarial_images
 from robustbench_kpca.training.recipe import Recipe, load_recipe
+from robustbench_kpca.training.together import Stacked
 
 KINDS = {
     "optimiser": ("Optimizer",), "attention": ("scaled_dot_product",), "matrix products": ("mm",),
@@ -124,6 +131,44 @@ def profile(name: str, overrides: dict[str, Any], steps: int) -> list[list[Any]]
     return [*rows, [name, f"in operations, of {1000 * seconds:.0f} ms a step", whole / steps / 1e4 / seconds]]
 
 
+def together(name: str, overrides: dict[str, Any], count: int, repeats: int, device: str) -> list[Any]:
+    """Return the row of a step of `count` networks: milliseconds of it, of its starts, and of the device in it."""
+    _, recipe, _ = load_recipe(name, overrides)
+    settings = recipe.adversarial
+    assert settings is not None, "a recipe with a table [adversarial]"
+    model = Stacked([create_model(recipe.model, **recipe.model_options).to(device) for _ in range(count)]).train()
+    x = torch.rand(count * recipe.batch_size, 3, 32, 32, device=device)
+    y, keys = torch.arange(len(x), device=device) % 10, torch.arange(len(x))
+
+    def step() -> None:
+        for stack in model.stacks.values():
+            stack.grad = None
+        attacked = adversarial_images(model, x, y, keys, settings, epoch=recipe.epochs)
+        F.cross_entropy(model(attacked), y).backward()
+
+    def starts() -> None:
+        uniform_in_ball(x, settings.threat(recipe.epochs), keys)
+
+    def milliseconds(run: Callable[[], None]) -> float:
+        seconds = []
+        for _ in range(repeats + 1):
+            started = time.perf_counter()
+            run()
+            if device != "cpu":
+                torch.accelerator.synchronize()
+            seconds.append(time.perf_counter() - started)
+        return 1000 * statistics.median(seconds[1:])
+
+    with products("ieee"):
+        times, busy = [milliseconds(step), milliseconds(starts)], None
+        if device == "cuda":
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+                step()
+                torch.cuda.synchronize()
+            busy = sum(event.self_device_time_total for event in profiler.key_averages()) / 1000
+    return [name, count, len(x), *times, busy]
+
+
 def _add(event: Any, found: dict[str, float]) -> None:
     """Add the time of an operation and of those inside it to their kinds."""
     kind = next((kind for kind, parts in KINDS.items() if any(part in event.name for part in parts)), None)
@@ -172,6 +217,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in `rbk train`")
     parser.add_argument("--variants", action="store_true", help="other forms of the passes and of the optimiser")
     parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
+    parser.add_argument("--together", type=int, metavar="N", help="a step of N networks in one pass")
     settings = parser.parse_args()
     device = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
     print(header(("torch", "timm", "accelerate")), device, sep="; ", end="\n\n")
@@ -179,6 +225,14 @@ def main() -> None:
         shares = [profile(name, parse_assignments(settings.set), settings.steps) for name in settings.recipes]
         head = ["recipe", "kind of operation", "share (%)"]
         print(tabulate([row for rows in shares for row in rows], head, tablefmt="github", floatfmt=".1f"))
+        return
+    if settings.together:
+        rows = [
+            together(name, parse_assignments(settings.set), settings.together, settings.steps, device)
+            for name in settings.recipes
+        ]
+        head = ["recipe", "networks", "images", "step (ms)", "its starts (ms)", "device busy (ms)"]
+        print(tabulate(rows, head, tablefmt="github", floatfmt=".1f"))
         return
     if settings.variants:
         found = [variants(name, parse_assignments(settings.set), settings.steps) for name in settings.recipes]
