@@ -16,15 +16,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra import libdevice
 
 from robustbench_kpca._core.errors import BadInputError
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Whether Triton runs kernels on the CPU, as it does where TRITON_INTERPRET=1 is set before it is imported."""
-
-exp = tl.exp if INTERPRETED else libdevice.exp
-"""e^x; `tl.exp` of a GPU multiplies by log2 e in single precision, so that its error grows with x."""
 
 ON_GPU = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -270,8 +266,8 @@ def _forward(
         scores = tl.dot(left, tl.trans(right), input_precision=PRECISION, out_dtype=WIDE) * scale
         scores = tl.where(seen, scores, float("-inf"))
         higher = tl.maximum(most, tl.max(scores, 1))
-        weights = exp(scores - higher[:, None])
-        shrunk = exp(most - higher)
+        weights = tl.exp(scores - higher[:, None])
+        shrunk = tl.exp(most - higher)
         total = total * shrunk + tl.sum(weights, 1)
         mixed = mixed * shrunk[:, None]
         mixed += tl.dot(weights.to(values.dtype), values, input_precision=PRECISION, out_dtype=WIDE)
@@ -327,8 +323,8 @@ def _backward(
         if ASYMMETRIC:
             their_left = _rows(query, head, others, n, d, WIDTH)
             transposed = tl.dot(inner, tl.trans(their_left), input_precision=PRECISION, out_dtype=WIDE) * scale
-        weights = tl.where(as_query, exp(scores - own_sum), 0.0)
-        their_weights = tl.where(as_key, exp(transposed - their_sum), 0.0)
+        weights = tl.where(as_query, tl.exp(scores - own_sum), 0.0)
+        their_weights = tl.where(as_key, tl.exp(transposed - their_sum), 0.0)
         of_scores = tl.dot(incoming, tl.trans(their_values), input_precision=PRECISION, out_dtype=WIDE)
         of_scores = weights * (of_scores - own_delta)
         of_transposed = tl.dot(values, tl.trans(theirs), input_precision=PRECISION, out_dtype=WIDE)
