@@ -5,6 +5,9 @@ from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.acceleration import accelerated, float32_products
 from robustbench_kpca._engine.inference.environment import environment
+from robustbench_kpca.training.ledger import Options
+from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.recipe import load_recipe
 
 
 def test_precision_is_set_and_put_back():
@@ -15,6 +18,16 @@ def test_precision_is_set_and_put_back():
             older = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
             assert older == (tf32, tf32)  # torch refuses to read them where its two interfaces disagree
         assert float32_products() == before
+
+
+def test_training_is_exact_whatever_was_set_before(tmp_path):
+    _, recipe, text = load_recipe("vit_digits", {"epochs": 1, "warmup_epochs": 0, "model_options": {"depth": 1}})
+    seen = set()
+    options = Options(on_step=lambda *_, **__: seen.add(float32_products()))
+    with accelerated([], None, tf32=True):
+        train("exact", recipe, text, tmp_path, options)
+        assert float32_products() == "matmul tf32, conv tf32"
+    assert seen == {"matmul ieee, conv ieee"}
 
 
 def test_a_model_is_itself_again_afterwards(monkeypatch, fork):
