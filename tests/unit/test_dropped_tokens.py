@@ -170,8 +170,8 @@ def test_a_network_without_such_tokens_is_refused():
         dropped(rand(0, 1, 3, 32, 32, dtype=torch.float32))
 
 
-def test_the_command_line_takes_it(capsys):
-    words = ["eval", "-m", "ablated:vit_digits", "--limit", "4", "-q", "-p", "certified-patch-4"]
+def test_the_command_line_takes_it(capsys, tmp_path):
+    words = ["eval", "-m", "ablated:vit_digits", "--limit", "4", "-q", "-p", "certified-patch-4", "-o", str(tmp_path)]
     assert main([*words, "--set", "model.band=8", "--set", "model.stride=8", "--set", "model.drop=true"]) == 0
     assert main([*words, "--set", "model.band=8", "--set", "model.drop=yes"]) == 2
     assert "drop" in capsys.readouterr().err
