@@ -264,7 +264,7 @@ def test_what_cannot_be_bounded_is_refused(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
-class Hypotenuse(nn.Module):
+class Bessel(nn.Module):
     """A function that ONNX does not have."""
 
     def forward(self, x):
@@ -302,5 +302,5 @@ def test_questions_for_other_verifiers_ask_the_same(tmp_path):
     with pytest.raises(BadInputError, match="eps = 2"):
         write_questions(net, x, 2, tmp_path / "other")
     with pytest.raises(BadInputError, match="no ONNX form"):
-        write_questions(nn.Sequential(nn.Flatten(), Hypotenuse()), x, 2 / 255, tmp_path / "other")
+        write_questions(nn.Sequential(nn.Flatten(), Bessel()), x, 2 / 255, tmp_path / "other")
     assert [path.name for path in tmp_path.iterdir()] == ["new"]

@@ -41,12 +41,12 @@ def distance(ours, theirs):
 def nudged(tensors, seed):
     """The same, each number off by half a unit in its last place or less: what rounding alone may change."""
     rng = torch.Generator().manual_seed(seed)
-    unit = torch.finfo(DTYPE).eps / 2
+    unit = torch.finfo(torch.float32).eps / 2
     shares = [
         None if part is None else 2 * torch.rand(part.shape, generator=rng, dtype=torch.float64) - 1 for part in tensors
     ]
     return tuple(
-        None if part is None else (part.detach() * (1 + unit * share.to(DEVICE))).to(DTYPE).requires_grad_()
+        None if part is None else (part.detach() * (1 + unit * share.to(DEVICE))).float().requires_grad_()
         for part, share in zip(tensors, shares, strict=True)
     )
 
@@ -76,10 +76,22 @@ def test_it_equals_the_plain_form(asymmetric, causal, dual_sign, n, span):
     plain, ours = (Pursuit(n, 0.7, mu_span=span, dual_sign=dual_sign, fused=fused) for fused in (False, True))
     clipped = (k.abs() > plain.bound(k)).double().mean()
     assert 0.02 < float(clipped) < 0.98
-    best, found = (answers(pursuit, mine, causal) for pursuit, mine in ((plain, exact), (ours, tensors)))
-    others = [answers(plain, nudged(tensors, seed), causal) for seed in range(3)]
-    for right, fused, *rounded in zip(best, found, *others, strict=True):
-        assert distance(fused, right) < 3 * max(distance(answer, right) for answer in rounded) + TOLERANCE
+    found = [
+        answers(pursuit, given_, causal) for pursuit, given_ in ((plain, exact), (plain, tensors), (ours, tensors))
+    ]
+    for best, rounded, fused in zip(*found, strict=True):  # in double precision the first two are equal
+        assert distance(fused, best) < 3 * distance(rounded, best) + TOLERANCE
+
+
+@pytest.mark.skipif(ON_GPU, reason="it is about a CPU")
+def test_rounding_alone_moves_a_gradient_of_the_plain_form():
+    """In the case that an H100 found 6.5e-6 off (docs/decisions/0026): so much is no fault of a kernel."""
+    k, v, _ = given(dtype=torch.float32, seed=3)
+    exact = [part.detach().double().requires_grad_() for part in (k, v)]
+    plain = Pursuit(3, 0.7, mu_span="past", dual_sign=-1)
+    right = answers(plain, (*exact, None), causal=True)[1]
+    moved = [distance(answers(plain, nudged((k, v, None), seed), causal=True)[1], right) for seed in range(3)]
+    assert 4e-6 < max(moved) < 2e-5
 
 
 @pytest.mark.cuda
