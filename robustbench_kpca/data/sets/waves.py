@@ -33,14 +33,6 @@ NOISE = 0.6
 SEED = 0
 
 
-def best_accuracy(noise: float = NOISE) -> float:
-    """Return the accuracy of the best possible classifier, in [0, 1]; with `NOISE` it is above 99.9999 %."""
-    power, others = LENGTH / (2 * noise**2), len(PERIODS) - 1
-    signs = [1.0, -1.0, 1.0, -1.0]
-    terms = [signs[n] * math.comb(others, n) / (n + 1) * math.exp(-n * power / (n + 1)) for n in range(others + 1)]
-    return math.fsum(terms)
-
-
 def load(request: Request) -> ArraySamples:
     """Return `test` (the default; 1,000 signals), `val` (500) or `train` (4,000); all classes are equally frequent."""
     request.refuse_folder("waves")

@@ -75,7 +75,7 @@ class Scale(BaseModel):
 
 
 class ItemColumn(BaseModel):
-    """A column of a table: a metric under a protocol on samples.
+    """A column of a table: a metric under a protocol on samples, or in the worst case of several.
 
     `corrected` adds a twin under that protocol beside it; the titles of both then end in "literal" and "corrected".
     `against`: the samples of no known class; `reference`: the arm whose errors the metric divides by; `draws`: passes
@@ -85,7 +85,7 @@ class ItemColumn(BaseModel):
     model_config = STRICT
     title: str
     samples: str
-    protocol: str
+    protocol: str | Annotated[tuple[str, ...], Field(min_length=2)]
     metric: str
     corrected: str = ""
     eps: str | None = None

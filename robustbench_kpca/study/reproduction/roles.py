@@ -199,9 +199,10 @@ class Roles:
         loaded = self.load(data, split)
         return None if isinstance(loaded, str) else len(loaded)
 
-    def protocol(self, name: str) -> str:
-        """Return the protocol that a name stands for."""
-        return self._chosen.protocols.get(name, name)
+    def protocols(self, names: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        """Return the protocol that a name stands for, or those of several names."""
+        chosen = self._chosen.protocols
+        return chosen.get(names, names) if isinstance(names, str) else tuple(chosen.get(name, name) for name in names)
 
     @property
     def reference(self) -> str | None:

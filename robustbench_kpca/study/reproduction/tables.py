@@ -155,12 +155,12 @@ def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:
     samples = roles.samples(column.samples)
     title, *corrected = column.titles
     literal = Column(
-        title=title, protocol=roles.protocol(column.protocol), metric=column.metric, data=samples.data,
+        title=title, protocol=roles.protocols(column.protocol), metric=column.metric, data=samples.data,
         split=samples.split, limit=samples.limit, eps=column.eps, draws=column.draws,
         corruption=column.corruption, reference=_reference(table, column, roles),
         against=None if column.against is None else roles.samples(column.against).data,
     )  # fmt: skip
-    twins = [{"title": twin, "protocol": roles.protocol(column.corrected)} for twin in corrected]
+    twins = [{"title": twin, "protocol": roles.protocols(column.corrected)} for twin in corrected]
     return [literal, *(literal.model_copy(update=twin) for twin in twins)]
 
 
