@@ -43,6 +43,16 @@ def test_boards_and_tables_of_packs_are_asked_for_what_they_tested(tmp_path):
         assert text in drawn
 
 
+def test_the_most_precise_answer_is_drawn_first():
+    wide, narrow = (
+        {**ANSWER, "subject": name, "against": {**DUEL, "high": high}}
+        for name, high in (("Wide", 0.3), ("Narrow", 0.1))
+    )
+    metric = metric_for("robust_accuracy")
+    drawn = board_index.overview([(metric, wide), (metric, narrow)])
+    assert drawn.index("Narrow") < drawn.index("Wide")
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"columns": []}', '{"columns": [], "answers": [{"column": "PGD"}]}'])
 def test_another_file_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "board").mkdir()
