@@ -177,10 +177,17 @@ def _is_whole(answer: dict[str, Any]) -> bool:
 
 
 def verdicts(asked: Sequence[Asked]) -> str:
-    """Say how many questions have each verdict."""
+    """Say how many questions have each verdict, and how often a gain above the margin is excluded."""
     counts = Counter(answer["verdict"] for _, answer in asked)
-    each = ", ".join(f"{verdict} {count} time{'s' * (count > 1)}" for verdict, count in counts.most_common())
-    return f"{len(asked)} question{'s' * (len(asked) > 1)}: {each}." if asked else ""
+    each = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    small = sum(_gains_little(metric, answer) for metric, answer in asked)
+    excluded = f" In {small} a gain over the baseline above the planned margin is excluded." if small else ""
+    return f"{len(asked)} question{'s' * (len(asked) > 1)}: {each}.{excluded}" if asked else ""
+
+
+def _gains_little(metric: Metric, answer: dict[str, Any]) -> bool:
+    most, margin = _gain(Duel(**answer["against"]), metric).high, answer.get("margin")
+    return margin is not None and most is not None and bool(metric.unit.scale * most < margin)
 
 
 def overview(asked: Sequence[Asked]) -> str:

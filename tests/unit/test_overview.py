@@ -37,10 +37,18 @@ def test_boards_and_tables_of_packs_are_asked_for_what_they_tested(tmp_path):
     rendered(tmp_path / "words", ANSWER, metric="perplexity")  # its differences are no points
     asked = board_index.asked_below(tmp_path)
     assert [answer["verdict"] for _, answer in asked] == ["helps", "hurts"]
-    assert board_index.verdicts(asked) == "2 questions: helps 1 time, hurts 1 time."
+    assert board_index.verdicts(asked) == "2 questions: 1 helps, 1 hurts."
     drawn = board_index.overview(asked)
     for text in ("RPC − plain", "PGD, digits", "− identity (control)", "better is right"):
         assert text in drawn
+
+
+@pytest.mark.parametrize(("metric", "high", "low", "times"), [("robust_accuracy", 0.019, -0.3, 1),
+    ("robust_accuracy", 0.021, -0.3, 0), ("mce", 0.3, -0.019, 1), ("mce", 0.3, -0.021, 0)])  # fmt: skip
+def test_gains_above_the_margin_that_are_excluded_are_counted(metric, high, low, times):
+    answer = {**ANSWER, "margin": 2.0, "against": {**DUEL, "low": low, "high": high}}
+    said = board_index.verdicts([(metric_for(metric), answer), (metric_for(metric), ANSWER)])
+    assert ("In 1 a gain over the baseline above the planned margin is excluded." in said) == bool(times)
 
 
 def test_the_most_precise_answer_is_drawn_first():
