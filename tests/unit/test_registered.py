@@ -42,7 +42,7 @@ def test_records_at_the_plan_and_after_it_follow_it(git, tmp_path):
     planned = commit(git, tmp_path, plan="Ten seeds.")
     later = commit(git, tmp_path, notes="A deviation.")
     said = registered(tmp_path, [made_at(planned), made_at(f"{later}+")])
-    assert said == f"Planned in plan.md, commit {planned[:8]}, before the records were made."
+    assert said == f"The plan of this pack (plan.md, commit {planned[:8]}) is older than the records."
 
 
 @pytest.mark.parametrize("mark", ["", "+"])
@@ -57,7 +57,7 @@ def test_a_plan_that_was_changed_after_a_record_is_refused(git, tmp_path, mark):
 def test_a_revision_that_the_history_lacks_is_said(git, tmp_path, revision):
     planned = commit(git, tmp_path, plan="Ten seeds.")
     said = registered(tmp_path, [made_at(planned), made_at(revision)])
-    assert said.endswith("before the records were made; this history does not have 1 of their revisions.")
+    assert said.endswith("is older than the records; this history does not have 1 of their revisions.")
 
 
 def test_records_of_another_history_alone_do_not_follow_it(git, tmp_path):

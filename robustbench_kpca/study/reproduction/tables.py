@@ -199,4 +199,4 @@ def registered(folder: Path, records: Iterable[Record]) -> str:
     if 0 < unknown == len(revisions):
         return f"{untold}: this history has none of their revisions."
     rest = f"; this history does not have {unknown} of their revisions" if unknown else ""
-    return f"Planned in {PLAN}, commit {commit[:8]}, before the records were made{rest}."
+    return f"The plan of this pack ({PLAN}, commit {commit[:8]}) is older than the records{rest}."
