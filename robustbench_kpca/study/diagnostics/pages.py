@@ -77,7 +77,7 @@ def write_comparison(
     """
     if not diagnoses:
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")
-    shown = comparison(by_name(diagnoses), records, missing, title, lead, foot)
+    shown = comparison(by_name(diagnoses), records, missing, title=title, lead=lead, foot=foot)
     return _write(folder, "comparison", shown)
 
 
