@@ -27,7 +27,6 @@ from robustbench_kpca.study.diagnostics.diagnosis import (
     Unit,
     load_diagnosis,
 )
-from robustbench_kpca.study.diagnostics.pages import Comparison
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 CLAIMS = ("decomposition", "gamma", "planted", "primal_objective")
@@ -87,12 +86,12 @@ def model_markdown(done):
     return markdown(pages.document(done))
 
 
-def comparison_html(shown):
-    return html(pages.comparison(shown))
+def comparison_html(named):
+    return html(pages.comparison(named))
 
 
-def comparison_markdown(shown):
-    return markdown(pages.comparison(shown))
+def comparison_markdown(named):
+    return markdown(pages.comparison(named))
 
 
 def test_the_page_of_a_model_says_everything(done):
@@ -108,7 +107,7 @@ def test_the_page_of_a_model_says_everything(done):
 
 
 def test_no_request_goes_anywhere(small):
-    for text in (model_html(small), comparison_html(Comparison({"a": small}))):
+    for text in (model_html(small), comparison_html({"a": small})):
         page = Page(text)
         assert not page.outside
         assert all(link.startswith("#") for link in page.links)
@@ -118,11 +117,11 @@ def test_no_request_goes_anywhere(small):
 def test_pages_are_made_twice_alike(small):
     assert model_html(small) == model_html(small)
     both = {"a": small, "b": small}
-    assert comparison_html(Comparison(both)) == comparison_html(Comparison(both))
+    assert comparison_html(both) == comparison_html(both)
 
 
 def test_markdown_keeps_its_tables_whole(done):
-    for text in (model_markdown(done), comparison_markdown(Comparison({"a": done, "b": done}))):
+    for text in (model_markdown(done), comparison_markdown({"a": done, "b": done})):
         for block in text.split("\n\n"):
             rows = [line for line in block.splitlines() if line.startswith("|")]
             assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1, block
@@ -132,7 +131,7 @@ def test_markdown_keeps_its_tables_whole(done):
 
 def test_names_are_escaped(small):
     hostile = small.model_copy(update={"model": small.model.model_copy(update={"name": "<b>&`|x*"})})
-    for text in (model_html(hostile), comparison_html(Comparison({"<b>&`|x*": hostile}))):
+    for text in (model_html(hostile), comparison_html({"<b>&`|x*": hostile})):
         assert "<b>" not in text
         assert "&lt;b&gt;&amp;" in text
     assert r"&lt;b&gt;&'\|x\*" in model_markdown(hostile)
@@ -144,7 +143,7 @@ def test_models_of_one_name_are_numbered(done):
 
 def test_a_claim_that_one_model_lacks_was_not_measured(done):
     fewer = done.model_copy(update={"claims": {"gamma": done.claims["gamma"]}})
-    text = " ".join(Page(comparison_html(Comparison({"a": done, "b": fewer}))).text)
+    text = " ".join(Page(comparison_html({"a": done, "b": fewer})).text)
     assert "not measured" in text
     assert "not testable" in text  # there is no Primal layer
 
@@ -241,12 +240,12 @@ def test_a_comparison_says_what_is_not_alike(small):
         return small.model_copy(update={"protocol": small.protocol.model_copy(update=update)})
 
     limits = small.protocol.thresholds | {"ALIGNED": 0.1}
-    assert "Same limits" in comparison_markdown(Comparison({"a": small, "b": small}))
+    assert "Same limits" in comparison_markdown({"a": small, "b": small})
     for other, what in ((changed(thresholds=limits), "limits (ALIGNED)"), (changed(images=3), "numbers of samples")):
-        page = comparison_html(Comparison({"a": small, "b": other}))
+        page = comparison_html({"a": small, "b": other})
         assert f"NOT ALIKE: different {what}." in " ".join(Page(page).text)
     data = small.model_copy(update={"data": small.data.model_copy(update={"digest": "0" * 64})})
-    assert "NOT ALIKE: different data" in comparison_markdown(Comparison({"a": small, "b": data}))
+    assert "NOT ALIKE: different data" in comparison_markdown({"a": small, "b": data})
 
 
 @pytest.mark.parametrize("name", [r"m $\foo$ x", "模型 \U0001f600", "a_b^c"])

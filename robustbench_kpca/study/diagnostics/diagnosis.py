@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.files import sha256, write_atomic
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import read_file, sha256, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.spec import DataInfo, Environment, ModelInfo
@@ -199,13 +199,7 @@ def load_diagnosis(path: Path) -> Diagnosis:
         BadInputError: the file is missing, damaged, of another version, or its protocol was altered.
     """
     path = path / FILE if path.is_dir() else path
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInputError(
-            f"cannot read diagnosis {path} ({reason_of(error)})", fix="run: rbk diagnose MODEL"
-        ) from None
-    diagnosis = validate_json(Diagnosis, text, str(path))
+    diagnosis = validate_json(Diagnosis, read_file(path, "diagnosis"), str(path))
     if diagnosis.protocol.digest() != diagnosis.protocol_digest:
         raise BadInputError(f"{path}: its protocol does not match its digest", fix="run rbk diagnose again")
     return diagnosis

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.files import as_csv, write_atomic
+from robustbench_kpca._core.files import as_csv, read_file, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.study.diagnostics.diagnosis import Finite
@@ -93,8 +92,4 @@ def load_trajectory(path: Path) -> Trajectory:
         BadInputError: the file is missing or damaged.
     """
     path = path / FILE if path.is_dir() else path
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInputError(f"cannot read {path} ({reason_of(error)})", fix="run: rbk diagnose FOLDER -o OUT") from None
-    return validate_json(Trajectory, text, str(path))
+    return validate_json(Trajectory, read_file(path, "trajectory"), str(path))

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,26 +38,6 @@ _ABLATION = (
 )
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What the pages across models show.
-
-    Attributes:
-        named: diagnoses by the names of their models.
-        ablation: what the pursuit adds, one row a model and protocol; note: what is said above it.
-        missing: models that were not run, and why.
-        title: of the page; lead: its first paragraphs; foot: its last ones.
-    """
-
-    named: Mapping[str, Diagnosis]
-    ablation: Sequence[tables.Row] = ()
-    note: str = _ABLATION
-    missing: Sequence[tables.Row] = ()
-    title: str = ACROSS
-    lead: Sequence[doc.Line] = ()
-    foot: Sequence[doc.Line] = ()
-
-
 def require_own(folder: Path, kind: Kind) -> None:
     """Refuse to replace files that are not pages of this kind written by `rbk diagnose`."""
     why = "was not written by rbk diagnose as a page of this kind"
@@ -91,23 +70,15 @@ def write_comparison(
     Args:
         records: records of evaluations, for the ablation.
         missing: models that were not run, and why.
+        title: of the page; lead: its first paragraphs; foot: its last ones.
 
     Raises:
         BadInputError: there are no diagnoses, or other files would be replaced.
     """
     if not diagnoses:
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")
-    alone = without_identity(records)
-    shown = Comparison(
-        by_name(diagnoses),
-        ablation=[contrast.row() for contrast in contrasts(records)],
-        note=f"{_ABLATION} No record of an identity twin for: {', '.join(alone)}." if alone else _ABLATION,
-        missing=list((missing or {}).items()),
-        title=title,
-        lead=lead,
-        foot=foot,
-    )
-    return _write(folder, "comparison", comparison(shown))
+    shown = comparison(by_name(diagnoses), records, missing, title=title, lead=lead, foot=foot)
+    return _write(folder, "comparison", shown)
 
 
 def write_trajectory(measured: Trajectory, folder: Path) -> list[Path]:
@@ -169,9 +140,16 @@ def _claim(diagnosis: Diagnosis, name: str, judged: Judged) -> list[doc.Block]:
     return [*blocks, doc.Details("By layer", [doc.Table(*tables.layer_matrix(judged)), *by_layer])]
 
 
-def comparison(shown: Comparison) -> doc.Document:
-    """Return the page across models."""
-    named, claims = shown.named, _across(shown.named)
+def comparison(
+    named: Mapping[str, Diagnosis],
+    records: Sequence[Record] = (),
+    missing: Mapping[str, str] | None = None,
+    title: str = ACROSS,
+    lead: Sequence[doc.Line] = (),
+    foot: Sequence[doc.Line] = (),
+) -> doc.Document:
+    """Return the page across models, by the names of these; for the rest see `write_comparison`."""
+    claims = _across(named)
     judged = [judged for diagnosis in named.values() for judged in diagnosis.claims.values()]
     verdicts: list[Sequence[doc.Line]] = [
         (doc.Link(claim["title"], f"#{claim['name']}"), *(verdict(own or "not measured") for own in claim["outcomes"]))
@@ -179,7 +157,7 @@ def comparison(shown: Comparison) -> doc.Document:
     ]
     means = "Means over heads and images; in brackets the chance level, or a control where a claim has no null model."
     blocks: list[doc.Block] = [
-        *map(doc.Paragraph, shown.lead),
+        *map(doc.Paragraph, lead),
         doc.Paragraph(_counts(judged)),
         doc.Table(("Claim", *map(doc.Code, named)), verdicts, "Verdicts: claims by models"),
         doc.Heading("The main statistic of each verdict"),
@@ -200,17 +178,19 @@ def comparison(shown: Comparison) -> doc.Document:
         if claim["rows"]:
             what = doc.Bullets([f"{name}: {text}" for name, text in claim["what"].items()])
             blocks.append(doc.Details("Statistics", [what, doc.Table(claim["head"], claim["rows"])]))
-    if shown.ablation:
+    if ablation := [contrast.row() for contrast in contrasts(records)]:
+        alone = ", ".join(without_identity(records))
+        note = f"{_ABLATION} No record of an identity twin for: {alone}." if alone else _ABLATION
         blocks += [
             doc.Heading("What the pursuit adds"),
-            doc.Table(COLUMNS, shown.ablation),
-            doc.Paragraph(shown.note, soft=True),
+            doc.Table(COLUMNS, ablation),
+            doc.Paragraph(note, soft=True),
         ]
-    if shown.missing:
-        blocks += [doc.Heading("Not run"), doc.Table(_MISSING, shown.missing)]
+    if missing:
+        blocks += [doc.Heading("Not run"), doc.Table(_MISSING, list(missing.items()))]
     made = [f"{name}: {line}" for name, diagnosis in named.items() for line in _provenance(diagnosis)]
-    blocks += [*_made(_across_intro(named), made), *map(doc.Paragraph, shown.foot)]
-    return doc.Document(shown.title, blocks, _mark("comparison"), STYLE)
+    blocks += [*_made(_across_intro(named), made), *map(doc.Paragraph, foot)]
+    return doc.Document(title, blocks, _mark("comparison"), STYLE)
 
 
 def verdict(outcome: str) -> doc.Verdict:

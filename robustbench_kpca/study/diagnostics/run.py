@@ -63,7 +63,7 @@ def diagnose(
     parts = procedure.by_source()
     info, count = parts[0][0].info(), sum(part.info().n for part, _ in parts)
     block = min(block, info.n)
-    work = _Running(procedure.claims, seed, lambda done: None if progress is None else progress(done, count))
+    work = Running(procedure.claims, seed, lambda done: None if progress is None else progress(done, count))
     probe: Tensor | None = None
     for part, members in parts:
         visit = partial(work.add, members=members)
@@ -84,8 +84,8 @@ def diagnose(
     )  # fmt: skip
 
 
-class _Running:
-    """Running totals of one diagnosis."""
+class Running:
+    """Running totals of some claims about one model; `progress` is called with the number of images done."""
 
     def __init__(self, claims: Mapping[str, Claim], seed: int, progress: Callable[[int], None]) -> None:
         self.claims, self.seed, self.progress = claims, seed, progress
@@ -140,19 +140,23 @@ class _Running:
         """Return the largest number of tokens and the largest head width."""
         return max(info.tokens[1] for info in self.infos.values()), max(info.width for info in self.infos.values())
 
+    def results(self, name: str) -> Results | None:
+        """Return the results of a claim; None if the model has no layer of the kind that it describes."""
+        if name in self.broken:
+            return Results({}, {}, self.broken[name])
+        return self.totals[name].results() if name in self.totals else None
+
     def judged(self) -> dict[str, Judged]:
-        return {
-            name: _judge(claim, self.totals.get(name), self.broken.get(name, "")) for name, claim in self.claims.items()
-        }
+        """Return every claim with its verdict."""
+        return {name: _judge(claim, self.results(name)) for name, claim in self.claims.items()}
 
 
-def _judge(claim: Claim, totals: Totals | None, broken: str) -> Judged:
-    nothing = Results({}, {}, broken)
-    results = nothing if totals is None or broken else totals.results()
-    if results.broken:
-        verdict = Verdict("not testable", results.broken)
-    elif totals is None:
+def _judge(claim: Claim, results: Results | None) -> Judged:
+    if results is None:
+        results = Results({}, {})
         verdict = Verdict("not testable", "the model has no layer of the kind that the claim describes")
+    elif results.broken:
+        verdict = Verdict("not testable", results.broken)
     else:
         verdict = claim.verdict(results)
     return Judged(

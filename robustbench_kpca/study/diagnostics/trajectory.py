@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256,
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.study.diagnostics.diagnosis import BLOCK, Measured
 from robustbench_kpca.study.diagnostics.epochs import Course, EpochTerms, Trajectory
-from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.passes import show
+from robustbench_kpca.study.diagnostics.run import Running
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 from robustbench_kpca.study.diagnostics.taps import find_taps
-from robustbench_kpca.study.diagnostics.totals import Totals, block_orders
 
 _EPOCH = re.compile(r"(?P<name>.+)\.epoch-(?P<epoch>\d+)\.safetensors")
 
@@ -89,26 +89,15 @@ def _sources(model: torch.nn.Module, data: str, splits: Sequence[str | None], im
 
 def _measured(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, Measured]:
     """Return every statistic of the claim."""
-    claim, taps = CLAIMS.get("projection_loss"), find_taps(model)
-    kept: list[Totals] = []
-
-    def visit(layers: Iterator[Layer], group: str) -> None:
-        seen, units, images = [], list[tuple[int, int]](), 0
-        for layer in layers:
-            if claim.applies(layer):
-                seen.append(claim.observe(layer))
-                units += [(layer.index, head) for head in layer.heads]
-                images = len(layer.ids)
-        if not seen:
-            raise BadInputError(
-                "the model has no layer whose softmax averages values", expected="attention with q, k and v"
-            )
-        if not kept:
-            kept.append(Totals(claim, units, 1))
-        kept[0].add(seen, block_orders(seed, group, 1, images))
-
-    show(model, taps, source, visit, block=min(BLOCK, len(source.samples)), seed=seed)
-    results = kept[0].results()
+    name = "projection_loss"
+    work = Running({name: CLAIMS.get(name)}, seed, lambda _: None)
+    visit = partial(work.add, members=work.claims)
+    show(model, find_taps(model), source, visit, block=min(BLOCK, len(source.samples)), seed=seed)
+    results = work.results(name)
+    if results is None:
+        raise BadInputError(
+            "the model has no layer whose softmax averages values", expected="attention with q, k and v"
+        )
     if results.broken:
         raise BadInputError(results.broken)
     return dict(results.statistics)

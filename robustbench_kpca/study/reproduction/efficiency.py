@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from pydantic import BaseModel
 
-from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import read_file, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca._core.web.document import Block, Document, Figure, Paragraph, Prose, Table
 from robustbench_kpca._core.web.figures import drawing, svg_of
@@ -58,11 +58,7 @@ def load_costs(folder: Path) -> Costs:
         BadInputError: the file is missing or damaged.
     """
     path = folder / FILE
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInputError(f"cannot read {path} ({reason_of(error)})") from None
-    return validate_json(Costs, text, str(path))
+    return validate_json(Costs, read_file(path, "measurement"), str(path))
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ class Measure:
 
 def step_of(name: str, item: Efficiency, roles: Roles) -> Measure:
     """Return the step of an item. Costs need neither data nor weights, so the models are the paper's at every scale."""
-    paper = Roles(roles.name, roles.pack, "paper", roles.out, folders={}, checkpoints={})
+    paper = Roles(roles.name, roles.pack, "paper", roles.out)
     models = tuple(paper.models(arm)[0] for arm in item.arms)
     return Measure(roles.out / name, models, tuple(paper.title(arm) for arm in item.arms), item)
 

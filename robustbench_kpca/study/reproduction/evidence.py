@@ -123,15 +123,7 @@ class Results:
         """Return the results that another pack comes with."""
         if (pack, scale) not in self._packs:
             name, content, items = load_pack(pack)
-            roles = Roles(
-                name,
-                content,
-                scale,
-                pack_path(pack).parent,
-                folders={},
-                checkpoints={},
-                metrics=metrics_of(items.values()),
-            )
+            roles = Roles(name, content, scale, pack_path(pack).parent, metrics=metrics_of(items.values()))
             self._packs[pack, scale] = Results(items, roles)
         return self._packs[pack, scale]
 

@@ -1,10 +1,8 @@
 """The pages of a pack: one for each table or figure, and an index that says what is shown, and what not and why."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import safe_name
@@ -27,7 +25,7 @@ from robustbench_kpca.study.reproduction.efficiency import Measure, load_costs
 from robustbench_kpca.study.reproduction.efficiency import document as efficiency
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Roles
-from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Step, Train
+from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train
 from robustbench_kpca.study.reproduction.tables import board_or_trouble
 
 COMPLETE = "complete"
@@ -128,85 +126,47 @@ def _write_board(board: Board, folder: Path) -> bool:
     return shown
 
 
-@dataclass(frozen=True)
-class _Page:
-    """What the page of an item is made of.
-
-    Attributes:
-        done: the steps of the item that there is something to show of.
-        records: those that the tables of the pack show.
-        origin: how many steps are done, and the command that makes them.
-    """
-
-    folder: Path
-    done: Sequence[Step]
-    roles: Roles
-    records: Sequence[Record]
-    origin: doc.Paragraph
-
-
 def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, records: Sequence[Record]) -> bool:
     """Write the page of an item that is no table into its folder; return whether there was anything to show.
 
     `records`: those that the tables of the pack show.
     """
-    mine = [planned for planned in steps if name in planned.items]
+    mine, folder = [planned for planned in steps if name in planned.items], roles.out / name
+    done = [planned.step for planned in mine if planned.made]
     origin = doc.Paragraph((f"{counted(mine)} done. Made by ", doc.Code(f"{roles.command} --item {name}"), ". ", ALL))
-    page = _Page(roles.out / name, [planned.step for planned in mine if planned.made], roles, records, origin)
-    return item.kind in _WRITERS and _WRITERS[item.kind](item, page)
+    page: doc.Document | None = None
+    match item:
+        case Claims():
+            diagnoses = [load_diagnosis(step.folder) for step in done if isinstance(step, Diagnose)]
+            if diagnoses:
+                lead, foot = [doc.Prose(item.intro)], [origin.text]
+                write_comparison(diagnoses, folder, title=item.title, lead=lead, foot=foot)
+            return bool(diagnoses)
+        case Cost():
+            rows = cost_rows(item, roles, records)
+            page = cost(item, rows, origin) if rows else None
+        case Efficiency():
+            page = efficiency(item, load_costs(folder), origin) if done else None
+        case Curves():
+            weights = [roles.weights(step.training) for step in done if isinstance(step, Train)]
+            runs = [read_curves(path) for path in weights if path.with_suffix(".csv").is_file()]
+            page = _figures(item, origin, {"Training": draw_curves(runs, ".svg").decode()} if runs else {})
+        case Epochs():
+            followed = [step for step in done if isinstance(step, Follow)]
+            figures = {step.model.name: trajectory(load_trajectory(step.folder)) for step in followed}
+            page = _figures(item, origin, figures)
+    if page is not None:
+        write_page(page, folder)
+    return page is not None
 
 
-def _cost(item: Cost, page: _Page) -> bool:
-    rows = cost_rows(item, page.roles, page.records)
-    if rows:
-        write_page(cost(item, rows, page.origin), page.folder)
-    return bool(rows)
-
-
-def _efficiency(item: Efficiency, page: _Page) -> bool:
-    if page.done:
-        write_page(efficiency(item, load_costs(page.folder), page.origin), page.folder)
-    return bool(page.done)
-
-
-def _claims(item: Claims, page: _Page) -> bool:
-    diagnoses = [load_diagnosis(step.folder) for step in page.done if isinstance(step, Diagnose)]
-    if diagnoses:
-        lead, foot = [doc.Prose(item.intro)], [page.origin.text]
-        write_comparison(diagnoses, page.folder, title=item.title, lead=lead, foot=foot)
-    return bool(diagnoses)
-
-
-def _curves(item: Curves, page: _Page) -> bool:
-    weights = [page.roles.weights(step.training) for step in page.done if isinstance(step, Train)]
-    runs = [read_curves(path) for path in weights if path.with_suffix(".csv").is_file()]
-    return _figures(item, page, {"Training": draw_curves(runs, ".svg").decode()} if runs else {})
-
-
-def _epochs(item: Epochs, page: _Page) -> bool:
-    followed = [step for step in page.done if isinstance(step, Follow)]
-    return _figures(item, page, {step.model.name: trajectory(load_trajectory(step.folder)) for step in followed})
-
-
-def _figures(item: Curves | Epochs, page: _Page, figures: Mapping[str, str]) -> bool:
-    """Write a page of figures, each below its title."""
+def _figures(item: Curves | Epochs, origin: doc.Paragraph, figures: Mapping[str, str]) -> doc.Document | None:
+    """Return a page of figures, each below its title; None without figures."""
     blocks: list[doc.Block] = []
     for title, figure in figures.items():
         blocks += [doc.Heading(title), doc.Figure(figure[figure.index("<svg") :], title, f"{safe_name(title)}.svg")]
-    if blocks:
-        blocks += [doc.Paragraph(doc.Prose(item.intro)), page.origin]
-        write_page(doc.Document(item.title, blocks, style=_WHITE), page.folder)
-    return bool(blocks)
-
-
-_WRITERS: dict[str, Callable[[Any, _Page], bool]] = {
-    "cost": _cost,
-    "efficiency": _efficiency,
-    "claims": _claims,
-    "curves": _curves,
-    "epochs": _epochs,
-}
-"""Kind of item -> writes its page; tells whether there was anything to show. A table is a board, and has its own."""
+    blocks += [doc.Paragraph(doc.Prose(item.intro)), origin]
+    return doc.Document(item.title, blocks, style=_WHITE) if figures else None
 
 
 _NOUNS = {

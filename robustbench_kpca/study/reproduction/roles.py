@@ -84,8 +84,8 @@ class Roles:
     pack: Pack
     scale: ScaleName
     out: Path
-    folders: Mapping[str, Path]
-    checkpoints: Mapping[str, Path]
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    checkpoints: Mapping[str, Path] = field(default_factory=dict)
     limit: int | None = None
     called: str = ""
     metrics: frozenset[str] | None = None
@@ -296,7 +296,7 @@ class Roles:
 def requests_of(pack: str, out: Path) -> dict[str, ModelRequest]:
     """Return what a pack says of each of its models, at either scale; `out`: the folder of its results."""
     name, content, _ = load_pack(pack)
-    both = [Roles(name, content, scale, out, folders={}, checkpoints={}) for scale in get_args(ScaleName)]
+    both = [Roles(name, content, scale, out) for scale in get_args(ScaleName)]
     return {model.name: model.request for roles in both for arm in roles.arms for model in roles.models(arm)}
 
 

@@ -85,6 +85,18 @@ class Claim(Protocol):
         ...
 
 
+def by_heads(
+    count: int, heads: int, why: str, findings: tuple[Finding, ...] = (), *, paired: Measured | None = None
+) -> Verdict:
+    """Return the verdict on a property that `count` heads have: supported if these are enough.
+
+    `paired`: what was compared image by image, if the property needs that: not testable on a single image.
+    """
+    if paired is not None and paired.estimate.n < 2:
+        return Verdict("not testable", f"{ONE_IMAGE}. {why}", findings)
+    return Verdict("supported" if count >= thresholds.HEADS_SHARE * heads else "not supported", why, findings)
+
+
 def testable(measured: Measured) -> bool:
     """Return whether a single head could be significant after Holm's adjustment, given the number of images."""
     return measured.null is not None and measured.null.least_p * len(measured.units) <= thresholds.SIGNIFICANCE

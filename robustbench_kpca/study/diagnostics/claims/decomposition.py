@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads, heads_ahead
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.pursuits import pursues, residual, traces
 
@@ -51,10 +51,7 @@ class Decomposition:
             f"less than plain attention (Holm's p <= {thresholds.SIGNIFICANCE}; {sum(few)} without this comparison); "
             f"{thresholds.HEADS_SHARE:.0%} are needed. Mean {measured.estimate.value:.3f}, plain attention {plain:.3f}"
         )
-        if saved.estimate.n < 2:
-            return Verdict("not testable", f"{ONE_IMAGE}. {why}")
-        enough = split >= thresholds.HEADS_SHARE * len(measured.units)
-        return Verdict("supported" if enough else "not supported", why)
+        return by_heads(split, len(measured.units), why, paired=saved)
 
 
 CLAIM = Decomposition()

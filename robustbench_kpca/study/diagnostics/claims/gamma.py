@@ -14,8 +14,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import UNTESTABLE, Results, Statistic, Verdict, adjusted, testable
-from robustbench_kpca.study.diagnostics.diagnosis import Outcome
+from robustbench_kpca.study.diagnostics.claims import (
+    UNTESTABLE,
+    Results,
+    Statistic,
+    Verdict,
+    adjusted,
+    by_heads,
+    testable,
+)
 from robustbench_kpca.study.diagnostics.kernel import Spectrum, Square
 from robustbench_kpca.study.diagnostics.layer import Heads, Layer
 
@@ -166,8 +173,7 @@ class Gamma:
             f"{thresholds.SIGNIFICANCE}); {thresholds.HEADS_SHARE:.0%} are needed. Mean {measured.estimate.value:.3f}, "
             f"random axes {control:.3f}"
         )
-        outcome: Outcome = "supported" if near >= thresholds.HEADS_SHARE * len(measured.units) else "not supported"
-        return Verdict(outcome, why)
+        return by_heads(near, len(measured.units), why)
 
 
 def _observed(kind: str, residual: PerHead, apart: Differences) -> dict[str, Tensor]:

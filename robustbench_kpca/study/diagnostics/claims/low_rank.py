@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads, heads_ahead
 from robustbench_kpca.study.diagnostics.layer import Heads, Layer
 from robustbench_kpca.study.diagnostics.pursuits import PerHead, effective_rank, pursues, traces
 
@@ -62,9 +62,7 @@ class LowRank:
             f"{measured.estimate.value:.3f}, plain attention without a pursuit {plain:.3f}, the pursuit on random "
             f"keys {random:.3f}"
         )
-        if saved.estimate.n < 2:
-            return Verdict("not testable", f"{ONE_IMAGE}. {why}")
-        return Verdict("supported" if low >= thresholds.HEADS_SHARE * len(measured.units) else "not supported", why)
+        return by_heads(low, len(measured.units), why, paired=saved)
 
 
 def rank_ratio(low_rank: Heads, keys: Heads) -> PerHead:

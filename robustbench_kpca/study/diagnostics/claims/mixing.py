@@ -14,7 +14,7 @@ from torch import Tensor
 from robustbench_kpca.attention.rpc import Iterate
 from robustbench_kpca.models.mixing import attention_weights
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.pursuits import PerHead, pursues, size, traces
 
@@ -64,8 +64,7 @@ class Mixing:
             f"{thresholds.SELF_ATTENTION}; {thresholds.HEADS_SHARE:.0%} are needed. Mean {value['']:.3f}; without the "
             f"pursuit {value['_unpursued']:.3f}; on random keys {value['_random']:.3f}"
         )
-        enough = mixing >= thresholds.HEADS_SHARE * len(measured.units)
-        return Verdict("supported" if enough else "not supported", why)
+        return by_heads(mixing, len(measured.units), why)
 
 
 def weights(step: Iterate) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from robustbench_kpca.study.diagnostics import planting, thresholds
-from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.pursuits import pursues, pursuit_of, size
 
@@ -91,7 +91,7 @@ class PlantedOutliers:
         )
         if value["_textbook"] < thresholds.OUTLIER_F1:
             return Verdict("not testable", f"the problem is too hard even for textbook pursuit: {why}")
-        return Verdict("supported" if hits >= thresholds.HEADS_SHARE * len(f1.units) else "not supported", why)
+        return by_heads(hits, len(f1.units), why)
 
 
 @lru_cache(maxsize=1)  # all layers of a model have the same images

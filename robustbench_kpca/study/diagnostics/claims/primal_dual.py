@@ -24,8 +24,7 @@ from torch import Tensor
 
 from robustbench_kpca.attention.primal import PrimalScores
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, primal_objective
-from robustbench_kpca.study.diagnostics.diagnosis import Outcome
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads, primal_objective
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.similarity import cosines
 
@@ -74,8 +73,7 @@ class PrimalDual:
         """Solve the dual problem by an SVD, and compare the layer's weights and untrained ones with the solution."""
         scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
         a, b = primal_objective.feature_maps(layer, scores)
-        learned = (scores.w_e, scores.w_r, primal_objective.learned_spectrum(layer))
-        w_e, w_r, lam = (tensor.detach().double()[list(layer.heads)] for tensor in learned)
+        w_e, w_r, lam = primal_objective.learned(layer, scores)
         start = primal_objective.untrained(layer, w_e)
         u, sizes, vh = torch.linalg.svd(a @ b.transpose(-2, -1) / a.shape[-2], full_matrices=False)
         count = min(lam.shape[-1], layer.width, a.shape[-2])  # K has no higher rank
@@ -117,8 +115,7 @@ class PrimalDual:
             f"{value['gap_untrained']:.3f}), residual {value['residual']:.3f} (untrained "
             f"{value['residual_untrained']:.3f})"
         )
-        outcome: Outcome = "supported" if both >= thresholds.HEADS_SHARE * len(small) else "not supported"
-        return Verdict(outcome, why)
+        return by_heads(both, len(small), why)
 
 
 @dataclass(frozen=True)

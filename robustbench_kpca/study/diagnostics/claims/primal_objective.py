@@ -6,7 +6,7 @@ SVD.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -16,8 +16,7 @@ from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.attention.kep_svgp import KEPSVGPAttention
 from robustbench_kpca.attention.primal import PrimalAttention, PrimalScores, feature_map
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
-from robustbench_kpca.study.diagnostics.diagnosis import Outcome
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads
 from robustbench_kpca.study.diagnostics.layer import Layer
 
 PerHead = Float[Tensor, "images heads"]
@@ -49,9 +48,7 @@ class PrimalObjective:
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Evaluate J for the trained weights and for random initial weights."""
         scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
-        maps, heads = feature_maps(layer, scores), list(layer.heads)
-        trained = (scores.w_e, scores.w_r, learned_spectrum(layer))
-        w_e, w_r, lam = (tensor.detach().double()[heads] for tensor in trained)
+        maps, (w_e, w_r, lam) = feature_maps(layer, scores), learned(layer, scores)
         objective, relative, gradient = stationarity(*maps, w_e, w_r, lam)
         _, relative_start, gradient_start = stationarity(*maps, *untrained(layer, w_e))
         return {
@@ -75,8 +72,7 @@ class PrimalObjective:
             f"{value['relative_untrained']:.3f}), gradient {value['gradient']:.3f} (untrained "
             f"{value['gradient_untrained']:.3f})"
         )
-        outcome: Outcome = "supported" if both >= thresholds.HEADS_SHARE * len(small) else "not supported"
-        return Verdict(outcome, why)
+        return by_heads(both, len(small), why)
 
 
 def feature_maps(layer: Layer, scores: PrimalScores) -> tuple[Maps, Maps]:
@@ -113,13 +109,12 @@ def stationarity(
     return objective, relative, (gradient / parts.clamp_min(1e-300)).sqrt()
 
 
-def learned_spectrum(layer: Layer) -> Tensor:
-    """Return the diagonal of Lambda, (heads, rank)."""
-    module = layer.module
-    if isinstance(module, KEPSVGPAttention):
-        return module.log_lam.exp()
-    assert isinstance(module, PrimalAttention)
-    return module.lam
+def learned(layer: Layer, scores: PrimalScores) -> tuple[Weights, Weights, Float[Tensor, "heads rank"]]:
+    """Return W_e, W_r and the diagonal of Lambda of the layer's heads."""
+    module: Any = layer.module
+    lam = module.log_lam.exp() if isinstance(module, KEPSVGPAttention) else module.lam
+    w_e, w_r, lam = (tensor.detach().double()[list(layer.heads)] for tensor in (scores.w_e, scores.w_r, lam))
+    return w_e, w_r, lam
 
 
 def untrained(layer: Layer, w_e: Weights) -> tuple[Tensor, Tensor, Tensor]:

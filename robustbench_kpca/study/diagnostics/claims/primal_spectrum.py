@@ -15,8 +15,8 @@ from torch import Tensor
 from robustbench_kpca.attention.primal import PrimalScores
 from robustbench_kpca.models.mixing import attention_weights
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
-from robustbench_kpca.study.diagnostics.claims.primal_objective import feature_maps, is_primal, learned_spectrum
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads, heads_ahead
+from robustbench_kpca.study.diagnostics.claims.primal_objective import feature_maps, is_primal, learned
 from robustbench_kpca.study.diagnostics.claims.singular_values import Matrices, by_share, energy, singular_values
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.pursuits import effective_rank
@@ -77,9 +77,7 @@ class PrimalSpectrum:
             f"{value['energy_canonical']:.3f}; of Gaussian q and k {value['energy_random']:.3f} and "
             f"{value['energy_canonical_random']:.3f}"
         )
-        if gained.estimate.n < 2:
-            return Verdict("not testable", f"{ONE_IMAGE}. {why}")
-        return Verdict("supported" if both >= thresholds.HEADS_SHARE * len(faster) else "not supported", why)
+        return by_heads(both, len(faster), why, paired=gained)
 
 
 def _matrices(layer: Layer) -> dict[str, Matrices]:
@@ -88,9 +86,7 @@ def _matrices(layer: Layer) -> dict[str, Matrices]:
         layer.gaussian(f"random {name}") * x.std((-2, -1), keepdim=True) for name, x in (("q", layer.q), ("k", layer.k))
     )
     (a, b), (c, d) = (feature_maps(inputs, scores) for inputs in (layer, replace(layer, q=q, k=k)))
-    heads = list(layer.heads)
-    learned = (scores.w_e, scores.w_r, learned_spectrum(layer))
-    w_e, w_r, lam = (tensor.detach().double()[heads] for tensor in learned)
+    w_e, w_r, lam = learned(layer, scores)
     return {
         "": a @ b.transpose(-2, -1),
         "_canonical": attention_weights(layer.q, layer.k),

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from robustbench_kpca.attention.shared.heads import standardised
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import UNTESTABLE, Results, Statistic, Verdict, adjusted, testable
+from robustbench_kpca.study.diagnostics.claims import (
+    UNTESTABLE,
+    Results,
+    Statistic,
+    Verdict,
+    adjusted,
+    by_heads,
+    testable,
+)
 from robustbench_kpca.study.diagnostics.diagnosis import Finding, finding
 from robustbench_kpca.study.diagnostics.kernel import log_kernel
 from robustbench_kpca.study.diagnostics.layer import Heads, Layer
@@ -133,10 +141,10 @@ class ProjectionLoss:
             f"{error.estimate.value:.3f}. Mean |h|^2 is 10^{ratio.estimate.value:.2f} times mean |phi(q)|^2 (by layer "
             f"10^{min(layers):.2f} to 10^{max(layers):.2f})"
         )
-        findings, needed = _findings(results), thresholds.HEADS_SHARE * heads
-        if sum(obeys) >= needed and not testable(error):
+        findings = _findings(results)
+        if sum(obeys) >= thresholds.HEADS_SHARE * heads and not testable(error):
             return Verdict("not testable", f"a necessary condition holds, but {UNTESTABLE}: {why}", findings)
-        return Verdict("supported" if both >= needed else "not supported", why, findings)
+        return by_heads(both, heads, why, findings)
 
 
 def _findings(results: Results) -> tuple[Finding, ...]:

@@ -15,7 +15,7 @@ from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.attention.identity import IdentityAttention
 from robustbench_kpca.models.mixing import attention_weights
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.pursuits import effective_rank, pursues, traces
 
@@ -83,10 +83,9 @@ class SingularValues:
             f"too. Mean {value['']:.3f}, shuffled rows {value['_shuffled']:.3f}, random keys "
             f"{value['_random']:.3f}. Effective rank over tokens is lower than with shuffled rows by {saved.value:.3f}"
         )
-        needed = thresholds.HEADS_SHARE * len(heads)
-        if len(testable_heads) < needed:
+        if len(testable_heads) < thresholds.HEADS_SHARE * len(heads):
             return Verdict("not testable", why)
-        return Verdict("supported" if low >= needed else "not supported", why)
+        return by_heads(low, len(heads), why)
 
 
 def _stands_out(own: float, *controls: float) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robustbench_kpca.attention.rpc import Iterate
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import ONE_IMAGE, Results, Statistic, Verdict, heads_ahead
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, by_heads, heads_ahead
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.pursuits import PerHead, density, pursues, size, traces
 
@@ -58,7 +58,6 @@ class Sparsity:
         """
         pairs = zip(results.statistics["density"].units, results.statistics["empty"].units, strict=True)
         heads = [(dense.mean, empty.mean) for dense, empty in pairs]
-        needed = thresholds.HEADS_SHARE * len(heads)
         filled = sum(empty < 1 - thresholds.HEADS_SHARE for _, empty in heads)
         few = [mean <= thresholds.SPARSE and empty < 1 - thresholds.HEADS_SHARE for mean, empty in heads]
         saved = results.statistics["density_saved"]
@@ -73,11 +72,9 @@ class Sparsity:
             f"{results.statistics['density'].estimate.value:.4f}, random keys "
             f"{results.statistics['density_random'].estimate.value:.4f}"
         )
-        if filled < needed:
+        if filled < thresholds.HEADS_SHARE * len(heads):
             return Verdict("not testable", f"{why}. Where S is empty, nothing was removed from the keys")
-        if saved.estimate.n < 2:
-            return Verdict("not testable", f"{ONE_IMAGE}. {why}")
-        return Verdict("supported" if sparse >= needed else "not supported", why)
+        return by_heads(sparse, len(heads), why, paired=saved)
 
 
 def relative_size(step: Iterate) -> PerHead:

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from robustbench_kpca.study.diagnostics import similarity as s
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import UNTESTABLE, Results, Statistic, Verdict, adjusted, testable
+from robustbench_kpca.study.diagnostics.claims import (
+    UNTESTABLE,
+    Results,
+    Statistic,
+    Verdict,
+    adjusted,
+    by_heads,
+    testable,
+)
 from robustbench_kpca.study.diagnostics.diagnosis import Measured, finding
 from robustbench_kpca.study.diagnostics.layer import Layer
 
@@ -109,8 +117,7 @@ class ValueVectors:
             f"{overlap}, above chance (Holm's p <= {thresholds.SIGNIFICANCE}); {thresholds.HEADS_SHARE:.0%} of the "
             f"heads are needed. {above} are above chance in linear CKA"
         )
-        enough = len(near) >= thresholds.HEADS_SHARE * heads
-        return Verdict("supported" if enough else "not supported", why, findings)
+        return by_heads(len(near), heads, why, findings)
 
 
 def _beyond(measured: Measured, least: float) -> set[tuple[int, int]]:
