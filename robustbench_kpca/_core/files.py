@@ -30,6 +30,9 @@ _KINDS = {
 }
 
 
+_CHECK = "check the path"
+
+
 def safe_file(name: str) -> str:
     """Refuse a file name from a record that would leave the record's folder."""
     if Path(name).name != name or name in ("", ".", "..") or not name.isprintable() or len(name.encode()) > 255:
@@ -37,7 +40,7 @@ def safe_file(name: str) -> str:
     return name
 
 
-def require_file(path: Path, what: str = "file") -> None:
+def require_file(path: Path, what: str = "file", fix: str = _CHECK) -> None:
     """Check that `path` is an ordinary file, or a link to one, before it is opened: opening a FIFO waits for a writer.
 
     Raises:
@@ -46,30 +49,30 @@ def require_file(path: Path, what: str = "file") -> None:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
-        raise _unreadable(path, what, error) from None
+        raise _unreadable(path, what, error, fix) from None
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "no file")
         raise BadInputError(f"{what} {path} cannot be read (it is {kind})", expected="an ordinary file")
 
 
-def read_file(path: Path, what: str = "file", most: int | None = None) -> bytes:
-    """Return the content of an ordinary file of at most `most` bytes; `what` it is, in errors.
+def read_file(path: Path, what: str = "file", most: int | None = None, fix: str = _CHECK) -> bytes:
+    """Return the content of an ordinary file of at most `most` bytes; `what` it is, and `fix`, in errors.
 
     Raises:
         BadInputError: as `require_file`, or it is larger, or it cannot be read.
     """
-    require_file(path, what)
+    require_file(path, what, fix)
     try:
         if most is not None and path.stat().st_size > most:
             raise BadInputError(f"{what} {path} has {path.stat().st_size:,} bytes", expected=f"at most {most:,}")
         return path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, what, error) from None
+        raise _unreadable(path, what, error, fix) from None
 
 
-def _unreadable(path: Path, what: str, error: OSError | ValueError) -> BadInputError:
+def _unreadable(path: Path, what: str, error: OSError | ValueError, fix: str) -> BadInputError:
     reason = reason_of(error) if isinstance(error, OSError) else "no file can have this name"
-    return BadInputError(f"{what} {path} cannot be read ({reason})", fix="check the path")
+    return BadInputError(f"{what} {path} cannot be read ({reason})", fix=fix)
 
 
 def require_marked(paths: Iterable[Path], mark: str, why: str) -> None:

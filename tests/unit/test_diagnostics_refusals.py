@@ -12,6 +12,8 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.rpc import RPCAttention
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.study.diagnostics.claims.planted import _problem
+from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
+from robustbench_kpca.study.diagnostics.epochs import load_trajectory
 from robustbench_kpca.study.diagnostics.layer import Layer
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 
@@ -212,3 +214,11 @@ def test_claims_run_where_the_keys_are():
         layer = Layer(0, "x", module, k, k, k, k, k, (0, 1), ids, 0)
         claim = CLAIMS.get("planted")
         assert set(claim.observe(layer)) == set(claim.statistics)
+
+
+@pytest.mark.parametrize(
+    ("load", "fix"), [(load_diagnosis, "rbk diagnose MODEL"), (load_trajectory, "rbk diagnose FOLDER -o OUT")]
+)
+def test_a_missing_result_says_how_it_is_made(load, fix, tmp_path):
+    with pytest.raises(BadInputError, match=f"cannot be read .*run: {fix}"):
+        load(tmp_path)

@@ -199,7 +199,7 @@ def load_diagnosis(path: Path) -> Diagnosis:
         BadInputError: the file is missing, damaged, of another version, or its protocol was altered.
     """
     path = path / FILE if path.is_dir() else path
-    diagnosis = validate_json(Diagnosis, read_file(path, "diagnosis"), str(path))
+    diagnosis = validate_json(Diagnosis, read_file(path, "diagnosis", fix="run: rbk diagnose MODEL"), str(path))
     if diagnosis.protocol.digest() != diagnosis.protocol_digest:
         raise BadInputError(f"{path}: its protocol does not match its digest", fix="run rbk diagnose again")
     return diagnosis

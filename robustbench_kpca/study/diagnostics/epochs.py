@@ -92,4 +92,4 @@ def load_trajectory(path: Path) -> Trajectory:
         BadInputError: the file is missing or damaged.
     """
     path = path / FILE if path.is_dir() else path
-    return validate_json(Trajectory, read_file(path, "trajectory"), str(path))
+    return validate_json(Trajectory, read_file(path, "trajectory", fix="run: rbk diagnose FOLDER -o OUT"), str(path))
