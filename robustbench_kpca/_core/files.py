@@ -28,8 +28,6 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-
-
 _CHECK = "check the path"
 
 

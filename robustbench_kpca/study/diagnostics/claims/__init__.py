@@ -97,9 +97,11 @@ def by_heads(
     return Verdict("supported" if count >= thresholds.HEADS_SHARE * heads else "not supported", why, findings)
 
 
-def testable(measured: Measured) -> bool:
-    """Return whether a single head could be significant after Holm's adjustment, given the number of images."""
-    return measured.null is not None and measured.null.least_p * len(measured.units) <= thresholds.SIGNIFICANCE
+def untestable(measured: Measured) -> str:
+    """Say why no single head could be significant after Holm's adjustment, given the number of images; else ""."""
+    if measured.null is not None and measured.null.least_p * len(measured.units) <= thresholds.SIGNIFICANCE:
+        return ""
+    return UNTESTABLE
 
 
 def adjusted(unit: Unit) -> float:

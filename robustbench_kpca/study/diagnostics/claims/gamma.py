@@ -14,15 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import (
-    UNTESTABLE,
-    Results,
-    Statistic,
-    Verdict,
-    adjusted,
-    by_heads,
-    testable,
-)
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, adjusted, by_heads, untestable
 from robustbench_kpca.study.diagnostics.kernel import Spectrum, Square
 from robustbench_kpca.study.diagnostics.layer import Heads, Layer
 
@@ -165,8 +157,8 @@ class Gamma:
             unit.mean <= thresholds.EIGEN_RESIDUAL and adjusted(unit) <= thresholds.SIGNIFICANCE
             for unit in measured.units
         )
-        if not testable(measured):
-            return Verdict("not testable", UNTESTABLE)
+        if never := untestable(measured):
+            return Verdict("not testable", never)
         control = results.statistics["residual_random"].estimate.value
         why = (
             f"{near} of {len(measured.units)} heads have a residual <= {thresholds.EIGEN_RESIDUAL} (Holm's p <= "

@@ -73,7 +73,7 @@ class PrimalDual:
         """Solve the dual problem by an SVD, and compare the layer's weights and untrained ones with the solution."""
         scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
         a, b = primal_objective.feature_maps(layer, scores)
-        w_e, w_r, lam = primal_objective.learned(layer, scores)
+        w_e, w_r, lam = primal_objective.learned(layer)
         start = primal_objective.untrained(layer, w_e)
         u, sizes, vh = torch.linalg.svd(a @ b.transpose(-2, -1) / a.shape[-2], full_matrices=False)
         count = min(lam.shape[-1], layer.width, a.shape[-2])  # K has no higher rank

@@ -48,7 +48,7 @@ class PrimalObjective:
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Evaluate J for the trained weights and for random initial weights."""
         scores: PrimalScores = layer.module.scores  # type: ignore[assignment]
-        maps, (w_e, w_r, lam) = feature_maps(layer, scores), learned(layer, scores)
+        maps, (w_e, w_r, lam) = feature_maps(layer, scores), learned(layer)
         objective, relative, gradient = stationarity(*maps, w_e, w_r, lam)
         _, relative_start, gradient_start = stationarity(*maps, *untrained(layer, w_e))
         return {
@@ -109,11 +109,12 @@ def stationarity(
     return objective, relative, (gradient / parts.clamp_min(1e-300)).sqrt()
 
 
-def learned(layer: Layer, scores: PrimalScores) -> tuple[Weights, Weights, Float[Tensor, "heads rank"]]:
+def learned(layer: Layer) -> tuple[Weights, Weights, Float[Tensor, "heads rank"]]:
     """Return W_e, W_r and the diagonal of Lambda of the layer's heads."""
     module: Any = layer.module
+    scores, heads = module.scores, list(layer.heads)
     lam = module.log_lam.exp() if isinstance(module, KEPSVGPAttention) else module.lam
-    w_e, w_r, lam = (tensor.detach().double()[list(layer.heads)] for tensor in (scores.w_e, scores.w_r, lam))
+    w_e, w_r, lam = (tensor.detach().double()[heads] for tensor in (scores.w_e, scores.w_r, lam))
     return w_e, w_r, lam
 
 

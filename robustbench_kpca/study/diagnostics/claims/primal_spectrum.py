@@ -86,7 +86,7 @@ def _matrices(layer: Layer) -> dict[str, Matrices]:
         layer.gaussian(f"random {name}") * x.std((-2, -1), keepdim=True) for name, x in (("q", layer.q), ("k", layer.k))
     )
     (a, b), (c, d) = (feature_maps(inputs, scores) for inputs in (layer, replace(layer, q=q, k=k)))
-    w_e, w_r, lam = learned(layer, scores)
+    w_e, w_r, lam = learned(layer)
     return {
         "": a @ b.transpose(-2, -1),
         "_canonical": attention_weights(layer.q, layer.k),

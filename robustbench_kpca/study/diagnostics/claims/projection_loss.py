@@ -14,15 +14,7 @@ from torch import Tensor
 
 from robustbench_kpca.attention.shared.heads import standardised
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import (
-    UNTESTABLE,
-    Results,
-    Statistic,
-    Verdict,
-    adjusted,
-    by_heads,
-    testable,
-)
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, adjusted, by_heads, untestable
 from robustbench_kpca.study.diagnostics.diagnosis import Finding, finding
 from robustbench_kpca.study.diagnostics.kernel import log_kernel
 from robustbench_kpca.study.diagnostics.layer import Heads, Layer
@@ -142,8 +134,8 @@ class ProjectionLoss:
             f"10^{min(layers):.2f} to 10^{max(layers):.2f})"
         )
         findings = _findings(results)
-        if sum(obeys) >= thresholds.HEADS_SHARE * heads and not testable(error):
-            return Verdict("not testable", f"a necessary condition holds, but {UNTESTABLE}: {why}", findings)
+        if sum(obeys) >= thresholds.HEADS_SHARE * heads and (never := untestable(error)):
+            return Verdict("not testable", f"a necessary condition holds, but {never}: {why}", findings)
         return by_heads(both, heads, why, findings)
 
 

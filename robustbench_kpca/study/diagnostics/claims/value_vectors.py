@@ -11,15 +11,7 @@ from torch import Tensor
 
 from robustbench_kpca.study.diagnostics import similarity as s
 from robustbench_kpca.study.diagnostics import thresholds
-from robustbench_kpca.study.diagnostics.claims import (
-    UNTESTABLE,
-    Results,
-    Statistic,
-    Verdict,
-    adjusted,
-    by_heads,
-    testable,
-)
+from robustbench_kpca.study.diagnostics.claims import Results, Statistic, Verdict, adjusted, by_heads, untestable
 from robustbench_kpca.study.diagnostics.diagnosis import Measured, finding
 from robustbench_kpca.study.diagnostics.layer import Layer
 
@@ -101,8 +93,8 @@ class ValueVectors:
             for name, most in (("matching_cosine", 0.32), ("linear_cka", 0.11), ("kernel_cka", 0.32))
             for estimate in [results.statistics[name].estimate]
         )
-        if not testable(plain):
-            return Verdict("not testable", UNTESTABLE, findings)
+        if never := untestable(plain):
+            return Verdict("not testable", never, findings)
         near: set[tuple[int, int]] = set()
         for name, similarity in measured.items():
             near |= _beyond(similarity, _LIMITS[name])
