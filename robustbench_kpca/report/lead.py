@@ -70,7 +70,8 @@ def lead(board: Board, names: Mapping[str, str]) -> str:
         ends = f"{named(names, best)} {numbers[best]} to {named(names, last)} {numbers[last]}"
         said = f"no row is clearly better than another ({ends})"
     else:
-        said = f"best {named(names, best)} {numbers[best]}{_beside(first, names, 'better', FIRST)}"
+        which = "best " if len(values) > 1 else ""
+        said = f"{which}{named(names, best)} {numbers[best]}{_beside(first, names, 'better', FIRST)}"
         if len(alike) > 1 and last not in first:
             others = [title for title in alike[1:-1] if board.ranks[title] is not None and title not in first]
             worst = [title for title in others if not board.beats(title, last, column)]

@@ -23,6 +23,7 @@ AGAINST = ", adversarial"
 STEMS = {
     "AutoAttack fast 4/255": "autoattack-fast-linf-8_255-eps-4_255", "PGD, literal": "teo2024-pgd",
     "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8-eps-2", "1 token": "patches-1",
+    "Pursuit PGD-20 4/255": "pursuit-pgd20-linf-8_255-eps-4_255",
 }  # fmt: skip
 NAMES = {
     "answer": "{}_digits{}-epochs100-s{}__digits-test__{}__*",
@@ -101,3 +102,14 @@ def test_a_card_follows_from_outcomes(pack, card):
         inside.append(max(map(abs, ends[0.95])) < 0.02)
     same = "equivalent" if all(inside) and not any(signs) else "no difference found"
     assert card["verdict"] == ("hurts" if signs[0] < 0 else "helps" if min(signs) > 0 else same)
+
+
+def test_an_attack_that_knows_the_pursuit_breaks_no_image_more():
+    """What `pursuit.toml` and the notes say of the ten RPC networks that were trained against attacks."""
+    of_all, of_pursuit = (
+        table("answer-cifar10", f"RPC-SymViT, first layer{AGAINST}", column)
+        for column in ("AutoAttack fast 4/255", "Pursuit PGD-20 4/255")
+    )
+    assert (of_pursuit >= of_all).all()
+    assert [f"{100 * part.mean():.1f}" for part in (of_pursuit, of_all)] == ["42.0", "39.7"]
+    assert "42.0 %, AutoAttack fast 39.7 %" in (BOARDS / "answer-cifar10" / "notes.md").read_text()

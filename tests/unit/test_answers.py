@@ -303,6 +303,12 @@ def test_no_place_begins_later_or_ends_later_than_that_of_a_worse_value():
     assert [made.place(title) for title in level] == ["1–2", "1–3", "1–3"]
 
 
+def test_nobody_is_best_of_one():
+    several = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
+    spec = several.spec.model_copy(update={"row": several.spec.row[:1], "question": ()})
+    assert lead(Board("b", spec, several.runs[:3], "remake", "plan"), {}) == "PGD: RPC 59.9 %."
+
+
 def test_the_line_names_or_counts_the_rows_that_share_the_last_place():
     two = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
     assert lead(two, {}) == "PGD: best RPC 59.9 %; last Plain 40.2 % (not clearly worse than Identity)."
