@@ -7,8 +7,8 @@ Five tables, all measured in one process; times are process CPU time, medians of
 - versus: the same model, images and settings, ours and the library's, both called as users do: `evaluate`, with
   digests, checks and the record, and the library's attack plus the passes that classify its result (the reference
   AutoAttack does this itself). Parameters require gradients, as after loading.
-- loops: PGD-7 of a batch of 64 as in a training loop, `attack(..., train_mode="keep")` and torchattacks' PGD, each
-  in the mode that the network is in.
+- loops: FGSM and PGD-7 of a batch of 64 as in a training loop: torchattacks, `perturb`, which like it returns images
+  alone, and `attack(..., checks="once")`, which judges them, too. Each in the mode that the network is in.
 - bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
 - gradients: one gradient in single precision, in bfloat16 with weights converted in every pass, and converted once.
 
@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
@@ -40,7 +40,7 @@ from _shared import cpu_times, header, interleaved
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from robustbench_kpca import attack, evaluate, load_data, load_model
+from robustbench_kpca import attack, evaluate, load_data, load_model, perturb
 from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.data.samples import Samples
 
@@ -418,13 +418,13 @@ def _convolutional() -> nn.Module:
 
 NETWORKS = {"transformer": _transformer, "convolutional": _convolutional}
 LOOPS_COLUMNS = {
-    "network": "", "mode": "", "torchattacks, ms": ".1f", "keep, last image, ms": ".1f", "ratio": ".2f",
-    "keep, lowest margin, ms": ".1f", "ratio ": ".2f", "usual path, ms": ".1f", "ratio  ": ".2f",
+    "network": "", "mode": "", "attack": "", "torchattacks, ms": ".1f", "perturb, ms": ".1f", "theirs / ours": ".2f",
+    "attack, ms": ".1f", "theirs / ours ": ".2f",
 }  # fmt: skip
 
 
-def loops(network: str, *, training: bool, repeats: int) -> list[Any]:
-    """Measure one row of the table of loops; of labels that are the network's own answers."""
+def loops(network: str, *, training: bool, repeats: int) -> Iterator[list[Any]]:
+    """Measure rows of the table of loops; of labels that are the network's own answers."""
     import torchattacks as library
 
     torch.manual_seed(0)
@@ -432,20 +432,22 @@ def loops(network: str, *, training: bool, repeats: int) -> list[Any]:
     with torch.no_grad():
         y = model(x).argmax(1)
     model.train(training)
-    peer = library.PGD(model, eps=8 / 255, alpha=2 / 255, steps=7)
-    peer.set_model_training_mode(training, training, training)
-    how: dict[str, Any] = {"protocol": "pgd20-linf-8_255", "steps": 7, "step_size": "2/255"}
-    contenders: list[Callable[[], object]] = [
-        lambda: peer(x, y),
-        lambda: attack(model, x, y, policy="last", train_mode="keep", **how),
-        lambda: attack(model, x, y, train_mode="keep", **how),
-    ]
-    contenders += [] if training else [lambda: attack(model, x, y, batch_size=64, **how)]
-    for contender in contenders:
-        contender()
-    theirs, *ours = [1000 * seconds for seconds in cpu_times(contenders, repeats)]
-    columns = [value for own in ours for value in (own, own / theirs)]
-    return [network, "training" if training else "evaluation", theirs, *columns]
+    pairs: dict[str, tuple[Any, dict[str, Any]]] = {
+        "FGSM": (library.FGSM(model, eps=8 / 255), {"protocol": "fgsm-linf-8_255"}),
+        "PGD-7": (
+            library.PGD(model, eps=8 / 255, alpha=2 / 255, steps=7),
+            {"protocol": "pgd20-linf-8_255", "steps": 7, "step_size": "2/255"},
+        ),
+    }
+    for name, (peer, how) in pairs.items():
+        peer.set_model_training_mode(training, training, training)
+        contenders: list[Callable[[], object]] = [partial(peer, x, y), partial(perturb, model, x, y, **how)]
+        contenders += [] if training else [partial(attack, model, x, y, batch_size=64, checks="once", **how)]
+        for contender in contenders:
+            contender()
+        theirs, *ours = [1000 * seconds for seconds in cpu_times(contenders, repeats)]
+        columns = [value for own in ours for value in (own, theirs / own)]
+        yield [network, "training" if training else "evaluation", name, theirs, *columns]
 
 
 def show(title: str, rows: list[list[Any]], columns: dict[str, str]) -> None:
@@ -489,8 +491,9 @@ def main() -> None:
         rows = [duel(name, images, repeats, arguments.peers) for name in chosen]
         show("Versus: torchattacks (PGD, C&W), foolbox (C&W) and the reference AutoAttack", rows, VERSUS_COLUMNS)
     if wanted("loops", "loops"):
-        rows = [loops(name, training=training, repeats=repeats) for name in NETWORKS for training in (False, True)]
-        show("Loops: PGD-7 of 64 images; ratio: ours / theirs", rows, LOOPS_COLUMNS)
+        modes = [(name, training) for name in NETWORKS for training in (False, True)]
+        rows = [row for name, training in modes for row in loops(name, training=training, repeats=repeats)]
+        show("Loops: a batch of 64 images", rows, LOOPS_COLUMNS)
     if wanted("bf16", "bf16"):
         show("bf16: AutoAttack searched in bfloat16, robust model", precisions(images, repeats), BF16_COLUMNS)
     if wanted("gradients", "gradients"):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.records.collection import Records, load_records
     from robustbench_kpca.records.estimate import Estimate
     from robustbench_kpca.records.record import Record, load_record
+    from robustbench_kpca.training.objective import perturb
 
 __all__ = [
     "AttackResult",
@@ -38,6 +39,7 @@ __all__ = [
     "load_records",
     "metric",
     "one_gradient",
+    "perturb",
     "place",
     "whole_attack",
 ]
@@ -60,6 +62,7 @@ _MODULES = {
     "load_records": "records.collection",
     "metric": "metrics.shared.metric",
     "one_gradient": "attacks.shared.functions",
+    "perturb": "training.objective",
     "place": "models",
     "whole_attack": "attacks.shared.functions",
 }

@@ -15,12 +15,9 @@ from robustbench_kpca._core.keywords import split, takes
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.attack_loop.pool import Sample
-from robustbench_kpca._engine.attack_loop.whole_batch import search
 from robustbench_kpca._engine.inference.input_space import InputSpace
-from robustbench_kpca._engine.inference.mode import kept_buffers
-from robustbench_kpca._engine.inference.runner import Runner, device_for, frozen, require_module
+from robustbench_kpca._engine.inference.runner import device_for, frozen, require_module
 from robustbench_kpca.audit.preflight import preflight
-from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.evaluation.evaluation import batch_on, runner_for
 from robustbench_kpca.evaluation.execute import execute
@@ -169,7 +166,6 @@ def attack(
     batch_size: int | None = None,
     device: str | None = None,
     allow: Collection[str] = (),
-    train_mode: Literal["refuse", "keep"] = "refuse",
     checks: Literal["always", "once"] = "always",
     **overrides: Override,
 ) -> AttackResult:
@@ -184,11 +180,6 @@ def attack(
         batch_size: see `RunOptions`; by default 64, on a GPU more for small models; with `keep`, that of the images.
         device: see `RunOptions`.
         allow: see `RunOptions`.
-        train_mode: "refuse" a model in training mode; or, for training loops, "keep" its mode and attack the batch
-            whole (docs/training.md): every image to the end of the budget, misclassified ones too. The checks before an
-            attack and the confirming pass, which need answers that repeat, are left out. Buffers, such as the
-            statistics of batch normalisation, are afterwards what they were before, and gradients are not touched. The
-            result is on the model's device.
         checks: "once": leave out the checks before an attack, and their passes, where this model has passed them with
             the weights that it has, on images of this shape and batches of this size. For many small calls.
         **overrides: see `evaluate`.
@@ -207,8 +198,6 @@ def attack(
         raise BadInputError(f"checks = {checks!r}", expected="'always' or 'once'")
     data = as_dataset(images, labels)
     task_named(data.task).compute.require_data(data, scenario)
-    if train_mode != "refuse":
-        return _attack_whole(model, data, scenario, seed, device=device_for(model, device), train_mode=train_mode)
     decided: dict[int, Sample] = {}
     where = device_for(model, device)
     if batch_size is None:
@@ -248,25 +237,3 @@ def _weights(model: nn.Module) -> list[tuple[int, int]]:
     """Return where the tensors of a model lie, and how often each was written into."""
     tensors = [*model.parameters(), *model.buffers()]
     return [(values.data_ptr(), 0 if values.is_inference() else values._version) for values in tensors]  # noqa: SLF001
-
-
-def _attack_whole(
-    model: nn.Module, data: Dataset, scenario: Attack, seed: int, device: torch.device, train_mode: str
-) -> AttackResult:
-    """Attack a batch as a whole, with the model as it is."""
-    if train_mode != "keep":
-        raise BadInputError(f"train_mode = {train_mode!r}", expected="'refuse' or 'keep'")
-    compute = task_named(data.task).compute
-    runner = Runner(
-        model.to(device),
-        len(data),
-        device,
-        scenario.draws,
-        presentation=compute.presentation(model, "attack"),
-        as_it_is=True,
-    )
-    x, y = (part.to(device) for part in compute.tensors(data))
-    with frozen(model), kept_buffers(model):
-        found = search(runner, scenario, compute.success, x, y, seed=seed)
-    images = InputSpace.of(model, scenario.space).leave(found.worst.images)
-    return AttackResult(images, found.broken, found.worst.rank, found.forwards, found.backwards)

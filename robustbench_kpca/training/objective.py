@@ -5,6 +5,7 @@ Adversarial images are the last ones of an attack of the evaluation, which runs 
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +16,80 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import sample_key
 from robustbench_kpca._core.strict import validate
+from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.attack_loop.follow import PlainQuery, Rows, WholeBatches, run_to_end
+from robustbench_kpca._engine.attack_loop.sets import set_of
+from robustbench_kpca._engine.attack_loop.targets import threat_for
+from robustbench_kpca._engine.inference.mode import kept_buffers
+from robustbench_kpca._engine.inference.runner import frozen
 from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
+from robustbench_kpca.protocols.scenario import Override
+from robustbench_kpca.tasks.prepare import prepare
 from robustbench_kpca.tasks.training import Training
 from robustbench_kpca.training.recipe import Adversarial, Recipe, Stronger
 from robustbench_kpca.training.source import Batch
-from robustbench_kpca.types import Attack, Images, Logits, Loss, PerSample
+from robustbench_kpca.types import Attack, Images, Labels, Logits, Loss, PerSample
+
+
+def perturb(
+    model: nn.Module, images: Images, labels: Labels, protocol: str | Path, *, seed: int = 0, **overrides: Override
+) -> Images:
+    """Return the images that an attack ends with, for a training loop: the passes of its search, and no other.
+
+    The model is used as it is, in training mode too. Afterwards its mode, its buffers, such as the statistics of batch
+    normalisation, and the gradients of its parameters are what they were. Every image is attacked to the end of the
+    budget. Nothing is judged or checked on the way, so use `evaluate` for numbers.
+
+    Args:
+        model: maps images in [0, 1] to logits, (batch, classes).
+        images: (batch, channels, height, width) in [0, 1], on the model's device.
+        labels: (batch,), one class an image.
+        protocol: an attack in pixels, of one stage with one restart, without a target.
+        seed: of random starts; those of image i are those of the sample "i".
+        **overrides: fields of the protocol to replace, as in `evaluate`.
+
+    Raises:
+        BadInputError: images or labels of another kind, or a protocol that asks for more.
+
+    Examples:
+        >>> from robustbench_kpca import load_data, load_model, perturb
+        >>> images, labels = load_data("digits", limit=4).tensors()
+        >>> perturb(load_model("vit_digits"), images, labels, "pgd20-linf-8_255", steps=7).shape
+        torch.Size([4, 3, 32, 32])
+    """
+    label, scenario = prepare(protocol, overrides)
+    if not isinstance(scenario, AttackProtocol) or not _is_one_search(scenario):
+        raise BadInputError(
+            f"protocol '{label}' for a training loop",
+            expected="an attack in pixels of one stage with one restart, on true labels, without a target",
+        )
+    _require_batch(images, labels)
+    [stage] = scenario.stage
+    threat, built = threat_for(scenario, model), build_attack(stage)
+    set_of(threat).require_attack(stage.attack, built)
+    keys = [sample_key(seed, f"0/{stage.attack}/0", str(number)) for number in range(len(images))]
+    streams = torch.tensor(keys, device=images.device)
+    with frozen(model), kept_buffers(model), torch.enable_grad():
+        query = PlainQuery(WholeBatches(model))
+        return run_to_end(built, query, images, labels, threat=threat, keys=streams)["x"]
+
+
+def _is_one_search(scenario: AttackProtocol) -> bool:
+    """Whether a protocol asks for the search of one attack alone."""
+    single = [stage.restarts for stage in scenario.stage] == [1] and scenario.stage[0].name == scenario.stage[0].attack
+    usual = scenario.space == "pixel" and scenario.precision == "fp32" and scenario.draws == 1
+    return single and usual and scenario.target == "none" and scenario.labels != "predicted" and not scenario.below
+
+
+def _require_batch(images: Images, labels: Labels) -> None:
+    """Refuse what no batch of images in [0, 1] with one class each is."""
+    if not (isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4):
+        raise BadInputError("images of another kind", expected="a float tensor (batch, channels, height, width)")
+    if not (isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.shape == images.shape[:1]):
+        raise BadInputError("labels of another kind", expected=f"an int64 tensor of {len(images)} classes")
+    if not bool(((images >= 0) & (images <= 1)).all()):
+        raise BadInputError("images with values outside [0, 1]", expected="images that are not normalised")
 
 
 def adversarial_images(

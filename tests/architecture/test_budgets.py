@@ -46,12 +46,12 @@ def bound():
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 577),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 68_436),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 68_427),
     "files of evaluation": (lambda: len(files(EVALUATION)), 24),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_159),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_126),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 46),
     "lines that are not formatted": (unformatted, 60),
-    "variables `found`": (lambda: bound()["found"], 70),
+    "variables `found`": (lambda: bound()["found"], 68),
     "variables `one`": (lambda: bound()["one"], 62),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 14),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),

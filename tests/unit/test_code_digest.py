@@ -153,6 +153,31 @@ def test_a_file_that_is_no_code_has_a_digest_of_its_bytes(write):
     assert of_file(folder / "a.py") != of_file(folder / "b.py")
 
 
+def test_code_that_is_declared_equal_keeps_its_digest(write, monkeypatch):
+    folder = write(a="import b", b="x = 1")
+    monkeypatch.setattr(files, "PACKAGE", folder)
+
+    def of_a():
+        return files._digest(folder / "a.py", folder, lambda path: path.parent == folder)
+
+    before = of_a()
+    write(a="import b, c", b="x = 3 - 2", c="y = 2")
+    assert of_a() != before
+    old, new = digest("import b"), digest("import b, c")
+    equal = {"a.py": {new: old}, "b.py": {digest("x = 3 - 2"): digest("x = 1")}, "c.py": {digest("y = 2"): ""}}
+    monkeypatch.setattr(files, "EQUAL", equal)
+    assert of_a() == before
+    write(c="y = 3")
+    assert of_a() != before
+
+
+@pytest.mark.parametrize("file", files.EQUAL)
+def test_what_is_declared_equal_is_what_the_file_holds(file):
+    """Whoever changes such a file shows again that outcomes stay, and declares it, or takes its line out."""
+    [now] = files.EQUAL[file]
+    assert now == digest((files.PACKAGE / file).read_text())
+
+
 def test_the_version_of_an_attack_is_of_its_file_and_of_what_it_shares():
     versions = {name: ATTACKS.code(name) for name in ATTACKS.names()}
     assert len(set(versions.values())) == len(versions)

@@ -9,7 +9,11 @@ from _stand_in import DEVICE, stand_in
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustbench_kpca.attacks.shared.draws import _mix, signs, uniforms
+from robustbench_kpca._core.randomness import generator
+from robustbench_kpca.attacks.shared.ball import uniform_in_ball
+from robustbench_kpca.attacks.shared.draws import signs, uniforms
+from robustbench_kpca.attacks.shared.random_words import _mix, first_uniforms, philox
+from robustbench_kpca.protocols.threat import Threat
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -63,6 +67,29 @@ def test_draws_are_made_on_the_device_of_the_keys():
         assert counter.load.uploaded == crossed + like.nbytes
     assert torch.equal(ours[0], signs(keys, counters, like))
     assert torch.equal(ours[1], uniforms(keys, counters, 9))
+
+
+@given(keys=st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=3), count=st.integers(1, 40))
+def test_the_words_of_a_batch_are_those_of_numpys_philox(keys, count):
+    expected = np.stack([generator(key).bit_generator.random_raw(count) for key in keys])
+    assert np.array_equal(philox(torch.tensor(keys), count).numpy().view(np.uint64), expected)
+
+
+@pytest.mark.parametrize("threat", [Threat("linf", 0.1), Threat("l0", 2)], ids=lambda threat: threat.norm)
+def test_starts_are_drawn_on_the_device_as_the_host_draws_them(threat):
+    keys, centre = torch.tensor([5, 2**63 - 1, 7]), torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    with stand_in() as counter:
+        there = keys.to(DEVICE), centre.to(DEVICE)
+        crossed = counter.load.uploaded
+        drawn = [first_uniforms(there[0], 9, DEVICE), uniform_in_ball(there[1], threat, there[0])]
+        assert counter.load.uploaded - crossed < centre[0, 0].nbytes
+        drawn = [values.cpu() for values in drawn]
+    assert torch.equal(drawn[0], first_uniforms(keys, 9, keys.device))
+    assert torch.equal(drawn[1], uniform_in_ball(centre, threat, keys))
+    rows = [generator(key).uniform(-0.1, 0.1, centre[0].shape) for key in keys.tolist()]
+    if threat.norm == "linf":
+        expected = (centre + torch.from_numpy(np.stack(rows)).float()).clamp(0, 1)
+        assert torch.allclose(drawn[1], expected, atol=1e-7)
 
 
 def test_draws_belong_to_the_sample():

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float64, Shaped
 from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.attacks.shared.patches import nearest, random_places
+from robustbench_kpca.attacks.shared.random_words import first_uniforms
 from robustbench_kpca.attacks.shared.rows import waits
 from robustbench_kpca.protocols.threat import COUNTED, Norm, Threat
 from robustbench_kpca.types import Images, Keys, Mask, PerSample
@@ -156,10 +157,6 @@ def ascent_direction(gradient: Images, norm: Norm) -> Images:
     """
     if norm == "linf":
         return gradient.sign()
-    if norm in COUNTED:
-        return gradient / per_sample(
-            gradient.flatten(1).abs().amax(1).clamp_min(torch.finfo(gradient.dtype).tiny), gradient
-        )
     if norm == "l1":
         flat = gradient.flatten(1)
         largest = flat.abs().argmax(1, keepdim=True)
@@ -177,21 +174,21 @@ def uniform_in_ball(centre: Images, threat: Threat, keys: Keys) -> Images:
     L2 and L1: a Gaussian or Laplacian direction, at radius eps * U^(1/d). Pixels and patches: uniform values at random
     places.
     """
+    size = math.prod(centre.shape[1:])
     if threat.counted:
-        values = [torch.from_numpy(generator(key).random(centre.shape[1:])) for key in keys.tolist()]
+        values = first_uniforms(keys, size, centre.device).view(centre.shape).to(centre)
         inside = random_places(keys, torch.zeros_like(keys), centre, threat)
-        return torch.where(inside, torch.stack(values).to(centre), centre)
-    shape = tuple(centre.shape[1:])
-    size = math.prod(shape)
-    draws = []
-    for key in keys.tolist():
-        rng = generator(key)
-        if threat.norm == "linf":
-            draws.append(torch.from_numpy(rng.uniform(-threat.eps, threat.eps, size)))
-        else:
-            power = 2 if threat.norm == "l2" else 1
-            direction = torch.from_numpy(rng.standard_normal(size) if power == 2 else rng.laplace(size=size))
-            radius = threat.eps * rng.uniform() ** (1 / size)
-            draws.append(direction * (radius / direction.norm(p=power)))
-    delta = torch.stack(draws).view(-1, *shape).to(centre)
-    return project(centre + delta, centre, threat)
+        return torch.where(inside, values, centre)
+    if threat.norm == "linf":
+        delta = first_uniforms(keys, size, centre.device).mul_(2 * threat.eps).sub_(threat.eps)
+    else:
+        delta = torch.stack([_drawn(key, threat, size) for key in keys.tolist()])
+    return project(centre + delta.view(centre.shape).to(centre), centre, threat)
+
+
+def _drawn(key: int, threat: Threat, size: int) -> Float64[Tensor, " {size}"]:
+    rng, power = generator(key), 2 if threat.norm == "l2" else 1
+    direction = torch.from_numpy(rng.standard_normal(size) if power == 2 else rng.laplace(size=size))
+    radius = threat.eps * rng.uniform() ** (1 / size)
+    drawn: Tensor = direction * (radius / direction.norm(p=power))
+    return drawn

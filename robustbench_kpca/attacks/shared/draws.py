@@ -4,15 +4,14 @@ import math
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from torch import Tensor
 
 from robustbench_kpca._core.randomness import generator, sample_key
+from robustbench_kpca.attacks.shared import random_words
 from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels
-
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed number
 
 
 def stream(key: int, counter: int) -> np.random.Generator:
@@ -25,37 +24,16 @@ def stream(key: int, counter: int) -> np.random.Generator:
 
 def uniforms(keys: Keys, counters: Labels, count: int) -> Float64[Tensor, "batch {count}"]:
     """Draw `count` numbers per sample, uniform in [0, 1): multiples of 2^-53."""
-    return _shifted(_random_words(keys, counters, count), 11).double().mul_(2.0**-53)
+    return random_words.uniforms(random_words.splitmix64(keys, counters, count))
 
 
 def signs(keys: Keys, counters: Labels, like: Images) -> Images:
     """Draw an image of -1 and +1 per sample, both equally likely."""
     size = math.prod(like.shape[1:])
-    octets = _random_words(keys, counters, -(-size // 64)).view(torch.uint8)
+    octets = random_words.splitmix64(keys, counters, -(-size // 64)).view(torch.uint8)
     places = torch.arange(7, -1, -1, dtype=torch.uint8, device=octets.device)
     bits = (octets[:, :, None] >> places).bitwise_and_(1)
     return bits.flatten(1)[:, :size].to(like.dtype).mul_(2).sub_(1).view(like.shape)
-
-
-def _random_words(keys: Keys, counters: Labels, count: int) -> Int64[Tensor, "batch {count}"]:
-    """Draw `count` random 64-bit words per sample, for the whole batch at once, on the device of the keys.
-
-    SplitMix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), with an initial state hashed from (key,
-    counter). Integers wrap around, so signed ones have the bits of unsigned ones.
-    """
-    state = _mix(keys) + counters * _GOLDEN
-    return _mix(_mix(state)[:, None] + torch.arange(1, count + 1, device=keys.device) * _GOLDEN)
-
-
-def _mix(word: Int64[Tensor, " *word"]) -> Int64[Tensor, " *word"]:
-    for places, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        word = _shifted(word, places).bitwise_xor_(word).mul_(factor - 2**64)
-    return _shifted(word, 31).bitwise_xor_(word)
-
-
-def _shifted(word: Int64[Tensor, " *word"], places: int) -> Int64[Tensor, " *word"]:
-    """Shift to the right, with zeros from the left."""
-    return (word >> places).bitwise_and_(2 ** (64 - places) - 1)
 
 
 def gaussians(keys: Keys, counters: Labels, like: Images) -> Images:

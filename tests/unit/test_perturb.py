@@ -1,15 +1,14 @@
-"""`attack(..., train_mode="keep")`: the verdicts of the usual path, and a model in training mode stays as it was."""
+"""`perturb`: the images of the usual path, with the passes of its search alone; the model stays as it was."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from robustbench_kpca import attack, load_data, load_model
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca import attack, load_data, load_model, perturb
+from robustbench_kpca._core.errors import BadInputError
 
 N = 24
-LAST = {"policy": "last"}
 
 
 def convolutional(dropout=0.0):
@@ -29,27 +28,20 @@ def batch():
     return load_data("digits", limit=N).in_order().tensors()
 
 
-NETWORKS = {"transformer": lambda: load_model("vit_digits"), "convolutional": lambda: convolutional().eval()}
-ASKED = {
-    "first": ("pgd20-linf-2_255", {"steps": 5}),
-    "last": ("pgd20-linf-2_255", {"steps": 5, **LAST}),
-    "strongest": ("pgd20-linf-2_255", {"steps": 5, "restarts": 2, "policy": "strongest"}),
-    "l2": ("pgd20-linf-2_255", {"steps": 5, "norm": "l2", "eps": "64/255"}),
-    "predicted labels, normalised space": ("teo2024-pgd", {"eps": 0.05}),
-    "targeted": ("pgd20-linf-2_255", {"steps": 5, "eps": "8/255", "target": "runner_up"}),
-    "stages": ("autoattack-linf-8_255", {"eps": "2/255", "steps": 4, "queries": 10}),
-}
+BALLS = {"linf": {}, "l2": {"norm": "l2", "eps": "64/255"}, "l0": {"norm": "l0", "eps": "20", "step_size": 0.2}}
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("asked", ASKED)
-def test_verdicts_are_those_of_the_usual_path_sample_by_sample(network, asked, batch):
-    protocol, changes = ASKED[asked]
-    model = NETWORKS[network]()
-    usual = attack(model, *batch, protocol, batch_size=N, seed=3, **changes)
-    whole = attack(model, *batch, protocol, seed=3, train_mode="keep", **changes)
-    assert torch.equal(whole.broken, usual.broken)
-    assert asked != "first" or int(usual.broken.sum()) > 0, "something is to be seen"
+@pytest.mark.parametrize("norm", BALLS)
+def test_images_are_those_of_an_attack_that_does_not_stop(norm, batch):
+    x, y = batch
+    how = {"steps": 5, "seed": 3, "policy": "last"} | BALLS[norm]
+    for model in (load_model("vit_digits"), convolutional().eval()):
+        images = perturb(model, x, y, "pgd20-linf-2_255", **how)
+        expected = attack(model, x, y, "pgd20-linf-2_255", batch_size=N, **how).images
+        attacked = model(x).argmax(1) == y  # the others stay as they are there
+        assert int(attacked.sum()) > 0
+        assert torch.allclose(images[attacked], expected[attacked], atol=1e-6)
+        assert bool((images != x).flatten(1).any(1).all())
 
 
 def test_in_training_mode_it_is_a_loop_of_gradients_of_the_whole_batch(batch):
@@ -61,11 +53,13 @@ def test_in_training_mode_it_is_a_loop_of_gradients_of_the_whole_batch(batch):
         (gradient,) = torch.autograd.grad(cross_entropy(model(moved), y, reduction="sum"), moved)
         moved = (moved + step * gradient.sign()).detach()
         moved = (x + (moved - x).clamp(-eps, eps)).clamp(0, 1)
-    how = {"steps": 7, "step_size": "2/255", "random_start": False, **LAST}
-    found = attack(model, x, y, "pgd20-linf-8_255", train_mode="keep", **how)
-    assert torch.allclose(found.images, moved, atol=1e-6)
-    assert found.backwards.tolist() == [7] * N
-    assert found.forwards.tolist() == [8] * N
+    shown = []
+    model.register_forward_hook(lambda *_: shown.append(1))
+    how = {"steps": 7, "step_size": "2/255", "random_start": False}
+    with torch.no_grad():
+        images = perturb(model, x, y, "pgd20-linf-8_255", **how)
+    assert torch.allclose(images, moved, atol=1e-6)
+    assert len(shown) == 7
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -80,8 +74,8 @@ def test_mode_statistics_and_gradients_stay(fails, batch):
         model[2].register_full_backward_hook(lambda *_: 1 / 0)
     state = torch.get_rng_state()  # dropout draws from it, as in any training
     try:
-        attack(model, *batch, "pgd20-linf-8_255", steps=2, train_mode="keep")
-    except (BadInputError, EvaluationError):
+        perturb(model, *batch, "pgd20-linf-8_255", steps=2)
+    except ZeroDivisionError:
         assert fails
     torch.set_rng_state(state)
     assert [module.training for module in model.modules()] == modes
@@ -90,18 +84,31 @@ def test_mode_statistics_and_gradients_stay(fails, batch):
     assert [name for name, one in model.named_parameters() if not one.requires_grad] == ["5.weight"]
 
 
-@pytest.mark.untyped  # what is refused is of other shapes
-def test_what_it_does_not_do_is_refused(batch):
-    model = load_model("vit_digits")
-    with pytest.raises(BadInputError, match="train_mode = 'always'; expected 'refuse' or 'keep'"):
-        attack(model, *batch, "fgsm-linf-8_255", train_mode="always")
+REFUSED = {
+    "an attack in pixels of one stage": {"protocol": "autoattack-linf-8_255"},
+    "with one restart": {"restarts": 2},
+    "an attack in pixels": {"protocol": "teo2024-pgd"},
+    "without a target": {"target": "runner_up"},
+    "expected an attack": {"protocol": "clean"},
+    "expected a float tensor": {"images": torch.zeros(N, 3, 32, 32, dtype=torch.uint8)},
+    "an int64 tensor of 24 classes": {"labels": torch.zeros(N - 1, dtype=torch.int64)},
+    "images that are not normalised": {"images": torch.full((N, 3, 32, 32), torch.nan)},
+}
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("expected", REFUSED)
+def test_what_it_does_not_do_is_refused(expected, batch):
+    how = {"protocol": "pgd20-linf-8_255", "images": batch[0], "labels": batch[1]} | REFUSED[expected]
+    images, labels, protocol = (how.pop(name) for name in ("images", "labels", "protocol"))
+    with pytest.raises(BadInputError, match=expected):
+        perturb(load_model("vit_digits"), images, labels, protocol, **how)
+
+
+@pytest.mark.untyped
+def test_checks_of_an_attack_are_made_once_or_always(batch):
     with pytest.raises(BadInputError, match="checks = 'never'; expected 'always' or 'once'"):
-        attack(model, *batch, "fgsm-linf-8_255", checks="never")
-    with pytest.raises(BadInputError, match="precision = 'bf16-search'"):
-        attack(model, *batch, "fgsm-linf-8_255", precision="bf16-search", train_mode="keep")
-    scenes, segmenter = load_data("shapes", limit=2), load_model("symvit_shapes")
-    with pytest.raises(BadInputError, match="many labels"):
-        attack(segmenter, scenes, None, "segpgd20-linf-1_255", train_mode="keep")
+        attack(load_model("vit_digits"), *batch, "fgsm-linf-8_255", checks="never")
 
 
 def test_checks_are_made_once_for_the_same_weights(batch):
