@@ -88,7 +88,8 @@ def _require_batch(images: Images, labels: Labels) -> None:
         raise BadInputError("images of another kind", expected="a float tensor (batch, channels, height, width)")
     if not (isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.shape == images.shape[:1]):
         raise BadInputError("labels of another kind", expected=f"an int64 tensor of {len(images)} classes")
-    if not bool(((images >= 0) & (images <= 1)).all()):
+    low, high = images.aminmax()
+    if not bool((low >= 0) & (high <= 1)):  # nor where one is NaN
         raise BadInputError("images with values outside [0, 1]", expected="images that are not normalised")
 
 
