@@ -51,7 +51,7 @@ def _said(family: str, *, adversarial: bool) -> str:
 
 LITERAL, CORRECTED = ", literal", ", corrected"
 """Ends of the titles of two columns: an attack as its authors ran it, and as it is meant."""
-FIRST, LAST = 5, 1
+FIRST, LAST = 3, 1
 """So many rows beside the first, and beside the last, are named; more are counted."""
 
 

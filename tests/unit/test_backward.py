@@ -120,6 +120,17 @@ def test_attacks_without_gradients_of_the_loop_have_no_twin(stage, tmp_path):
         prepare(str(tmp_path / "p.toml"), {})
 
 
+def test_every_stage_of_a_protocol_can_be_asked_to_go_back_through_something_else():
+    label, changed = prepare("pgd20-linf-8_255", {"backward_of": "iterations=0"})
+    assert label == "pgd20-linf-8_255+backward_of=iterations=0"
+    assert [stage.name for stage in changed.stage] == ["pgd through iterations=0"]
+    with pytest.raises(BadInputError, match="an attack of the package that takes gradients"):
+        prepare("autoattack-linf-8_255", {"backward_of": "iterations=0"})
+    for protocol in ("clean", "imagenet-c"):
+        with pytest.raises(BadInputError, match="has no field 'backward_of'"):
+            prepare(protocol, {"backward_of": "iterations=0"})
+
+
 def test_a_stage_without_a_twin_has_the_digest_it_had():
     plain, through = scenario([PGD]), scenario([PGD | {"backward_of": "iterations=0"}])
     assert "backward_of" not in plain.model_dump(mode="json")["stage"][0]
