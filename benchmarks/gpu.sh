@@ -2,27 +2,29 @@
 # What needs a GPU, in one command each.
 #
 #     benchmarks/gpu.sh [measure] [--only PART,PART] [--resume] [--device cuda|cpu] [--quick] [--plan] [--out FOLDER]
-#     RBK_DATA=data benchmarks/gpu.sh trainings [--jobs 6] [--minutes 45] [--device cuda|cpu] [--quick] [--plan] [--out FOLDER]
+#     RBK_DATA=data benchmarks/gpu.sh pack NAME [--item ITEM] [--jobs 6] [--minutes 45] [--device cuda|cpu] [--quick]
+#                                               [--plan] [--out FOLDER]
 #
 # measure: tests, parity with the CPU, what is risky, tables, memory, in at most 45 minutes, the most valuable first. Each
 # part has its own time; one that fails leaves the others. --plan lists them. summary.txt in the folder says after every
 # part what became of it. --only: these parts alone. --resume: those that are not ok in that file; without --out, the
 # newest folder goes on. --quick: the same plan with tiny sizes, to see whether it works (a few minutes on a CPU).
 #
-# trainings: those of the CIFAR-10 board on one large GPU, several small models at once: `_fast` for every arm, clean and
-# adversarial, then the full recipes of the four main arms. What is missing is trained, the most valuable first. One
-# model of this size leaves most of such a GPU idle, so --jobs processes share it. Nothing begins after --minutes; what
-# is running then is stopped and goes on after its last epoch when the script is started again. Then `rbk reproduce
-# cifar10 -o OUT --device cuda` evaluates what is there. OUT is runs/cifar10 unless --out says otherwise. --quick: two
-# tiny trainings of the digits, to see whether the script works; without --out they go to runs/cifar10-quick.
+# pack: what a pack lacks: `rbk reproduce NAME --together`, --jobs at once, since a small model leaves most of a large GPU
+# idle. Each takes what no other has begun; the last one says what is left. Nothing begins after --minutes; a training
+# that is running then goes on after its last epoch when the script is started again. OUT is runs/NAME unless --out says
+# otherwise; --out leaderboards/NAME adds to the pack itself. --quick: four samples of each set.
 #
-# --plan: print the parts with their limits and commands, or the list only. PYTHON: which Python; default: that of .venv.
+# --plan: print the parts with their limits and commands, or the steps of the pack. PYTHON: which Python; default: that of .venv.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
 what=measure
-case ${1:-} in measure | trainings) what=$1; shift ;; esac
-device=cuda quick='' plan='' out='' only='' resume='' jobs=6 minutes=45
+case ${1:-} in
+  measure) shift ;;
+  pack) what=pack name=${2:?pack needs a name, such as league-digits}; shift 2 ;;
+esac
+device=cuda quick='' plan='' out='' only='' resume='' jobs=6 minutes=45 items=()
 while [ $# -gt 0 ]; do
   case "$what $1" in
     *' --device') device=${2:?--device needs cuda or cpu}; shift ;;
@@ -31,8 +33,9 @@ while [ $# -gt 0 ]; do
     *' --out') out=${2:?--out needs a folder}; shift ;;
     'measure --only') only=$only,${2:?--only needs the name of a part}; shift ;;
     'measure --resume') resume=yes ;;
-    'trainings --jobs') jobs=${2:?--jobs needs a number}; shift ;;
-    'trainings --minutes') minutes=${2:?--minutes needs a number}; shift ;;
+    'pack --jobs') jobs=${2:?--jobs needs a number}; shift ;;
+    'pack --item') items+=(--item "${2:?--item needs the name of one}"); shift ;;
+    'pack --minutes') minutes=${2:?--minutes needs a number}; shift ;;
     *) echo "unknown option $1 of $what; see the first lines of $0" >&2; exit 2 ;;
   esac
   shift
@@ -120,58 +123,16 @@ PY
   if grep -q 'failed\|out of time' "$out/summary.txt"; then exit 1; fi
 }
 
-main='rpc_symvit identity_symvit symvit vit'
-others='rpc_symvit_all scaled_vit primal_vit kep_svgp_vit fan symfan rpc_fan'
-list() { # list SEED SUFFIX ARM...
-  local seed=$1 suffix=$2 arm
-  shift 2
-  for arm in "$@"; do echo "${arm}_cifar${suffix} $seed"; done
-}
-wanted() {
-  if [ -n "$quick" ]; then
-    list 0 _fast symvit vit
-    return
-  fi
-  # shellcheck disable=SC2086 # names of arms are words
-  { list 0 _fast $main; list 0 _fast_adv $main; list 0 _fast $others; list 1 _fast $main; list 2 _fast $main
-    list 0 _fast_adv $others; list 1 _fast_adv $main; list 2 _fast_adv $main; list 0 '' $main; }
-}
-train() { # train RECIPE SEED: nothing begins after the end
-  local name=$1-s$2 left=$((end - $(date +%s)))
-  [ "$left" -gt 0 ] || return 0
-  local folder=$out/trainings/$name more=()
-  [ -n "$quick" ] && more=(--set data=digits --set epochs=2)
-  mkdir -p "$folder"
-  timeout -k 20 "$left" "$python" -m robustbench_kpca train "$1" --seeds "$2" -q --resume -o "$folder" "${more[@]}" \
-    >> "$folder/train.log" 2>&1
-  echo "$(date +%T) $name: exit $?, $(tail -n 1 "$folder/train.log")"
-}
-
-trainings() {
-  out=${out:-runs/cifar10${quick:+-quick}}
-  if [ -n "$plan" ]; then
-    wanted
-    exit 0
-  fi
-  "$python" - "$device" <<'PY' || exit 2
-import sys
-
-import torch
-
-if (sys.argv[1] == "cuda") != torch.cuda.is_available():
-    sys.exit("training uses a CUDA device where there is one, and only there; --device must say so")
-PY
-  end=$(($(date +%s) + minutes * 60))
-  export -f train
-  export out quick end python OMP_NUM_THREADS=1
-  wanted | xargs -P "$jobs" -L 1 bash -c 'train "$0" "$1"'
-  local missing
-  missing=$(wanted | while read -r recipe seed; do
-    [ -f "$out/trainings/$recipe-s$seed/$recipe-s$seed.safetensors" ] || echo "$recipe-s$seed"
-  done)
-  [ -z "$missing" ] && exit 0
-  printf 'not finished: %s\n' "$missing"
-  exit 1
+pack() {
+  local words=(-m robustbench_kpca reproduce "$name" --together --audit none --device "$device" --budget "${minutes}min" -q)
+  words+=(-o "${out:-runs/$name}" "${items[@]}")
+  [ -n "$quick" ] && words+=(--limit 4)
+  [ -n "$plan" ] && exec "$python" "${words[@]}" --plan
+  export OMP_NUM_THREADS=1
+  for _ in $(seq 2 "$jobs"); do "$python" "${words[@]}" > /dev/null 2>&1 & done
+  "$python" "${words[@]}" > /dev/null
+  wait
+  exec "$python" "${words[@]}"
 }
 
 if [ -n "$only" ]; then

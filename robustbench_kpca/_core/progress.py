@@ -86,20 +86,11 @@ class Line:
     def __post_init__(self) -> None:
         self.begun = self._told = self.clock()
 
-    def __call__(
-        self,
-        done: int,
-        total: int,
-        /,
-        *,
-        passes: tuple[int, int] | None = None,
-        stage: str = "",
-        result: str = "",
-        left: float | None = None,
-    ) -> None:
-        """Keep the news."""
-        self.done, self.total, self.passes, self.stage, self.result = done, total, passes, stage, result
-        self._told, self._left = self.clock(), left
+    def __call__(self, done: int, total: int, /, **news: Any) -> None:
+        """Keep the news, see `Progress`."""
+        self.done, self.total, self.passes = done, total, news.get("passes")
+        self.stage, self.result = news.get("stage", ""), news.get("result", "")
+        self._told, self._left = self.clock(), news.get("left")
         if self._first is None:  # what a resumed run finds done took no time today
             self._first = (self.begun, 0) if done <= 1 else (self._told, done)
 

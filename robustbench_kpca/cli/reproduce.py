@@ -48,6 +48,9 @@ def reproduce(
     train: Annotated[
         bool, typer.Option("--train/--trained", help="Train what is missing, or evaluate only what is trained.")
     ] = True,
+    together: Annotated[
+        bool, typer.Option("--together", help="Train the seeds of an arm in one pass: for small models on a GPU.")
+    ] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Run nothing; write the pages of what is there.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
     statements: Annotated[
@@ -129,7 +132,9 @@ def reproduce(
     if plan:
         _show(steps, roles, options.device or "cpu", json=json)
         return
-    settings = Settings(seconds, train, None if audited == "none" else audited, options)
+    settings = Settings(
+        seconds, train, together=together, audit=None if audited == "none" else audited, options=options
+    )
     require_writable(roles.out)
     after = steps
     if not pages:

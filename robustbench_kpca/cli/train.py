@@ -135,7 +135,7 @@ def _train(
             on_note=partial(_console.note, quiet=quiet),
             **settings,
         )
-        paths = train_together(runs, out, options)
+        paths = train_together(runs, [out] * len(runs), options)
     return [_line(run.name, path, task, read_header(path)) for run, path in zip(runs, paths, strict=True)]
 
 

@@ -19,8 +19,8 @@ def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = 
     """Load a protocol by name or TOML path and override fields; return its label and the parsed protocol.
 
     An override replaces a field of the protocol (`eps`) or of its tables: `steps` in every stage that has it,
-    `backward_of` in every stage, `severities` in every part of a grid, `window` in `[inference]`. It changes the digest and appears in the label
-    (`pgd20-linf-8_255+eps=3_255`).
+    `backward_of` in every stage, `severities` in every part of a grid, `window` in `[inference]`. It changes the digest
+    and appears in the label (`pgd20-linf-8_255+eps=3_255`).
 
     Raises:
         BadInputError: unknown protocol, unknown or misspelt key, invalid value.

@@ -35,20 +35,22 @@ def train(name: str, recipe: Recipe, text: str, folder: Path, options: Options =
             trains under this name, or the data cannot be used.
         EvaluationError: the loss or the weights are no longer finite; the last good epoch stays on disk.
     """
-    return train_together([Wanted(name, recipe, text)], folder, options)[0]
+    return train_together([Wanted(name, recipe, text)], [folder], options)[0]
 
 
-def train_together(wanted: Sequence[Wanted], folder: Path, options: Options) -> list[Path]:
+def train_together(wanted: Sequence[Wanted], folders: Sequence[Path], options: Options) -> list[Path]:
     """Train models of one recipe with several seeds in one pass (`Together`); return the paths of their weights.
 
-    Each writes the files that it would write alone. One that is behind the others, since they were stopped between two
-    files, is trained alone until it is not.
+    Each has a folder, which may be that of others. It writes the files that it would write alone. One that is behind
+    the others, since they were stopped between two files, is trained alone until it is not.
 
     Raises:
         BadInputError: as `train` does, and where the recipe cannot be trained so.
         EvaluationError: as `train` does; all stop where one diverges.
     """
-    require_writable(folder)
+    for folder in folders:
+        require_writable(folder)
+    places = list(zip(wanted, folders, strict=True))
     with own_generators(), own_threads(wanted[0].recipe.threads), products("ieee"), ExitStack() as stack:
         # `cpu=True` where there is no accelerator: only then accelerate connects several processes on the CPU, too.
         # The other options are set here because accelerate would read them from environment variables.
@@ -59,9 +61,9 @@ def train_together(wanted: Sequence[Wanted], folder: Path, options: Options) -> 
             dynamo_backend="no",
         )
         if accelerator.is_main_process:
-            for training in wanted:
+            for training, folder in places:
                 stack.enter_context(locked(folder / f".{training.name}.lock", wait=False))
-        unfinished = [_unfinished(training, folder, options, accelerator) for training in wanted]
+        unfinished = [_unfinished(training, folder, options, accelerator) for training, folder in places]
         runs = [run for run in unfinished if run is not None]
         if len(runs) > 1:
             Together(runs)  # which refuses what cannot be trained so, before anything is destroyed
@@ -70,7 +72,7 @@ def train_together(wanted: Sequence[Wanted], folder: Path, options: Options) -> 
         if runs and _train(runs):
             for run in runs:
                 run.finish()
-        return [folder / f"{training.name}.safetensors" for training in wanted]
+        return [folder / f"{training.name}.safetensors" for training, folder in places]
 
 
 def _unfinished(training: Wanted, folder: Path, options: Options, accelerator: Accelerator) -> Run | None:

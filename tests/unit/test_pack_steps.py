@@ -232,6 +232,19 @@ def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, f
             assert {one.why for one in after if isinstance(one.step, Diagnose)} == {"beyond the budget"}
 
 
+@pytest.mark.parametrize(("more", "at_once"), [("", 2), (", ema_decay = 0.9", None)])
+def test_the_seeds_of_an_arm_are_trained_in_one_pass_where_that_can_be(more, at_once, pack, tmp_path, few_resamples):
+    (pack / "table-1.toml").write_text(TABLE.replace('["plain", "other"]', '["trained"]'))
+    toml = pack / "pack.toml"
+    toml.write_text(toml.read_text().replace("epochs = 2", f"epochs = 2, warmup_epochs = 0{more}"))
+    with few_digits(64):
+        steps, roles = planned(pack, tmp_path, 8)
+        after = run(steps, roles, Settings(together=True, audit=None), QUIET)
+    assert {one.state for one in after} == {"done"}
+    headers = [read_header(roles.weights(one.step.training)) for one in after if isinstance(one.step, Train)]
+    assert [json.loads(header["machines"])[0].get("together") for header in headers] == [at_once, at_once]
+
+
 def test_a_training_whose_weights_were_given_is_not_followed(pack, tmp_path):
     (pack / "figure-1.toml").write_text(FIGURE)
     given = {"vit_digits-epochs2-s0": tmp_path / "given.safetensors"}

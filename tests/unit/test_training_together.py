@@ -34,9 +34,18 @@ def distance(ours, theirs):
     return float((flat[0] - flat[1]).norm() / flat[1].norm())
 
 
+OWN = [f"{name}_digits" for name in ("vit", "symvit", "rpc_symvit", "identity_symvit")]
+RIVALS = [
+    f"{name}_vit_digits"
+    for name in ("twicing", "neutreno", "elliptical", "pro", "temperature", "kde", "robust_kde", "mom", "l2", "cosine",
+                 "specformer")
+]  # fmt: skip
+
+
 @pytest.mark.usefixtures("fork")
-@pytest.mark.parametrize("stem", ["patch", "conv"])
-@pytest.mark.parametrize("name", ["vit_digits", "symvit_digits", "rpc_symvit_digits", "identity_symvit_digits"])
+@pytest.mark.parametrize(
+    ("name", "stem"), [*((name, "patch") for name in OWN + RIVALS), *((name, "conv") for name in OWN)]
+)
 def test_the_logits_and_gradients_of_each_model_are_its_own(name, stem):
     models = []
     for seed in range(3):
@@ -89,7 +98,7 @@ def test_a_parameter_outside_a_layer_that_belongs_to_no_row_is_refused():
 )
 def test_seeds_in_one_pass_are_those_trained_alone(tmp_path, recipe, settings):
     with few_digits(FEW):
-        together = train_together(wanted(recipe, **settings), tmp_path / "together", Options())
+        together = train_together(wanted(recipe, **settings), [tmp_path / "together"] * len(SEEDS), Options())
         alone = [train(*one, tmp_path / "alone") for one in wanted(recipe, **settings)]
     for ours, theirs in zip(together, alone, strict=True):
         assert distance(ours, theirs) < 1e-5
@@ -110,19 +119,19 @@ def test_a_run_that_was_stopped_between_two_files_goes_on(tmp_path, monkeypatch)
         save(run)
 
     with few_digits(FEW):
-        whole = train_together(wanted(), tmp_path / "whole", Options())
+        whole = train_together(wanted(), [tmp_path / "whole"] * len(SEEDS), Options())
         monkeypatch.setattr(Run, "save", stopped)
         with pytest.raises(KeyboardInterrupt):
-            train_together(wanted(), tmp_path / "parts", Options())
+            train_together(wanted(), [tmp_path / "parts"] * len(SEEDS), Options())
         monkeypatch.setattr(Run, "save", save)
         assert [(tmp_path / "parts" / f"run-s{seed}.resume.pt").is_file() for seed in SEEDS] == [True, False, False]
         rows = []
         options = Options(resume=True, on_epoch=lambda name, epoch: rows.append((name[-2:], epoch.epoch)))
-        parts = train_together(wanted(), tmp_path / "parts", options)
+        parts = train_together(wanted(), [tmp_path / "parts"] * len(SEEDS), options)
     assert rows == [("s4", 0), ("s5", 0), ("s3", 1), ("s4", 1), ("s5", 1)]  # who is behind comes first, alone
     assert all(distance(ours, theirs) < 1e-5 for ours, theirs in zip(parts, whole, strict=True))
     with few_digits(FEW):  # finished runs are left as they are
-        assert train_together(wanted(), tmp_path / "parts", Options(resume=True)) == parts
+        assert train_together(wanted(), [tmp_path / "parts"] * len(SEEDS), Options(resume=True)) == parts
 
 
 @pytest.mark.parametrize(
@@ -144,7 +153,7 @@ def test_what_cannot_be_trained_so_is_refused_before_anything_is_lost(tmp_path, 
         pair = wanted(seeds=(3, 4), **settings)
         pair[0] = pair[0]._replace(name="kept")
         with pytest.raises(BadInputError, match=named):
-            train_together(pair, tmp_path, Options(fresh=True))
+            train_together(pair, [tmp_path] * 2, Options(fresh=True))
     assert path.with_name("kept.resume.pt").read_bytes() == state
 
 

@@ -26,8 +26,9 @@ from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
 from robustbench_kpca.study.reproduction.tables import SEED
 from robustbench_kpca.training.ledger import Options
-from robustbench_kpca.training.loop import train
+from robustbench_kpca.training.loop import train_together
 from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.seeds import Wanted
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,14 @@ class Settings:
             other step that would exceed them by its estimate is not begun; one of unknown length is begun while any
             are left.
         train: whether to train; otherwise only what is trained already is evaluated.
+        together: whether the seeds of an arm are trained in one pass, where that can be.
         audit: how thoroughly models are audited before they are attacked; None: not at all.
         options: how it is evaluated, as in `rbk eval`; seed and folder are those of the pack.
     """
 
     budget: float | None = None
     train: bool = True
+    together: bool = False
     audit: Level | None = "full"
     options: RunOptions = field(default_factory=lambda: RunOptions(device="cpu"))
 
@@ -64,7 +67,7 @@ def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Re
     after: list[Planned] = []
     trained_again: set[str] = set()
     steps = steps if settings.budget is None else most_valuable_first(steps)
-    for unit in _units(steps, one_by_one=settings.budget is not None):
+    for unit in _units(steps, one_by_one=settings.budget is not None, together=settings.together):
         if unit[0].state == "done" and unit[0].step.model.name in trained_again:
             unit = [replace(unit[0], state="open")]
         if unit[0].state != "open":
@@ -83,9 +86,9 @@ def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Re
             after += [replace(planned, why=why) for planned in unit]
             continue
         if isinstance(unit[0].step, Train):
-            after.append(_trained(unit[0], unit[0].step, roles, reporter, end))
-            if unit[0].ended and after[-1].state == "done":
-                trained_again.add(unit[0].step.model.name)
+            made = _trained(unit, roles, reporter, end)
+            after += made
+            trained_again |= {done.step.model.name for done in made if done.ended and done.state == "done"}
         else:
             after += _done(unit, roles, settings, reporter)
     return after
@@ -103,16 +106,26 @@ def _beyond(unit: Sequence[Planned], left: float, estimator: Estimator) -> str:
     return f"beyond the budget: about {spell(wanted)}" if wanted > left else ""
 
 
-def _trained(planned: Planned, step: Train, roles: Roles, reporter: Reporter, end: float | None) -> Planned:
-    """Train one model; return its step with the new state. It is open where the budget ended before the training."""
+def _trained(unit: Sequence[Planned], roles: Roles, reporter: Reporter, end: float | None) -> list[Planned]:
+    """Train models of one arm; return their steps with new states: open where the budget ended before the training.
+
+    What cannot be trained in one pass is trained one by one.
+    """
     try:
-        _train(step, roles, reporter, end)
+        _train([planned.step for planned in unit if isinstance(planned.step, Train)], roles, reporter, end)
     except BenchmarkError as error:
-        return replace(planned, state="failed", why=str(error))
-    weights = roles.weights(step.training)
-    if weights.is_file():
+        if len(unit) > 1:
+            return [done for planned in unit for done in _trained([planned], roles, reporter, end)]
+        return [replace(unit[0], state="failed", why=str(error))]
+    return [_after_training(planned, roles) for planned in unit]
+
+
+def _after_training(planned: Planned, roles: Roles) -> Planned:
+    if _is_trained(planned, roles):
         return replace(planned, state="done")
-    return replace(planned, why=f"stopped by the budget after epoch {epochs_done(weights)}; it goes on next time")
+    assert isinstance(planned.step, Train)
+    epochs = epochs_done(roles.weights(planned.step.training))
+    return replace(planned, why=f"stopped by the budget after epoch {epochs}; it goes on next time")
 
 
 def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
@@ -142,8 +155,11 @@ def _is_trained(planned: Planned, roles: Roles) -> bool:
     return training is None or roles.weights(training).is_file()
 
 
-def _units(steps: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned]]:
-    """Group evaluations that share samples, so that these are loaded and corrupted once; all else stands alone."""
+def _units(steps: Sequence[Planned], *, one_by_one: bool, together: bool) -> list[list[Planned]]:
+    """Group evaluations that share samples, so that these are loaded and corrupted once; all else stands alone.
+
+    With `together` the trainings of an arm are a group, too.
+    """
     units: dict[tuple[object, ...], list[Planned]] = {}
     for number, planned in enumerate(steps):
         key: tuple[object, ...] = (number,)
@@ -154,6 +170,8 @@ def _units(steps: Sequence[Planned], *, one_by_one: bool) -> list[list[Planned]]
                 *planned.step.evaluation.overrides.items(),
                 (planned.step.model.name, planned.turn) if one_by_one else "",
             )
+        elif isinstance(planned.step, Train) and planned.state == "open" and together:
+            key = (planned.step.model.arm,)
         units.setdefault(key, []).append(planned)
     return list(units.values())
 
@@ -173,18 +191,20 @@ def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, report
             measure(step, settings.device).save(step.folder)
 
 
-def _train(step: Train, roles: Roles, reporter: Reporter, end: float | None) -> None:
-    training = step.training
-    _, recipe, text = load_recipe(training.recipe, training.settings)
+def _train(steps: Sequence[Train], roles: Roles, reporter: Reporter, end: float | None) -> None:
+    """Train the seeds of one arm in one pass."""
+    trainings = [step.training for step in steps]
+    first = trainings[0]
+    wanted = [Wanted(own.name, *load_recipe(own.recipe, own.settings)[1:]) for own in trainings]
     options = Options(
         resume=True,
-        data=roles.folders.get(training.data),
-        keep_every=training.keep_every,
+        data=roles.folders.get(first.data),
+        keep_every=first.keep_every,
         stop_at=end,
         revision=revision(),
-        on_step=reporter.start(training.name),
+        on_step=reporter.start(f"{first.name} and {len(steps) - 1} more" if len(steps) > 1 else first.name),
     )
-    train(training.name, recipe, text, roles.weights(training).parent, options)
+    train_together(wanted, [roles.weights(own).parent for own in trainings], options)
 
 
 def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, reporter: Reporter) -> None:
