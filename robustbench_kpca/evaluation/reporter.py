@@ -17,7 +17,7 @@ class Reporter:
     """Shows a run on a screen. A program may have a `Progress` of its own in place of the bar."""
 
     def __init__(self, screen: Screen, progress: Progress | None = None) -> None:
-        self.screen, self.progress = screen, progress
+        self.screen, self.progress, self.insisted = screen, progress, set[str]()
         self.begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     @cached_property
@@ -56,8 +56,7 @@ class Reporter:
 
         names = task_named(record.spec.data.task).pages.headline(record)
         numbers = ", ".join(f"{name} {metric_for(name).unit.text(record.metrics[name].value)}" for name in names)
-        how = "kept" if record.created < self.begun else f"{record.seconds:.1f} s"
-        spec = record.spec
+        how, spec = "kept" if record.created < self.begun else f"{record.seconds:.1f} s", record.spec
         self.screen.say(f"{spec.model.name}  {spec.protocol.name}  {numbers}  ({how})")
         if how == "kept" and (then := _code_of(record)) != self.code:
             self.screen.say(f"  made by {then}, this is {self.code}; --fresh makes it again")
@@ -65,8 +64,9 @@ class Reporter:
             self.screen.warn(f"{spec.model.name}, {spec.protocol.name}: {flag}")
         agreement = agreement_of_record(record)
         for text in ("" if agreement is None else in_short(agreement), floor(record)):
-            if text:  # the numbers are not to be read without it
-                self.screen.insist(f"  {spec.protocol.name} {text}")
+            if text and (line := f"  {spec.protocol.name} {text}") not in self.insisted:  # numbers are read with it
+                self.insisted.add(line)
+                self.screen.insist(line)
 
 
 @contextmanager
