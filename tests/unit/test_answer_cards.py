@@ -1,11 +1,13 @@
-"""Every number on the cards of the planned answers, computed again from outcomes alone, by formulas written out here.
+"""Every number on the cards of the planned answers and of the league, computed again from outcomes alone.
 
-They are those of docs/decisions/0049: seeds are blocks, images a second source. `records/trainings.py` is not used.
+The formulas are those of docs/decisions/0049, written out here: seeds are blocks, images a second source.
+`records/trainings.py` is not used.
 """
 
 import csv
 import json
 import lzma
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -14,22 +16,30 @@ import pytest
 from scipy import stats
 
 BOARDS = Path(__file__).parents[2] / "leaderboards"
-ARMS = {
+PLANNED = {
     "ViT": "vit", "SymViT": "symvit", "RPC-SymViT, first layer": "rpc_symvit",
     "Identity-SymViT, first layer": "identity_symvit",
 }  # fmt: skip
 AGAINST = ", adversarial"
 """The end of the title of an arm that was trained against attacks."""
 STEMS = {
-    "AutoAttack fast 4/255": "autoattack-fast-linf-8_255-eps-4_255", "PGD, literal": "teo2024-pgd",
-    "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8-eps-2", "1 token": "patches-1",
-    "Pursuit PGD-20 4/255": "pursuit-pgd20-linf-8_255-eps-4_255",
+    "AutoAttack fast 4/255": "autoattack-fast-linf-8_255+eps=4_255", "PGD, literal": "teo2024-pgd",
+    "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8+eps=2", "1 token": "patches-1",
+    "Pursuit PGD-20 4/255": "pursuit-pgd20-linf-8_255+eps=4_255",
 }  # fmt: skip
+LEAGUE = {
+    arm["title"]: "-".join([arm["recipe"], *(f"{key}{value}" for key, value in sorted(arm.get("set", {}).items()))])
+    for arm in tomllib.loads((BOARDS / "league-digits" / "pack.toml").read_text())["paper"]["arms"].values()
+}
 NAMES = {
-    "answer": "{}_digits{}-epochs100-s{}__digits-test__{}__*",
-    "answer-cifar10": "{}_cifar_fast{}-storagefp16-s{}__cifar10-jpeg-test__{}__*",
+    "answer": {title + end: f"{name}_digits{'_adv' * bool(end)}-epochs100" for title, name in PLANNED.items()
+               for end in ("", AGAINST)},
+    "answer-cifar10": {title + end: f"{name}_cifar_fast{'_adv' * bool(end)}-storagefp16"
+                       for title, name in PLANNED.items() for end in ("", AGAINST)},
+    "league-digits": LEAGUE,
 }  # fmt: skip
-"""Pack -> the names of its records, of an arm, a seed and a protocol."""
+"""Pack -> title of an arm -> the names of its records, up to the seed."""
+SEEDS = {"answer": range(10, 20), "answer-cifar10": range(10, 20), "league-digits": range(2)}
 CARDS = [
     (pack, answer)
     for pack in NAMES
@@ -38,18 +48,28 @@ CARDS = [
 ]
 
 
+@cache
+def files(pack):
+    """Model and protocol -> the file of their outcomes."""
+    records = [json.loads(path.read_text()) for path in (BOARDS / pack / "records").glob("*.record.json")]
+    assert records
+    return {
+        (record["spec"]["model"]["name"], record["spec"]["protocol"]["name"]): record["outcomes_file"]["file"]
+        for record in records
+    }
+
+
 def stands(pack, arm, seed, column):
     """For every image, 1 where the network still answers correctly, by the name of the image."""
-    name = NAMES[pack].format(ARMS[arm.removesuffix(AGAINST)], "_adv" * arm.endswith(AGAINST), seed, STEMS[column])
-    [file] = (BOARDS / pack / "records").glob(f"{name}.outcomes.csv.xz")
-    with lzma.open(file, "rt") as lines:
+    file = files(pack)[f"{NAMES[pack][arm]}-s{seed}", STEMS[column]]
+    with lzma.open(BOARDS / pack / "records" / file, "rt") as lines:
         return {row["sample"]: float(not row["broken_by"]) for row in csv.DictReader(lines)}
 
 
 @cache
 def table(pack, arm, column):
-    """Shape (10, n): a row for each seed."""
-    rows = [stands(pack, arm, seed, column) for seed in range(10, 20)]
+    """Shape (seeds, n): a row for each seed."""
+    rows = [stands(pack, arm, seed, column) for seed in SEEDS[pack]]
     assert len({tuple(row) for row in rows}) == 1, "the same images"
     return np.array([[*row.values()] for row in rows])
 
@@ -64,24 +84,26 @@ def compared(pack, first, second, column):
     single = table(pack, first, column) - table(pack, second, column)
     seeds, n = single.shape
     alone = single.mean(1).var(ddof=1)
-    arms = [arm + AGAINST * first.endswith(AGAINST) for arm in ARMS]
-    pooled = 2 * residual(np.array([table(pack, arm, column).mean(1) for arm in arms]))
-    others = (3 * pooled - alone) / 2
-    apart = alone / others > stats.f.ppf(0.9, seeds - 1, 2 * (seeds - 1))
-    by_seed, freedom = max(alone, pooled), (1 if apart else 3) * (seeds - 1)
+    arms = [arm for arm in NAMES[pack] if arm.endswith(AGAINST) == first.endswith(AGAINST)]
+    pooled, pairs = 2 * residual(np.array([table(pack, arm, column).mean(1) for arm in arms])), len(arms) - 1
+    others = (pairs * pooled - alone) / (pairs - 1)
+    apart = alone / others > stats.f.ppf(0.9, seeds - 1, (pairs - 1) * (seeds - 1))
+    by_seed, freedom = max(alone, pooled), (1 if apart else pairs) * (seeds - 1)
     of_seeds, of_images = n * by_seed, seeds * single.mean(0).var(ddof=1)
     rest = single - single.mean(1, keepdims=True) - single.mean(0) + single.mean()
     rest = (rest**2).sum() / ((seeds - 1) * (n - 1))
     total = max(of_seeds + of_images - rest, of_seeds, of_images)
     parts = of_seeds**2 / freedom + of_images**2 / (n - 1) + rest**2 / ((seeds - 1) * (n - 1))
-    return single.mean(), (total / (seeds * n)) ** 0.5, total**2 / parts, 2 if apart else 4
+    return single.mean(), (total / (seeds * n)) ** 0.5, total**2 / parts, 2 if apart else len(arms)
 
 
 def test_every_question_of_the_plans_is_answered():
-    assert [pack for pack, _ in CARDS] == ["answer"] * 4 + ["answer-cifar10"] * 5
+    assert [pack for pack, _ in CARDS] == ["answer"] * 4 + ["answer-cifar10"] * 5 + ["league-digits"] * 4
 
 
-@pytest.mark.parametrize(("pack", "card"), CARDS, ids=[f"{pack}, {card['column']}" for pack, card in CARDS])
+@pytest.mark.parametrize(
+    ("pack", "card"), CARDS, ids=[f"{pack}, {card['subject']}, {card['column']}" for pack, card in CARDS]
+)
 def test_a_card_follows_from_outcomes(pack, card):
     assert card["value"] == pytest.approx(table(pack, card["subject"], card["column"]).mean(), abs=1e-9)
     signs, inside = [], []
@@ -94,7 +116,7 @@ def test_a_card_follows_from_outcomes(pack, card):
         }
         assert duel["value"] == pytest.approx(table(pack, other, card["column"]).mean(), abs=1e-9)
         assert duel["difference"] == pytest.approx(difference, abs=1e-9)
-        assert (duel["seeds"], duel["rows"]) == (10, rows)
+        assert (duel["seeds"], duel["rows"]) == (len(SEEDS[pack]), rows)
         assert duel["p_value"] == pytest.approx(p_value, abs=1e-6)
         assert [duel["low"], duel["high"]] == pytest.approx(ends[0.975], abs=1e-6)
         assert [duel["inner_low"], duel["inner_high"]] == pytest.approx(ends[0.95], abs=1e-6)
