@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.attacks.shared.ball import uniform_in_ball
 from robustbench_kpca.attacks.shared.draws import signs, uniforms
-from robustbench_kpca.attacks.shared.random_words import _mix, first_uniforms, philox
+from robustbench_kpca.attacks.shared.generators import _mix, first_uniforms, philox
 from robustbench_kpca.protocols.threat import Threat
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

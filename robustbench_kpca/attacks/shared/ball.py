@@ -9,8 +9,8 @@ from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator
+from robustbench_kpca.attacks.shared.generators import first_uniforms
 from robustbench_kpca.attacks.shared.patches import nearest, random_places
-from robustbench_kpca.attacks.shared.random_words import first_uniforms
 from robustbench_kpca.attacks.shared.rows import waits
 from robustbench_kpca.protocols.threat import COUNTED, Norm, Threat
 from robustbench_kpca.types import Images, Keys, Mask, PerSample

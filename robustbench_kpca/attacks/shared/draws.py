@@ -8,7 +8,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from robustbench_kpca._core.randomness import generator, sample_key
-from robustbench_kpca.attacks.shared import random_words
+from robustbench_kpca.attacks.shared import generators
 from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels
@@ -24,13 +24,13 @@ def stream(key: int, counter: int) -> np.random.Generator:
 
 def uniforms(keys: Keys, counters: Labels, count: int) -> Float64[Tensor, "batch {count}"]:
     """Draw `count` numbers per sample, uniform in [0, 1): multiples of 2^-53."""
-    return random_words.uniforms(random_words.splitmix64(keys, counters, count))
+    return generators.uniforms(generators.splitmix64(keys, counters, count))
 
 
 def signs(keys: Keys, counters: Labels, like: Images) -> Images:
     """Draw an image of -1 and +1 per sample, both equally likely."""
     size = math.prod(like.shape[1:])
-    octets = random_words.splitmix64(keys, counters, -(-size // 64)).view(torch.uint8)
+    octets = generators.splitmix64(keys, counters, -(-size // 64)).view(torch.uint8)
     places = torch.arange(7, -1, -1, dtype=torch.uint8, device=octets.device)
     bits = (octets[:, :, None] >> places).bitwise_and_(1)
     return bits.flatten(1)[:, :size].to(like.dtype).mul_(2).sub_(1).view(like.shape)

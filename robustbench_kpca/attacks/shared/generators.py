@@ -1,4 +1,4 @@
-"""Random numbers of a whole batch at once, on the device of its keys: no large tensor crosses from the host.
+"""Counter-based generators: random numbers of a whole batch at once, on the device of its keys.
 
 Signed integers wrap around, so they have the bits of unsigned ones.
 """
