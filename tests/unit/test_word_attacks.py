@@ -96,7 +96,7 @@ def test_with_as_many_tries_as_swaps_it_is_an_exhaustive_search():
         assert the_swap(text, clean) == [max(swaps)[1]]
 
 
-def test_one_word_of_hotflip_is_near_the_best_and_better_than_generators_of_equal_cost():
+def test_one_word_of_hotflip_is_near_the_best_and_better_than_random_words_of_equal_cost():
     """Of the growth that an exhaustive search finds, 95 % are found with 32 passes of 154 swaps; at random, 70 %.
 
     One gradient at the words, and steps that begin at the swap found before, left 88 %, and on some models less than
