@@ -39,7 +39,7 @@ NAMES = {
     "league-digits": LEAGUE,
 }  # fmt: skip
 """Pack -> title of an arm -> the names of its records, up to the seed."""
-SEEDS = {"answer": range(10, 20), "answer-cifar10": range(10, 20), "league-digits": range(2)}
+SEEDS = {"answer": range(10, 20), "answer-cifar10": range(10, 20), "league-digits": range(5)}
 CARDS = [
     (pack, answer)
     for pack in NAMES
