@@ -13,7 +13,7 @@
 # pack: what a pack lacks: `rbk reproduce NAME --together`, --jobs at once, since a small model leaves most of a large GPU
 # idle. Each takes what no other has begun; the last one says what is left. Nothing begins after --minutes; a training
 # that is running then goes on after its last epoch when the script is started again. OUT is runs/NAME unless --out says
-# otherwise; --out leaderboards/NAME adds to the pack itself. --quick: four samples of each set.
+# otherwise; --out leaderboards/NAME adds to the pack itself. --quick: four samples of each set, in runs/NAME-quick.
 #
 # --plan: print the parts with their limits and commands, or the steps of the pack. PYTHON: which Python; default: that of .venv.
 set -u
@@ -125,7 +125,7 @@ PY
 
 pack() {
   local words=(-m robustbench_kpca reproduce "$name" --together --audit none --device "$device" --budget "${minutes}min" -q)
-  words+=(-o "${out:-runs/$name}" "${items[@]}")
+  words+=(-o "${out:-runs/$name${quick:+-quick}}" "${items[@]}")
   [ -n "$quick" ] && words+=(--limit 4)
   [ -n "$plan" ] && exec "$python" "${words[@]}" --plan
   export OMP_NUM_THREADS=1

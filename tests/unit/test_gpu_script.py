@@ -5,13 +5,6 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.sh"
-PYTHON = """#!/usr/bin/env bash
-case $1 in
-  -) exit 0 ;;  # is there such a device?
-esac
-while [ "$1" != "-o" ]; do shift; done
-touch "$2/$(basename "$2").safetensors"
-"""
 
 
 def test_the_plan_takes_at_most_three_quarters_of_an_hour():
@@ -65,7 +58,7 @@ def test_an_unknown_part_is_refused_before_anything_runs():
     assert "unknown part nothing" in run.stderr
 
 
-@pytest.mark.parametrize("options", [["--fast"], ["--jobs", "2"], ["trainings", "--fast"]])
+@pytest.mark.parametrize("options", [["--fast"], ["--jobs", "2"], ["pack", "answer", "--fast"]])
 def test_an_unknown_option_is_refused(options):
     run = subprocess.run(["bash", str(SCRIPT), *options], capture_output=True, text=True, check=False)
     assert run.returncode == 2
@@ -73,15 +66,20 @@ def test_an_unknown_option_is_refused(options):
 
 
 @pytest.mark.parametrize(
-    ("options", "folder"),
-    [([], "runs/cifar10"), (["--quick"], "runs/cifar10-quick"), (["--quick", "--out", "mine"], "mine")],
+    ("options", "words"),
+    [
+        ([], "--budget 45min -q -o runs/answer"),
+        (["--quick"], "--budget 45min -q -o runs/answer-quick --limit 4"),
+        (
+            ["--minutes", "5", "--out", "mine", "--item", "a", "--item", "b"],
+            "--budget 5min -q -o mine --item a --item b",
+        ),
+    ],
 )
-def test_a_quick_training_keeps_away_from_the_real_ones(options, folder, tmp_path):
-    """With a Python that trains nothing, in a copy of the checkout that holds the script alone."""
-    script, own = alone(tmp_path, PYTHON)
-    words = ["bash", str(script), "trainings", *options]
-    done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.safetensors")}
-    assert written
-    assert all(path.startswith(f"{folder}/trainings/") for path in written)
+def test_a_pack_is_run_so_many_times_at_once_and_once_more(options, words, tmp_path):
+    """With a Python that writes its words down, in a copy of the checkout that holds the script alone."""
+    script, own = alone(tmp_path, '#!/usr/bin/env bash\necho "$@" >> words\n')
+    command = ["bash", str(script), "pack", "answer", "--device", "cpu", "--jobs", "3", *options]
+    subprocess.run(command, env=own, capture_output=True, check=True)
+    asked = f"-m robustbench_kpca reproduce answer --together --audit none --device cpu {words}"
+    assert (tmp_path / "words").read_text().splitlines() == [asked] * 4
