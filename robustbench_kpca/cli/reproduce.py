@@ -132,9 +132,7 @@ def reproduce(
     if plan:
         _show(steps, roles, options.device or "cpu", json=json)
         return
-    settings = Settings(
-        seconds, train, together=together, audit=None if audited == "none" else audited, options=options
-    )
+    settings = Settings(seconds, train, together, None if audited == "none" else audited, options)
     require_writable(roles.out)
     after = steps
     if not pages:

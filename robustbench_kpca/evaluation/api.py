@@ -177,7 +177,7 @@ def attack(
         labels: see `evaluate`.
         protocol: an attack.
         seed: see `RunOptions`.
-        batch_size: see `RunOptions`; by default 64, on a GPU more for small models; with `keep`, that of the images.
+        batch_size: see `RunOptions`; by default 64, on a GPU more for small models.
         device: see `RunOptions`.
         allow: see `RunOptions`.
         checks: "once": leave out the checks before an attack, and their passes, where this model has passed them with

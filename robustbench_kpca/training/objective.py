@@ -62,17 +62,16 @@ def perturb(
     if not isinstance(scenario, AttackProtocol) or not _is_one_search(scenario):
         raise BadInputError(
             f"protocol '{label}' for a training loop",
-            expected="an attack in pixels of one stage with one restart, on true labels, without a target",
+            expected="an attack in pixels of one stage with one restart, in fp32, on true labels, without a target or twin",
         )
     _require_batch(images, labels)
     [stage] = scenario.stage
     threat, built = threat_for(scenario, model), build_attack(stage)
     set_of(threat).require_attack(stage.attack, built)
-    keys = [sample_key(seed, f"0/{stage.attack}/0", str(number)) for number in range(len(images))]
-    streams = torch.tensor(keys, device=images.device)
+    streams = [sample_key(seed, f"0/{stage.attack}/0", str(number)) for number in range(len(images))]
+    keys, query = torch.tensor(streams, device=images.device), PlainQuery(WholeBatches(model))
     with frozen(model), kept_buffers(model), torch.enable_grad():
-        query = PlainQuery(WholeBatches(model))
-        return run_to_end(built, query, images, labels, threat=threat, keys=streams)["x"]
+        return run_to_end(built, query, images, labels, threat=threat, keys=keys)["x"]
 
 
 def _is_one_search(scenario: AttackProtocol) -> bool:
@@ -82,12 +81,18 @@ def _is_one_search(scenario: AttackProtocol) -> bool:
     return single and usual and scenario.target == "none" and scenario.labels != "predicted" and not scenario.below
 
 
+def _kind(values: Any) -> str:
+    return f"{values.dtype}, {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+
+
 def _require_batch(images: Images, labels: Labels) -> None:
     """Refuse what no batch of images in [0, 1] with one class each is."""
-    if not (isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4):
-        raise BadInputError("images of another kind", expected="a float tensor (batch, channels, height, width)")
-    if not (isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.shape == images.shape[:1]):
-        raise BadInputError("labels of another kind", expected=f"an int64 tensor of {len(images)} classes")
+    pictures = isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4
+    if not (pictures and isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.shape == (len(images),)):
+        raise BadInputError(
+            f"images of {_kind(images)}, labels of {_kind(labels)}",
+            expected="a float tensor (batch, channels, height, width), and an int64 tensor (batch,)",
+        )
     low, high = images.aminmax()
     if not bool((low >= 0) & (high <= 1)):  # nor where one is NaN
         raise BadInputError("images with values outside [0, 1]", expected="images that are not normalised")

@@ -97,6 +97,18 @@ def test_the_numbers_of_planned_answers_are_those_of_the_packs(table, first_page
     assert all(number in " ".join(README.split()) for number in numbers) is first_page
 
 
+def test_the_numbers_of_the_league_are_those_of_the_pack():
+    small, few = _board("league-digits/table-1")["answers"][:2]
+    assert (small["column"], small["verdict"]) == ("AutoAttack fast 4/255", "no difference found")
+    assert (few["column"], few["verdict"]) == ("2 pixels", "helps")
+    findings = " ".join((ROOT / "docs" / "findings.md").read_text().split())
+    for compared, what in ((few["against"], " points over softmax"), (few["control"], " over no mixing")):
+        assert f"{_points(compared)}{what}" in findings
+    assert f"Under AutoAttack fast 4/255: {_points(small['against'])}." in findings
+    value, ends = _points(few["against"]).removeprefix("+").replace("+", "").split(" ", 1)
+    assert f"{value} {ends} points more than softmax" in " ".join((ROOT / "CHANGELOG.md").read_text().split())
+
+
 def test_the_numbers_of_the_protocols_are_those_of_the_board():
     method = (ROOT / "docs" / "method.md").read_text()
     [row] = [row for row in _board("teo2024/table-2")["rows"] if row["model"] == "SymViT"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from robustbench_kpca import evaluate, load_data, load_model
+from robustbench_kpca.attacks.shared.generators import first_uniforms
 from robustbench_kpca.cli.main import main
 
 pytestmark = pytest.mark.cuda
@@ -48,6 +49,12 @@ def test_pgd_breaks_the_same_images_as_on_the_cpu(name, how, few, on_the_cpu):
     assert ours.environment.compiled == how.get("compile")
     assert ours.environment.float32 == ("matmul tf32, conv tf32" if "tf32" in how else "matmul ieee, conv ieee")
     assert ours.environment.device == torch.cuda.get_device_name()
+
+
+def test_starts_have_the_bits_of_the_host():
+    keys = torch.tensor([0, 5, 2**63 - 1])
+    drawn = first_uniforms(keys, 1001, torch.device(DEVICE)).cpu()
+    assert torch.equal(drawn, first_uniforms(keys, 1001, keys.device))
 
 
 def test_the_reference_is_broken_in_part(on_the_cpu):

@@ -25,7 +25,7 @@ EQUAL: dict[str, dict[str, str]] = {
     "corruptions/tokens/__init__.py": {"2d9cde67d4c10ea6": "0991655dfd145d19"},
 }
 """Files of the package that compute, to the last bit, what older code did: of each, its digest -> the older one that
-stands for it; "": a new file, with nothing but what others held (docs/decisions/0029-foretelling-and-remaking.md)."""
+stands for it; "": a new file, which changes no outcome (docs/decisions/0029-foretelling-and-remaking.md)."""
 
 
 class _Source(NamedTuple):
