@@ -62,7 +62,7 @@ def perturb(
     if not isinstance(scenario, AttackProtocol) or not _is_one_search(scenario):
         raise BadInputError(
             f"protocol '{label}' for a training loop",
-            expected="an attack in pixels of one stage with one restart, in fp32, on true labels, without a target or twin",
+            expected="an attack in pixels of one stage with one restart, fp32, true labels, without a target or twin",
         )
     _require_batch(images, labels)
     [stage] = scenario.stage

@@ -1,6 +1,8 @@
 """What the README shows works as it stands."""
 
+import csv
 import json
+import lzma
 import re
 import shlex
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy import stats
 from stand_ins import few_digits, short_audits
 
 from robustbench_kpca.cli.main import main
@@ -107,6 +110,34 @@ def test_the_numbers_of_the_league_are_those_of_the_pack():
     assert f"Under AutoAttack fast 4/255: {_points(small['against'])}." in findings
     value, ends = _points(few["against"]).removeprefix("+").replace("+", "").split(" ", 1)
     assert f"{value} {ends} points more than softmax" in " ".join((ROOT / "CHANGELOG.md").read_text().split())
+
+
+def _stand(model, protocol):
+    """Names of the images that a network with another attention plugged in keeps."""
+    folder = ROOT / "leaderboards" / "league-plugin-cifar10" / "records"
+    [file] = folder.glob(f"cifar10_vit_{model}__*__{protocol}*.outcomes.csv.xz")
+    with lzma.open(file, "rt") as lines:
+        return {row["sample"] for row in csv.DictReader(lines) if not row["broken_by"]}
+
+
+def test_the_numbers_of_plugged_in_attention_are_those_of_the_records():
+    models = ("softmax", "pro_l1_restored", "pro_mcp_restored", "pro_huber_restored", "elliptical_restored", "neutreno",
+              "twicing", "temperature2")  # fmt: skip
+    kept = {model: _stand(model, "autoattack") for model in models}
+    findings = " ".join((ROOT / "docs" / "findings.md").read_text().split())
+    assert [len(names) for names in kept.values()] == [24, 10, 1, 24, 24, 13, 5, 31]
+    for said in ("keeps 24 under AutoAttack fast", "keeps 10 with L1 and 1 with MCP", "With Huber it keeps 24",
+                 "NeuTRENO keeps 13, twicing 5. Temperature 2 keeps 31"):  # fmt: skip
+        assert said in findings
+    for more, less, counts, said in (
+        (_stand("pro_l1_released", "autoattack"), kept["pro_l1_restored"], (6, 0), "hide six with L1 (p = 0.03"),
+        (_stand("pro_mcp_released", "pgd20-linf-1_255"), _stand("pro_mcp_restored", "pgd20-linf-1_255"), (5, 0),
+         "with MCP five from PGD-20 (p = 0.06)"),
+        (kept["temperature2"], kept["softmax"], (8, 1), "(p = 0.04 against softmax"),
+    ):  # fmt: skip
+        assert (len(more - less), len(less - more)) == counts
+        assert f"p = {stats.binomtest(len(more - less), len(more ^ less)).pvalue:.2f}" in said
+        assert said in findings
 
 
 def test_the_numbers_of_the_protocols_are_those_of_the_board():
