@@ -70,7 +70,7 @@ def test_modules_that_pages_name_exist():
     pages += [*ROOT.glob("leaderboards/*.md"), *ROOT.glob("leaderboards/*/notes.md"), *ROOT.glob("tests/*/README.md")]
     there = [
         f"/{path.relative_to(ROOT)}"
-        for folder in ("robustbench_kpca", "tests", "benchmarks", "docs", "leaderboards")
+        for folder in ("robustbench_kpca", "tests", "benchmarks", "docs", "examples", "leaderboards")
         for path in (ROOT / folder).rglob("*.py")
     ]
     named = {(page, name) for page in pages for name in re.findall(r"[\w./]*\w/\w+\.py\b", page.read_text("utf-8"))}
