@@ -55,9 +55,6 @@ def evaluate(
     ] = "fail",
     size: _options.Size = None,
     crop: _options.Crop = None,
-    cache: Annotated[
-        Path | None, typer.Option(help="Folder for decoded images, so that each is decoded once; by default none.")
-    ] = None,
     audited: _options.Audited = "full",
     log: _options.Log = [],  # noqa: B006 (typer reads the default)
     planned: Annotated[
@@ -107,9 +104,7 @@ def evaluate(
         for each in models
     ]
     options = replace(options, device=options.device or best_device())
-    request = DataRequest(
-        data, split, limit, against, subset=subset, bad_images=bad_images, cache=cache, size=size, crop=crop
-    )
+    request = DataRequest(data, split, limit, against, subset=subset, bad_images=bad_images, size=size, crop=crop)
     loggers = open_loggers(log)
     plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     if planned:

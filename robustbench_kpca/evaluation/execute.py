@@ -255,7 +255,7 @@ def load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> l
     for named in models:
         view = plan.data.view_for(named)
         if view not in views:
-            data = plan.data.load(view, reporter.start("decoding the data")).in_order()
+            data = plan.data.load(view).in_order()
             views[view] = known.setdefault(data.digest(), data)
             if data.skipped:
                 reporter.warn(f"{data.name}: {len(data.skipped)} images cannot be used and were skipped")

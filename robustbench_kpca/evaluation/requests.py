@@ -8,11 +8,9 @@ from typing import Any, Literal
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.runner import require_module
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.given import as_dataset, with_classes
-from robustbench_kpca.data.io.cache import cached
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.names import is_published
 from robustbench_kpca.data.pair import Pair
@@ -129,7 +127,6 @@ class DataRequest:
         against: images of unknown classes, for out-of-distribution detection.
         subset: 5000: the ImageNet validation images that RobustBench uses.
         bad_images: see `data.load.load_data`.
-        cache: folder that stores decoded images.
         size: side in pixels at which models are shown pictures; None: as each model states, or as they are.
         crop: the short side is resized to size / crop, and the centre cropped; None: as the model states, but nothing
             is cropped where `size` is given. Published sets are always cropped.
@@ -142,7 +139,6 @@ class DataRequest:
     against: str | None = None
     subset: int | None = None
     bad_images: Literal["fail", "skip"] = "fail"
-    cache: Path | None = None
     size: int | None = None
     crop: float | None = None
     classes: int | None = None
@@ -168,11 +164,11 @@ class DataRequest:
         given = isinstance(self.data, Dataset) and not self.data.raw
         return None if given and named.request is None else stated_view(named.model)
 
-    def load_for(self, model: nn.Module, progress: Progress | None = None) -> Dataset:
+    def load_for(self, model: nn.Module) -> Dataset:
         """Load the samples as a model takes them; see `load`."""
-        return self.load(stated_view(model), progress)
+        return self.load(stated_view(model))
 
-    def load(self, stated: View | None, progress: Progress | None = None) -> Dataset:
+    def load(self, stated: View | None) -> Dataset:
         """Load the samples for models that state this view, or none.
 
         Raises:
@@ -190,8 +186,7 @@ class DataRequest:
         if self.against is not None:
             known = Samples.require(data)
             data = Pair(known, Samples.require(self._load(self.against, None, stated)))
-        data = with_classes(data, self.classes)
-        return data if self.cache is None else cached(Samples.require(data), self.cache, progress)
+        return with_classes(data, self.classes)
 
     def fitted(self, data: Dataset, stated: View | None) -> Dataset:
         """Return data with pictures as `size` and `crop` say, or else as a model states it.

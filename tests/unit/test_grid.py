@@ -8,7 +8,7 @@ import torch
 
 from robustbench_kpca import corrupt, load_data
 from robustbench_kpca._engine.inference.loader import workers_for
-from robustbench_kpca.data.io.cache import Remembered
+from robustbench_kpca.data.io.remembered import Remembered
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.tasks import task_named
 

@@ -22,7 +22,6 @@ from robustbench_kpca.data.imagenet_classes import (
     imagenet_wnids,
     robustbench_validation,
 )
-from robustbench_kpca.data.io.cache import cached
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.data.request import View
@@ -447,11 +446,6 @@ def test_the_other_set_of_corruptions(tmp_path):
     assert load_data(f"imagenet-c-bar:{root}", view=VIEW).corruptions == ("perlin_noise", "sparkles")
     with pytest.raises(BadInputError, match="imagenet-c"):
         load_data(f"imagenet-c:{root}", view=VIEW)
-
-
-def test_cells_are_not_cached(tmp_path):
-    with pytest.raises(BadInputError, match="no cache"):
-        cached(load_data(f"imagenet-c:{grid(tmp_path / 'c')}", view=VIEW), tmp_path / "cache")
 
 
 # --- CIFAR-10-C

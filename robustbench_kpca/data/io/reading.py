@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,7 +229,7 @@ _PARSING = Lock()
 _MAGIC = b"\x93NUMPY"
 
 
-def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> NDArray[Any]:
+def map_array(path: Path) -> NDArray[Any]:
     """Return the array in a .npy file as a memory map; objects are refused.
 
     Raises:
@@ -242,7 +242,7 @@ def map_array(path: Path, mode: Literal["r", "r+"] = "r") -> NDArray[Any]:
             raise UnfitError("no .npy file")
     with _PARSING:
         try:
-            array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except OSError:
             raise
         except Exception:  # noqa: BLE001 (a damaged header can fail anywhere in NumPy's reader)

@@ -18,7 +18,7 @@ from robustbench_kpca._engine.inference.runner import Presentation, Runner, call
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.data.base import Image
 from robustbench_kpca.data.cells import CellSamples
-from robustbench_kpca.data.io.cache import Remembered
+from robustbench_kpca.data.io.remembered import Remembered
 from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.protocols.scenario import Certificate, Corruption, Scenario, cells_of

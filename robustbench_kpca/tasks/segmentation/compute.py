@@ -29,7 +29,7 @@ from robustbench_kpca._engine.inference.sliding_window.windows import (
     own_window,
 )
 from robustbench_kpca.attacks.shared.ball import distance
-from robustbench_kpca.data.io.cache import Remembered
+from robustbench_kpca.data.io.remembered import Remembered
 from robustbench_kpca.data.samples import to_tensor
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.metrics.shared.pixels import miou
