@@ -24,6 +24,7 @@ from robustbench_kpca._core.files import sha256
 from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.models.families import shape_of
+from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
 from robustbench_kpca.training.content import content_sha256
 from robustbench_kpca.training.machine import epoch_seed
@@ -225,14 +226,15 @@ def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, 
         tar = root / ("train.tar" if part == "train" else "val.tar")
         root = tar if tar.is_file() else root
     try:
-        return create_dataset(
-            "" if name == FOLDER else name,
-            None if root is None else str(root),
-            split=part,
-            is_training=part == "train",
-            seed=seed,
-            **({"class_map": chosen} if chosen else {}),
-        )
+        with silent_hub():
+            return create_dataset(
+                "" if name == FOLDER else name,
+                None if root is None else str(root),
+                split=part,
+                is_training=part == "train",
+                seed=seed,
+                **({"class_map": chosen} if chosen else {}),
+            )
     except (RuntimeError, AssertionError, ValueError, ImportError, OSError, KeyError) as error:
         where = "--data and images.classes" if chosen else "--data"
         odd = _odd_name(root) if isinstance(error, ValueError) and root is not None else None
