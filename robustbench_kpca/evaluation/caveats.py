@@ -44,12 +44,12 @@ def in_short(agreement: Agreement) -> str:
     """
     if not agreement.parts:
         return f"its agreement with {agreement.reference} was not measured with these settings"
-    found = [
+    shares = [
         f"{_share(parts, 'images')} images of {where}"
         for kind, where in _WHERE.items()
         if (parts := agreement.of_kind(kind))
     ]
-    return f"agrees with {agreement.reference} on {', '.join(found)}"
+    return f"agrees with {agreement.reference} on {', '.join(shares)}"
 
 
 def in_full(agreement: Agreement) -> str:
@@ -83,8 +83,8 @@ def _total(parts: Sequence[Part], field: str) -> int:
 def _share(parts: Sequence[Part], of: str) -> str:
     """Return the share of the images that agreed; images that are wrong before any attack agree by themselves."""
     n = _total(parts, of)
-    found = proportion(n - _total(parts, "only_reference_broke") - _total(parts, "only_this_broke"), n)
-    return f"{100 * found.value:.2f} % [{100 * found.low:.2f}, {100 * found.high:.2f}] of {n:,}"
+    share = proportion(n - _total(parts, "only_reference_broke") - _total(parts, "only_this_broke"), n)
+    return f"{100 * share.value:.2f} % [{100 * share.low:.2f}, {100 * share.high:.2f}] of {n:,}"
 
 
 def caution(protocol: Scenario) -> str:

@@ -60,13 +60,13 @@ class Command:
 
     def words(self) -> tuple[str, ...]:
         """Return the command as a list of words; what has its default is left out."""
-        found = [*START, *_words(self.model, _MODEL, ModelRequest("")), *_words(self.data, _DATA, DataRequest(""))]
-        found += option_words(self.options)
+        written = [*START, *_words(self.model, _MODEL, ModelRequest("")), *_words(self.data, _DATA, DataRequest(""))]
+        written += option_words(self.options)
         settings = {f"model.{key}": value for key, value in self.model.options.items()} | dict(self.overrides)
-        found += ["--protocol", str(self.protocol)]
-        found += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
-        found += [] if self.audit == "full" else ["--audit", self.audit or "none"]
-        return (*found, *(["--presets", self.presets] if self.presets else []))
+        written += ["--protocol", str(self.protocol)]
+        written += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
+        written += [] if self.audit == "full" else ["--audit", self.audit or "none"]
+        return (*written, *(["--presets", self.presets] if self.presets else []))
 
     def at_batch_size(self, size: int) -> "Command":
         """Return the command with the batch size that was used, whatever the default will be."""
@@ -110,35 +110,35 @@ def parse(words: Sequence[str]) -> Command:
     for option in ("--set", "--allow"):
         parser.add_argument(option, action="append", default=[])
     try:
-        found, unknown = parser.parse_known_args(list(words[len(START) :]))
+        parsed, unknown = parser.parse_known_args(list(words[len(START) :]))
     except ArgumentError as error:
         raise BadInputError(
             f"the command of the record cannot be read (at {error.argument_name})", fix="evaluate again"
         ) from None
-    if unknown or None in (found.model, found.data, found.protocol):
+    if unknown or None in (parsed.model, parsed.data, parsed.protocol):
         raise BadInputError(
             f"the command of the record cannot be read ({' '.join(unknown) or 'a word is missing'})",
             fix="upgrade robustbench-kpca, or evaluate again",
         )
-    return _command(found)
+    return _command(parsed)
 
 
-def _command(found: Namespace) -> Command:
-    settings = parse_assignments(found.set)
+def _command(parsed: Namespace) -> Command:
+    settings = parse_assignments(parsed.set)
     options = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
     return Command(
-        ModelRequest(**_given(found, _MODEL), options=options),
-        DataRequest(**_given(found, _DATA)),
-        found.protocol,
+        ModelRequest(**_given(parsed, _MODEL), options=options),
+        DataRequest(**_given(parsed, _DATA)),
+        parsed.protocol,
         {key: value for key, value in settings.items() if not key.startswith("model.")},
-        options=run_options(_given(found, _RUN))[0],
-        audit=None if found.audit == "none" else found.audit,
-        presets=found.presets,
+        options=run_options(_given(parsed, _RUN))[0],
+        audit=None if parsed.audit == "none" else parsed.audit,
+        presets=parsed.presets,
     )
 
 
-def _given(found: Namespace, table: Mapping[str, str]) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in table if getattr(found, name) is not None}
+def _given(parsed: Namespace, table: Mapping[str, str]) -> dict[str, Any]:
+    return {name: getattr(parsed, name) for name in table if getattr(parsed, name) is not None}
 
 
 def call(model: str, data: str, protocol: str, **arguments: Any) -> tuple[str]:

@@ -349,7 +349,7 @@ def _renewed(record: Record, scenario: Scenario, audit: Audit | None, out: Path)
     added = measure(record.outcomes, scenario, METRICS.added) if METRICS.added else {}
     current = record.model_copy(update={"metrics": dict(sorted({**record.metrics, **added}.items()))})
     current = record if current.metrics == record.metrics else current
-    levels = tuple(one and one.plan.level for one in (record.audit, audit))
+    levels = tuple(each and each.plan.level for each in (record.audit, audit))
     if audit is not None and levels != ("full", "quick"):
         current = current if record.audit == audit else current.audited(audit)
     if current is not record:

@@ -131,9 +131,9 @@ class _Run:
                 self.incomplete.append(result)
                 self.failed.add((number, group.step.protocol))
         changed = [
-            (self.models[number].label, one)
-            for number, one in zip(group.numbers, made, strict=True)
-            if isinstance(one, EvaluationError) and not isinstance(one, IncompleteError)
+            (self.models[number].label, result)
+            for number, result in zip(group.numbers, made, strict=True)
+            if isinstance(result, EvaluationError) and not isinstance(result, IncompleteError)
         ]
         for label, error in changed:
             raise error if len(made) == 1 else EvaluationError(f"model '{label}': {error}")

@@ -88,11 +88,11 @@ def code_of_model(model: nn.Module) -> str:
 def algorithms(scenario: Scenario) -> dict[str, str]:
     """Return the version of each algorithm of the package that a protocol uses: a digest of its code."""
     own = [(family, name) for family, name in members(scenario) if not family.is_outside(name)]
-    found = {f"{family.kind} {name}": family.code(name) for family, name in own}
-    found |= dict(_of_libraries(scenario))
+    versions = {f"{family.kind} {name}": family.code(name) for family, name in own}
+    versions |= dict(_of_libraries(scenario))
     if isinstance(scenario, Attack):
-        found["attack loop"] = of_own("robustbench_kpca._engine.attack_loop.engine", "_engine", *_SHARED)
-    return found
+        versions["attack loop"] = of_own("robustbench_kpca._engine.attack_loop.engine", "_engine", *_SHARED)
+    return versions
 
 
 def members(scenario: Scenario) -> Iterator[tuple[Family, str]]:
@@ -129,15 +129,15 @@ def added_members(scenario: Scenario, task: str, *, runs_script: bool) -> tuple[
         BadInputError: the other process cannot import one.
     """
     named = [(family, name) for family, name in [*members(scenario), (TASKS, task)] if name in family.added]
-    found = tuple(Added(family.kind, name, family.added[name]) for family, name in named)
-    for one in found:
-        if not is_importable(one.member, runs_script=runs_script):
+    added = tuple(Added(family.kind, name, family.added[name]) for family, name in named)
+    for each in added:
+        if not is_importable(each.member, runs_script=runs_script):
             raise BadInputError(
-                f"{one.family} '{one.name}' was added by code that another process cannot import",
+                f"{each.family} '{each.name}' was added by code that another process cannot import",
                 expected="a class or object of a file",
-                fix=f"name it FILE.py:OBJECT instead of '{one.name}'",
+                fix=f"name it FILE.py:OBJECT instead of '{each.name}'",
             )
-    return found
+    return added
 
 
 def _of_libraries(scenario: Scenario) -> Iterator[tuple[str, str]]:

@@ -67,7 +67,7 @@ def make_records(
             return [error]
     with ExitStack() as stack:
         locks = [stack.enter_context(evaluation.held(wait=options.part is not None)) for evaluation in group]
-        open_ones = [one for one in zip(group, notes, strict=True) if one[0].look() is None]
+        open_ones = [pair for pair in zip(group, notes, strict=True) if pair[0].look() is None]
         left = [evaluation for evaluation, _ in open_ones]
         keeper = _keeper(left)
         made: list[tuple[Outcomes, Made] | EvaluationError] = []
@@ -83,7 +83,7 @@ def make_records(
                 return [error]
         elif left:
             made = make_part(
-                [one.subject for one in left],
+                [evaluation.subject for evaluation in left],
                 data,
                 scenario,
                 options,
@@ -94,8 +94,8 @@ def make_records(
         images = None if keeper is None else keeper.result()
         results = iter(
             [
-                one if isinstance(one, EvaluationError) else evaluation.finish(*one, said, smaller, images)
-                for (evaluation, said), one in zip(open_ones, made, strict=True)
+                outcome if isinstance(outcome, EvaluationError) else evaluation.finish(*outcome, said, smaller, images)
+                for (evaluation, said), outcome in zip(open_ones, made, strict=True)
             ]
         )
         return [evaluation.finished or next(results) for evaluation in group]

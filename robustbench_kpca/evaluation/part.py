@@ -97,15 +97,15 @@ def make_part(
         else:
             compute = task_named(data.task).compute
             results = [
-                compute.results(one.name, one.runner, data, scenario, journal=one.journal, seed=options.seed)
-                for one in subjects
+                compute.results(each.name, each.runner, data, scenario, journal=each.journal, seed=options.seed)
+                for each in subjects
             ]
             show_all(
                 results, data, scenario, batch_size=subjects[0].first.batch_size, seed=options.seed,
                 workers=options.workers, frost=frost_of(scenario, options.frost_folder), progress=progress,
             )  # fmt: skip
-            made = [(one.outcomes(), one.forwards, one.seconds, one.remarks) for one in results]
-    return [_checked(subject, options, *one) for subject, one in zip(subjects, made, strict=True)]
+            made = [(each.outcomes(), each.forwards, each.seconds, each.remarks) for each in results]
+    return [_checked(subject, options, *shown) for subject, shown in zip(subjects, made, strict=True)]
 
 
 def make_shard(
@@ -173,7 +173,7 @@ def show_all(
     """
     compute = task_named(data.task).compute
     cells = cells_of(protocol)
-    rows = range(min(one.begun for one in results), len(cells) * len(data))
+    rows = range(min(result.begun for result in results), len(cells) * len(data))
     made = time.perf_counter()
     for numbers, batch in compute.shown(
         data,
@@ -185,17 +185,17 @@ def show_all(
         workers=workers_for(len(rows), isinstance(protocol, Corruption)) if workers is None else workers,
     ):
         share = (time.perf_counter() - made) / len(results)
-        for one in results:
-            one.seconds += share
-            with _named(one, results):
-                one.show(numbers[0], batch)
+        for result in results:
+            result.seconds += share
+            with _named(result, results):
+                result.show(numbers[0], batch)
         made = time.perf_counter()
         if progress is not None:
             last = numbers[-1]
             progress(last + 1, rows.stop, stage=_cell(cells[last // len(data)]))
-    for one in results:
-        with _named(one, results):
-            one.finish()
+    for result in results:
+        with _named(result, results):
+            result.finish()
 
 
 def _cell(place: tuple[str, int]) -> str:
@@ -204,7 +204,7 @@ def _cell(place: tuple[str, int]) -> str:
 
 
 @contextlib.contextmanager
-def _named(one: ModelResults, results: Sequence[ModelResults]) -> Iterator[None]:
+def _named(result: ModelResults, results: Sequence[ModelResults]) -> Iterator[None]:
     """If a model fails, save the results of all models so far and add the name of the model to the error."""
     try:
         yield
@@ -213,7 +213,7 @@ def _named(one: ModelResults, results: Sequence[ModelResults]) -> Iterator[None]
             other.save()
         if len(results) == 1:
             raise
-        raise type(error)(f"model '{one.name}': {error}", fix="remove it, or evaluate it alone") from error
+        raise type(error)(f"model '{result.name}': {error}", fix="remove it, or evaluate it alone") from error
 
 
 def attack_all(
@@ -253,8 +253,8 @@ def attack_all(
             runner, data, protocol.smaller(), seed=seed, workers=workers, journal=part, keep=keep, progress=progress
         )
         if part:
-            found = dict(enumerate(_by_sample(smaller)))
-            part.write({"undecided": [], "rows": found, "batch_size": runner.batch_size})
+            rows = dict(enumerate(_by_sample(smaller)))
+            part.write({"undecided": [], "rows": rows, "batch_size": runner.batch_size})
     before = [] if smaller is None else _by_sample(smaller)
     rows = {index: own for index, own in enumerate(before) if task.compute.is_settled(own)}
     space = InputSpace.of(runner.model, protocol.space)

@@ -52,15 +52,15 @@ class RayCluster(Pool):
                 self.ours = not self.ray.is_initialized()
                 if self.ours:
                     self._connect()
-            found = int(self.ray.cluster_resources().get("GPU" if on_gpu else "CPU", 0))
-            if not self.count and not found:
+            at_hand = int(self.ray.cluster_resources().get("GPU" if on_gpu else "CPU", 0))
+            if not self.count and not at_hand:
                 raise BadInputError(
                     f"the Ray cluster has no {'GPU' if on_gpu else 'CPU'}", fix="say how many with --processes"
                 )
         except BaseException:
             self.shutdown()
             raise
-        self.count = self.count or found
+        self.count = self.count or at_hand
         self.most_lost = 3 + self.count  # the machine of several may go while they start
 
     def _connect(self) -> None:

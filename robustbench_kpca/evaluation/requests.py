@@ -152,12 +152,12 @@ class DataRequest:
         if self.data is not None:
             return self
         homes = {name: home_data(name) for name in models}
-        found = set(homes.values())
-        if len(found) != 1 or None in found:
+        names = set(homes.values())
+        if len(names) != 1 or None in names:
             odd = next((name for name, home in homes.items() if home is None), next(iter(homes)))
-            met = f"model '{odd}' is of no data set of the package" if None in found else "models of several data sets"
+            met = f"model '{odd}' is of no data set of the package" if None in names else "models of several data sets"
             raise BadInputError(f"{met}, and no data are given", fix="add --data NAME or --data FOLDER")
-        return replace(self, data=found.pop())
+        return replace(self, data=names.pop())
 
     def view_for(self, named: "NamedModel") -> View | None:
         """Return how a model is shown the samples; None: as they are, as a module takes tensors and arrays."""
@@ -195,8 +195,8 @@ class DataRequest:
             BadInputError: see `Compute.at_size`; a crop without a size.
         """
         view = self._view(stated)
-        found: Dataset = task_named(data.task).compute.at_size(data, view, asked=self._asked)
-        return found
+        resized: Dataset = task_named(data.task).compute.at_size(data, view, asked=self._asked)
+        return resized
 
     @property
     def _asked(self) -> bool:

@@ -137,7 +137,7 @@ def read_state(path: Path) -> State | None:
     """Return a state; None if there is none, or it is damaged or of another version."""
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
-        running = {name: Running(**one) for name, one in content.pop("running").items()}
+        running = {name: Running(**fields) for name, fields in content.pop("running").items()}
         return State(running=running, **content)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

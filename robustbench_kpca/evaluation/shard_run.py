@@ -31,7 +31,7 @@ class IncompleteError(EvaluationError):
     @classmethod
     def of(cls, errors: Sequence["IncompleteError"]) -> "IncompleteError":
         """Return one error for those of several records: the first, and how many there are."""
-        first, others = next((one for one in errors if type(one) is cls), errors[0]), len(errors) - 1
+        first, others = next((error for error in errors if type(error) is cls), errors[0]), len(errors) - 1
         if not others:
             return first
         return type(first)(f"{first}; {others} more {'records are' if others > 1 else 'record is'} incomplete")
@@ -131,8 +131,8 @@ class ShardRun:
         self.made: dict[Shard, Made] = {}
         self._done, self._seconds = 0, 0.0  # rows and seconds of the finished shards
         for shard in shards:
-            if (found := read_made(folder, shard)) is not None:
-                self._count(shard, found)
+            if (earlier := read_made(folder, shard)) is not None:
+                self._count(shard, earlier)
         self.schedule = Schedule([shard for shard in shards if shard not in self.made])
         self._tell({})
 
@@ -247,7 +247,7 @@ class ShardRun:
         """
         failed = self.schedule.given_up
         if failed:
-            shard, why = min(failed.items(), key=lambda one: one[0].first)
+            shard, why = min(failed.items(), key=lambda item: item[0].first)
             raise IncompleteError(
                 f"{self.state.model}  {self.state.protocol}: {len(failed)} of {len(self.shards)} shards failed at "
                 f"every attempt and there is no record ({shard}: {why})",
@@ -258,8 +258,8 @@ class ShardRun:
         """Return the sums over all shards; remarks in the order of the shards, whichever was finished first."""
         every = [self.made[shard] for shard in self.shards]
         return Made(
-            sum(one.forwards for one in every),
-            round(sum(one.seconds for one in every), 3),
-            min(one.batch_size for one in every),
-            tuple(dict.fromkeys(text for one in every for text in one.remarks)),
+            sum(made.forwards for made in every),
+            round(sum(made.seconds for made in every), 3),
+            min(made.batch_size for made in every),
+            tuple(dict.fromkeys(text for made in every for text in made.remarks)),
         )

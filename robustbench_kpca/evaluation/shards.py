@@ -116,8 +116,8 @@ def read_made(folder: Path, shard: Shard) -> Made | None:
     rest = _checked(folder, shard)
     if rest is None:
         return None
-    found = json.loads(rest.partition(b"\n")[0])
-    return Made(**found | {"remarks": tuple(found["remarks"])})
+    fields = json.loads(rest.partition(b"\n")[0])
+    return Made(**fields | {"remarks": tuple(fields["remarks"])})
 
 
 def _checked(folder: Path, shard: Shard) -> bytes | None:
@@ -175,10 +175,10 @@ def _texts(folder: Path, shards: Sequence[Shard]) -> Iterator[bytes]:
     """Yield the texts of the shards, many joined to one: parsing has a cost of its own."""
     texts, size = list[bytes](), 0
     for shard in shards:
-        found = _checked(folder, shard)
-        if found is None:
+        content = _checked(folder, shard)
+        if content is None:
             raise EvaluationError(f"{shard.name} in {folder} is missing or damaged", fix="run the same command again")
-        text = zlib.decompress(found.partition(b"\n")[2])
+        text = zlib.decompress(content.partition(b"\n")[2])
         texts.append(text if not texts else text.partition(b"\n")[2])  # one header is enough
         size += len(text)
         if size >= _TOGETHER:

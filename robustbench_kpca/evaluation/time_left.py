@@ -236,7 +236,7 @@ class Watch:
             pool.book()
         samples = [candidate.sample for candidate in self.engine.candidates]
         for pool in self.engine.pools:
-            samples += [one for one in pool.active if isinstance(one, Sample)]
+            samples += [entry for entry in pool.active if isinstance(entry, Sample)]
             samples += [sample for sample, _ in pool.waiting]
         spent = sum(sample.forwards + sample.backwards for sample in samples)
         return [(sample.stage, self._share(sample)) for sample in samples], spent
@@ -255,7 +255,7 @@ class Watch:
 
 def _stages(engine: Engine, classes: int) -> list[Stage]:
     """Return what every stage can cost; nothing where one does not say."""
-    found = []
+    stages = []
     for pool in engine.pools:
         most = passes_of(pool.attack, classes)
         if most is None:
@@ -263,5 +263,5 @@ def _stages(engine: Engine, classes: int) -> list[Stage]:
         runs = getattr(pool.attack, "targets", 1) if isinstance(pool.attack, SeparateRuns) else 1
         forwards, backwards = (pool.restarts * engine.runner.draws * each for each in most)
         lanes = max(min(runs, classes - 1), 1)
-        found.append(Stage(forwards, backwards, lanes, isinstance(pool.attack, Foreseen)))
-    return found
+        stages.append(Stage(forwards, backwards, lanes, isinstance(pool.attack, Foreseen)))
+    return stages

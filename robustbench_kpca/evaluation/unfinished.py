@@ -121,9 +121,9 @@ def unfinished(out: Path) -> list[Unfinished]:
             place = path.parent, path.name[1:].removesuffix(end)
             if path.name.endswith(end) and place not in sharded and not path.parent.name.endswith(FOLDER):
                 lone.setdefault(place, path)
-    found = [_look(path, *place) for path, place in folders.items()]
-    found += [_look(path, *place) for place, path in lone.items()]
-    return sorted(found, key=lambda one: one.path)
+    items = [_look(path, *place) for path, place in folders.items()]
+    items += [_look(path, *place) for place, path in lone.items()]
+    return sorted(items, key=lambda item: item.path)
 
 
 def _look(path: Path, out: Path, stem: str) -> Unfinished:
@@ -154,37 +154,37 @@ def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:
     With `everything`, also what belongs to unfinished records. What a process works on is never among it.
     """
     every = unfinished(out)
-    found = []
-    for one in every:
-        if one.active:
+    left = []
+    for item in every:
+        if item.active:
             continue
-        twins = [other for other in every if other.stem == one.stem and other.path.parent == one.path.parent]
-        if _is_finished(one.path.parent, one.stem):
+        twins = [other for other in every if other.stem == item.stem and other.path.parent == item.path.parent]
+        if _is_finished(item.path.parent, item.stem):
             why = "its record is finished"
-        elif one.alone and not everything:
+        elif item.alone and not everything:
             continue
-        elif one.state is None and not one.alone:
+        elif item.state is None and not item.alone:
             why = "its state cannot be read"
-        elif not one.alone and max(twins, key=_attempt) is not one:
+        elif not item.alone and max(twins, key=_attempt) is not item:
             why = "stale: a later attempt had other versions, threads or code"
         elif everything:
             why = "unfinished"
         else:
             continue
-        paths = (one.path, *_lone(one)) if one.alone else (one.path,)
-        found.append(Leftover(tuple(dict.fromkeys(paths)), why, one.done, lock_of(one.path.parent, one.stem)))
-    taken = {path for one in found for path in one.paths}
-    return found + [one for one in _litter(out) if not taken & {*one.paths, *one.paths[0].parents}]
+        paths = (item.path, *_lone(item)) if item.alone else (item.path,)
+        left.append(Leftover(tuple(dict.fromkeys(paths)), why, item.done, lock_of(item.path.parent, item.stem)))
+    taken = {path for item in left for path in item.paths}
+    return left + [item for item in _litter(out) if not taken & {*item.paths, *item.paths[0].parents}]
 
 
-def delete(one: Leftover) -> None:
+def delete(leftover: Leftover) -> None:
     """Delete what is left over.
 
     Raises:
         BadInputError: a process has begun to work on it, or the folder cannot be written.
     """
-    with nullcontext() if one.lock is None else locked(one.lock, wait=False):
-        for path in one.paths:
+    with nullcontext() if leftover.lock is None else locked(leftover.lock, wait=False):
+        for path in leftover.paths:
             try:
                 if path.is_dir():
                     shutil.rmtree(path)
@@ -196,32 +196,32 @@ def delete(one: Leftover) -> None:
                 raise unwritable(path.parent, error) from None
 
 
-def _lone(one: Unfinished) -> list[Path]:
+def _lone(item: Unfinished) -> list[Path]:
     """Return the files of a record on which one process worked: its state, its journal and the parts of that."""
-    parent, start = one.path.parent, f".{one.stem}{JOURNAL}"
+    parent, start = item.path.parent, f".{item.stem}{JOURNAL}"
     return [path for path in parent.iterdir() if path.name.startswith(start)] + [
-        path for path in [state_of(parent, one.stem)] if path.exists()
+        path for path in [state_of(parent, item.stem)] if path.exists()
     ]
 
 
 def _litter(out: Path) -> list[Leftover]:
     """Return locks of processes that have ended on this machine, and files that a killed process was writing."""
-    found, folders = [], set[Path]()
+    litter, folders = [], set[Path]()
     for path in sorted(path for path in below(out) if path.name.startswith(".")):
         if re.fullmatch(rf"(\..+)?{re.escape(LOCK)}(\.[0-9a-f]{{8}})*", path.name):
             holder = named_in(path)  # of a file that names nobody we do not know whose it is
             if holder is not None and holder.owner.gone():
-                found.append(Leftover((path,), "the process that held this lock has ended", lock=path))
+                litter.append(Leftover((path,), "the process that held this lock has ended", lock=path))
         elif path.parent not in folders:
             folders.add(path.parent)
             written = unfinished_files(path.parent, time.time())
-            found += [Leftover((one,), "the process that wrote it has ended") for one in written]
-    return found
+            litter += [Leftover((file,), "the process that wrote it has ended") for file in written]
+    return litter
 
 
-def _attempt(one: Unfinished) -> tuple[int, int]:
+def _attempt(item: Unfinished) -> tuple[int, int]:
     with contextlib.suppress(OSError):
-        return (one.state.attempt if one.state else 0, one.path.stat().st_mtime_ns)
+        return (item.state.attempt if item.state else 0, item.path.stat().st_mtime_ns)
     return (0, 0)
 
 

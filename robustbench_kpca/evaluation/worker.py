@@ -202,10 +202,10 @@ def _require_alike(work: Work, where: Any) -> None:
         return
     ours = environment(where)
     for name in _SAME:
-        found, expected = getattr(ours, name), getattr(work.surroundings, name)
-        if found != expected:
+        here, expected = getattr(ours, name), getattr(work.surroundings, name)
+        if here != expected:
             raise EvaluationError(
-                f"a worker has {name} {_short(found)}, and the first process {_short(expected)}",
+                f"a worker has {name} {_short(here)}, and the first process {_short(expected)}",
                 expected="machines of one kind with the same packages and the same code",
             )
 

@@ -128,7 +128,7 @@ def answer(board: "Board", question: "Question") -> Answer:
     same level, so an interval without 0 and a verdict are the same. Where no difference is found, the row is equivalent
     to both if two one-sided tests at 0.025 each say so for both: if both intervals of 95 % lie inside the margin.
     """
-    column = next(one for one in board.spec.column if one.title == question.column)
+    column = next(column for column in board.spec.column if column.title == question.column)
     metric = metric_for(column.metric)
     against, control = (
         _duel(board, question.subject, other, column) for other in (question.baseline, question.ablation)
@@ -143,7 +143,7 @@ def answer(board: "Board", question: "Question") -> Answer:
         trainings=len(board.trainings(question.subject, column)),
         planned=board.planned(question.subject),
         samples=0 if number is None else number.n,
-        data=next((one[0].spec.data.name for one in board.trainings(question.subject, column)), ""),
+        data=next((cell[0].spec.data.name for cell in board.trainings(question.subject, column)), ""),
         against=against,
         control=control,
         audited=audited,
@@ -175,29 +175,29 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | No
         return None
     here, planned = len(board.trainings(other, column)), board.planned(other)
     duel = Duel(other, second.value, here, planned, first.value - second.value)
-    found = board.comparison(title, other, column)
-    if found is None:
+    comparison = board.comparison(title, other, column)
+    if comparison is None:
         return duel
-    low, high = found.interval(1 - ALPHA / COMPARISONS)
-    inner_low, inner_high = found.interval(1 - ALPHA)
+    low, high = comparison.interval(1 - ALPHA / COMPARISONS)
+    inner_low, inner_high = comparison.interval(1 - ALPHA)
     least = detectable(board, column, (title, other), ALPHA / COMPARISONS)
     return replace(
         duel,
-        difference=found.difference,
+        difference=comparison.difference,
         low=low,
         high=high,
-        p_value=min(1.0, COMPARISONS * found.p_value),
+        p_value=min(1.0, COMPARISONS * comparison.p_value),
         inner_low=inner_low,
         inner_high=inner_high,
-        seeds=found.trainings,
-        rows=found.recipes,
+        seeds=comparison.trainings,
+        rows=comparison.recipes,
         least=None if least is None else least.difference,
     )
 
 
 def _audited(board: "Board", title: str) -> tuple[str, str]:
     """Say what the audits of a row found of masked gradients, in short and in a sentence."""
-    row = next(one for one in board.spec.rows if one.title == title)
+    row = next(row for row in board.spec.rows if row.title == title)
     audits = board.audits(row)
     made = [audit for audit in audits if audit is not None]
     names = sorted({check.name for audit in made for check in audit.flags})

@@ -76,8 +76,8 @@ class Board:
 
     def records(self, model: str, column: Column) -> list[Record]:
         """Return the records of one model in a column, none of them unless all are there; then of others' images."""
-        found = [self.record(model, needed) for needed in self.spec.needed(column)]
-        own = [] if None in found else [record for record in found if record is not None]
+        stored = [self.record(model, needed) for needed in self.spec.needed(column)]
+        own = [] if None in stored else [record for record in stored if record is not None]
         others = self.imported.get(model, ()) if column.imported and own else ()
         return own + [record for record in others if any(same_set(record, mine) for mine in own)]
 
@@ -150,9 +150,9 @@ class Board:
 
     def _order(self, column: Column) -> tuple[bool, bool, float]:
         scenarios = [evaluation.resolve()[1] for evaluation in self.spec.needed(column)]
-        attacks = [one for one in scenarios if isinstance(one, Attack)]
-        eps = max((float(one.eps) for one in attacks), default=0.0)
-        return bool(attacks), any(one.norm != "linf" for one in attacks), eps
+        attacks = [attack for attack in scenarios if isinstance(attack, Attack)]
+        eps = max((float(attack.eps) for attack in attacks), default=0.0)
+        return bool(attacks), any(attack.norm != "linf" for attack in attacks), eps
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -212,15 +212,15 @@ class Board:
         Those of several trainings are one group, those of one training another; a row that `is_alone` is in none. A
         column that is `untested` has no group.
         """
-        found: dict[str, list[dict[str, float]]] = {}
+        by_column: dict[str, list[dict[str, float]]] = {}
         for column in self.spec.column:
             groups: dict[bool, dict[str, float]] = {}
             for title in self._rows:
                 estimate = self.estimate(title, column)
                 if estimate is not None and not self.is_alone(title, column) and not column.untested:
                     groups.setdefault(len(self.trainings(title, column)) > 1, {})[title] = estimate.value
-            found[column.title] = list(groups.values())
-        return found
+            by_column[column.title] = list(groups.values())
+        return by_column
 
     def level(self, title: str, column: Column) -> float:
         """Return the p-value below which the numbers of a row and of another one differ beyond chance.
@@ -253,7 +253,7 @@ class Board:
 
     def runs_of(self, row: Row, column: Column) -> list[int]:
         """Return the places in `runs` of the records that a cell is computed from."""
-        places = [self._places.get((model, one)) for model in row.models for one in self.spec.needed(column)]
+        places = [self._places.get((model, needed)) for model in row.models for needed in self.spec.needed(column)]
         return [place for place in places if place is not None]
 
     def runs_of_model(self, model: str) -> list[Run]:
@@ -262,10 +262,10 @@ class Board:
 
     @cached_property
     def _of_model(self) -> dict[str, list[Run]]:
-        found: dict[str, list[Run]] = {}
+        runs: dict[str, list[Run]] = {}
         for run in self.runs:
-            found.setdefault(run.model, []).append(run)
-        return found
+            runs.setdefault(run.model, []).append(run)
+        return runs
 
     @cached_property
     def _places(self) -> dict[tuple[str, Evaluation], int]:
@@ -341,8 +341,8 @@ class Board:
         return None if metric is None else rows.estimate(metric, column, trainings)
 
     def _clear_winners(self, column: Column) -> list[str]:
-        found = (self._clear_winner(group, column) for group in self.compared[column.title])
-        return [winner for winner in found if winner is not None]
+        winners = (self._clear_winner(group, column) for group in self.compared[column.title])
+        return [winner for winner in winners if winner is not None]
 
     def _clear_winner(self, group: dict[str, float], column: Column) -> str | None:
         better_first = sorted(group, key=group.__getitem__, reverse=not metric_for(column.metric).lower_is_better)

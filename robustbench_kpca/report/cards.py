@@ -76,8 +76,8 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
         parts.append(f"{_gap(answer.control, unit)} against {named(spoken, answer.control.other)}")
     text = f"{'; '.join(parts)}; in {answer.question.column}."
     if against.p_value is None:
-        one = min(answer.trainings, against.trainings) < 2
-        why = "One training has no spread" if one else "They share fewer than two seeds"
+        single = min(answer.trainings, against.trainings) < 2
+        why = "One training has no spread" if single else "They share fewer than two seeds"
         return f"{text} {why}, so nothing is tested."
     if answer.verdict == EQUIVALENT:
         if end := _end_of_scale(answer):

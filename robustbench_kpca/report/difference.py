@@ -37,7 +37,7 @@ def difference_between(
 ) -> Estimate | None:
     """Return the number of the row `first` minus that of the row `second`; None as in `gain`."""
     metric = board.metrics[column.title]
-    if metric is None or column.untested or any(board.is_alone(one, column) for one in (first, second)):
+    if metric is None or column.untested or any(board.is_alone(title, column) for title in (first, second)):
         return None
     both = board.seeds(first, column), board.seeds(second, column)
     return difference(metric, column, *both, board.beside(first, second, column), confidence)
@@ -79,8 +79,8 @@ def paired_proportions(a: NDArray[np.bool_], b: NDArray[np.bool_], confidence: f
     so two rows that agree on every sample still have an interval.
     """
     n = len(a)
-    one, other = (proportion(int(part.sum()), n, confidence) for part in (a, b))
-    (p1, l1, u1), (p2, l2, u2) = ((part.value, part.low, part.high) for part in (one, other))
+    of_a, of_b = (proportion(int(part.sum()), n, confidence) for part in (a, b))
+    (p1, l1, u1), (p2, l2, u2) = ((part.value, part.low, part.high) for part in (of_a, of_b))
     both, first, second = (int(part.sum()) for part in (a & b, a & ~b, ~a & b))
     neither = n - both - first - second
     product = both * neither - first * second
@@ -98,9 +98,9 @@ def _of_models(metric: Metric, column: Column, first: Cell, second: Cell, confid
         if np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all():
             return paired_proportions(a == 1, b == 1, confidence)
         return bootstrap_mean(a - b, confidence=confidence)
-    one, other = (part(cell[0], column.corruption) for cell in (first, second))
+    left, right = (part(cell[0], column.corruption) for cell in (first, second))
     assert isinstance(metric, Statistic)
-    values = [metric.estimate(table) for table in (one, other)]
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * metric.difference_error([one], [other])
+    values = [metric.estimate(table) for table in (left, right)]
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * metric.difference_error([left], [right])
     d = values[0].value - values[1].value
     return Estimate(d, d - half, d + half, min(value.n for value in values), "bootstrap")

@@ -203,7 +203,7 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
             unquoted(f"{stage.name} ") + ", ".join(unquoted(f"{key} = {value}") for key, value in stage.options.items())
             for stage in scenario.stage
         )
-        budget = _budget(scenario, {one.spec.model.pixel_std for one in records})
+        budget = _budget(scenario, {each.spec.model.pixel_std for each in records})
         text += f"; {budget}{'; ' if stages else ''}{stages.strip()}"
     agreement = agreement_of(protocol, scenario)
     text += "" if agreement is None else f"; {in_full(agreement)}"

@@ -27,10 +27,10 @@ Trainings = Mapping[int, Cell]
 
 def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estimate | None:
     """Return the number of a row: of its model, or the mean over its trainings; None without records."""
-    found = [number for _, number in measured(metric, column, trainings)]
-    if len(found) < 2:
-        return found[0] if found else None
-    whole = over_trainings(found)
+    numbers = [number for _, number in measured(metric, column, trainings)]
+    if len(numbers) < 2:
+        return numbers[0] if numbers else None
+    whole = over_trainings(numbers)
     if metric.share:
         return replace(whole, low=max(whole.low, 0.0), high=min(whole.high, 1.0))
     return whole
@@ -50,8 +50,8 @@ def paired(
     models = [measured(metric, column, list(row.values())) for row in (first, second)]
     if [len(row) for row in models] == [1, 1]:
         return _paired_models(metric, column, models[0][0][0], models[1][0][0])
-    found = compared(metric, column, first, second, others)
-    return None if found is None else Paired(found.first, found.second, found.p_value, None, None)
+    result = compared(metric, column, first, second, others)
+    return None if result is None else Paired(result.first, result.second, result.p_value, None, None)
 
 
 def compared(
@@ -131,7 +131,7 @@ def scores(metric: Metric, column: Column, cell: Cell) -> Scores:
 
 
 def _tables(cell: Cell) -> _Tables:
-    return _Tables(tuple(one.outcomes_file.sha256 for one in cell), cell)
+    return _Tables(tuple(record.outcomes_file.sha256 for record in cell), cell)
 
 
 @lru_cache(maxsize=4096)
@@ -150,9 +150,9 @@ def _scores(metric: Metric, corruption: str | None, tables: _Tables) -> Scores:
     return reduce(_worse, (metric.scores(part(record, corruption)) for record in tables.records))
 
 
-def _worse(one: Scores, other: Scores) -> Scores:
-    mine, theirs = aligned(one, other)
-    return Scores(np.sort(one.samples), np.minimum(mine, theirs))
+def _worse(first: Scores, second: Scores) -> Scores:
+    mine, theirs = aligned(first, second)
+    return Scores(np.sort(first.samples), np.minimum(mine, theirs))
 
 
 def part(record: Record, corruption: str | None) -> Outcomes:

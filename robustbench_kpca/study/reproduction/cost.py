@@ -61,16 +61,16 @@ def _of_records(records: Sequence[Record], trained: Sequence[Model], roles: Role
 
 
 def _by_device(times: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    by_device: dict[str, list[float]] = {}
     for device, seconds in sorted(times):
-        found.setdefault(device, []).append(seconds)
-    return found
+        by_device.setdefault(device, []).append(seconds)
+    return by_device
 
 
 def _times_of(records: Sequence[Record]) -> str:
     """Spell the time of evaluations for each device."""
-    found = _by_device((record.environment.device, record.seconds) for record in records)
-    return ", ".join(f"{spell(sum(times))} on {device}" for device, times in found.items()) or UNKNOWN
+    by_device = _by_device((record.environment.device, record.seconds) for record in records)
+    return ", ".join(f"{spell(sum(times))} on {device}" for device, times in by_device.items()) or UNKNOWN
 
 
 def _times(spent: Iterable[tuple[str, float]], trained: int) -> str:
