@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import best_device
+from robustbench_kpca.cli._evaluating import usable_device
 
 if TYPE_CHECKING:
     from robustbench_kpca._core.progress import Progress
@@ -79,7 +79,7 @@ def measured(
     network, procedure = _load(request, asked, quiet=quiet)
     return diagnose(
         NamedModel(network, request.label, request.source), procedure, layers=asked.layers, heads=asked.heads,
-        block=asked.block or BLOCK, seed=asked.seed, device=asked.device or best_device(),
+        block=asked.block or BLOCK, seed=asked.seed, device=usable_device(asked.device),
         progress=progress(request.label),
     )  # fmt: skip
 

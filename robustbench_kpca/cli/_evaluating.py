@@ -39,11 +39,13 @@ def reporting(*, quiet: bool) -> Iterator["Reporter"]:
         yield Reporter(shown)
 
 
-def best_device() -> str:
-    """Return the default device of a command: cuda if available, else cpu."""
+def usable_device(asked: str | None) -> str:
+    """Return the device that was asked for, or else cuda if available, else cpu; refuse one that does not work."""
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    from robustbench_kpca._engine.inference.runner import device_for
+
+    return str(device_for(torch.nn.Identity(), asked or ("cuda" if torch.cuda.is_available() else "cpu")))
 
 
 def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import best_device, require_names, screen, split_settings
+from robustbench_kpca.cli._evaluating import require_names, screen, split_settings, usable_device
 
 
 def audit(
@@ -98,7 +98,7 @@ def audit(
     with screen(quiet=quiet or json) as shown:
         done = ask(
             loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
-            device=device or best_device(), name=request.label,
+            device=usable_device(device), name=request.label,
             sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
             level="quick" if quick else "full", announce=announce, progress=shown.start(f"{request.label}  audit"),
         )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import best_device, given_options, refuse_others, require_names, split_settings
+from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_names, split_settings, usable_device
 
 if TYPE_CHECKING:
     from robustbench_kpca.protocols.scenario import Corruption
@@ -100,7 +100,7 @@ def cross_check(
     with _console.progress(quiet=quiet or json) as start:
         agreement = checking.cross_check(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
-            batch_size=batch_size, workers=workers, device=device or best_device(),
+            batch_size=batch_size, workers=workers, device=usable_device(device),
             name=request.label, source=request.source, fresh=fresh, allow=allow, progress=start(model),
         )  # fmt: skip
     if json:

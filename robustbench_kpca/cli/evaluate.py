@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import best_device, reporting, require_names, several, split_settings
+from robustbench_kpca.cli._evaluating import reporting, require_names, several, split_settings, usable_device
 from robustbench_kpca.cli._options import with_run_options
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def evaluate(
         )
         for each in models
     ]
-    options = replace(options, device=options.device or best_device())
+    options = replace(options, device=usable_device(options.device))
     request = DataRequest(data, split, limit, against, subset=subset, bad_images=bad_images, size=size, crop=crop)
     loggers = open_loggers(log)
     plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)

@@ -87,7 +87,7 @@ def reproduce(
     from robustbench_kpca._core.files import require_file, require_writable
     from robustbench_kpca._core.registry import unknown_name
     from robustbench_kpca._core.web.document import README
-    from robustbench_kpca.cli._evaluating import best_device, reporting
+    from robustbench_kpca.cli._evaluating import reporting, usable_device
     from robustbench_kpca.report.matching import name_of
     from robustbench_kpca.study.reproduction.pages import STATEMENTS, reasons, write_pages
     from robustbench_kpca.study.reproduction.roles import Roles, data_of, default_folder
@@ -126,7 +126,7 @@ def reproduce(
     if statements:
         _console.say(str(_write_statements(pack, roles)))
         return
-    options, seconds = replace(options, device=options.device or best_device()), _parse_time(budget)
+    options, seconds = replace(options, device=usable_device(options.device)), _parse_time(budget)
     steps = plan_steps(items, roles)
     steps = steps if seconds is None else most_valuable_first(steps)
     if plan:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import best_device, reporting, require_names, several
+from robustbench_kpca.cli._evaluating import reporting, require_names, several, usable_device
 from robustbench_kpca.cli._options import with_run_options
 from robustbench_kpca.evaluation.options import OPTIONS
 
@@ -60,7 +60,7 @@ def sweep(
     chosen = combinations(set_)
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
     jobs = [Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=own), protocols) for own in chosen]
-    asked, options = options, replace(options, device=options.device or best_device())
+    asked, options = options, replace(options, device=usable_device(options.device))
     plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     try:
         with reporting(quiet=quiet or json) as reporter:

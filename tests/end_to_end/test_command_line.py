@@ -130,6 +130,8 @@ BAD = [
     ([*EVAL, "--device", "abacus"], "'abacus'"),
     ([*EVAL, "-p", "fgsm-linf-1_255", "--device", "abacus"], "'abacus'"),
     (["audit", "symvit_digits", "--device", "abacus", "-o", "out"], "'abacus'"),
+    (["diagnose", "symvit_digits", "--device", "abacus", "-o", "out"], "'abacus'"),
+    (["reproduce", "chen2023", "--plan", "--device", "abacus", "-o", "out"], "'abacus'"),
     ([*EVAL, "--checkpoint", "short.safetensors"], "short.safetensors"),
     ([*EVAL, "--checkpoint", "other.safetensors"], "other.safetensors ... ViT"),
     ([*EVAL, "--checkpoint", "evil.pth"], "evil.pth"),
