@@ -253,8 +253,7 @@ def attack_all(
             runner, data, protocol.smaller(), seed=seed, workers=workers, journal=part, keep=keep, progress=progress
         )
         if part:
-            rows = dict(enumerate(_by_sample(smaller)))
-            part.write({"undecided": [], "rows": rows, "batch_size": runner.batch_size})
+            part.write({"undecided": [], "rows": dict(enumerate(_by_sample(smaller))), "batch_size": runner.batch_size})
     before = [] if smaller is None else _by_sample(smaller)
     rows = {index: own for index, own in enumerate(before) if task.compute.is_settled(own)}
     space = InputSpace.of(runner.model, protocol.space)

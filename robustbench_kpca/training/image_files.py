@@ -6,6 +6,7 @@ since models take images in [0, 1].
 
 import itertools
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, 
         tar = root / ("train.tar" if part == "train" else "val.tar")
         root = tar if tar.is_file() else root
     try:
-        with silent_hub():
+        with silent_hub() if name.startswith(("hfds/", "hfids/")) else nullcontext():
             return create_dataset(
                 "" if name == FOLDER else name,
                 None if root is None else str(root),

@@ -325,6 +325,12 @@ def test_without_a_random_crop_the_other_augmentations_act(folder, recipe, fork)
     assert 0 < float((holed != mirrored).double().mean()) < 0.5
 
 
+def test_no_hub_is_asked_for_a_folder(folder, recipe, monkeypatch):
+    monkeypatch.setattr("robustbench_kpca.training.image_files.silent_hub", lambda: 1 / 0)
+    _, parsed, _ = load_recipe(recipe)
+    ImageFileSource(parsed, folder, Accelerator(cpu=True))
+
+
 def test_no_policy_asks_pillow_for_zero_bits(folder, recipe):
     _, parsed, _ = load_recipe(recipe, {"images.auto_augment": "v0"})
     steps = ImageFileSource(parsed, folder, Accelerator(cpu=True)).train.transform.transforms
