@@ -18,38 +18,37 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Delete the shards and journals of unfinished records, too: their work is lost."),
+        typer.Option("--all", help="Delete what there is of unfinished records, too: their work is lost."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Delete shards and journals of finished records, stale shards, and what killed processes left; say which.
+    """Delete shards of finished records, stale shards, and what killed processes left; say which.
 
     Stale shards were made with other versions of packages, another number of threads or other code than those of a
     later attempt. Records are never deleted, nor what a process works on.
     """
     from robustbench_kpca.evaluation.unfinished import leftovers
 
-    folders = leftovers(folder, everything=everything)
-    kept = {} if dry_run else {leftover: why for leftover in folders if (why := _kept(leftover))}
+    useless = leftovers(folder, everything=everything)
+    kept = {} if dry_run else {leftover: why for leftover in useless if (why := _kept(leftover))}
     if json:
         shown = [
             {
-                "folder": str(leftover.paths[0]),
-                "files": [str(path) for path in leftover.paths],
+                "path": str(leftover.path),
                 "why": leftover.why,
                 "shards": leftover.shards,
                 "deleted": not dry_run and leftover not in kept,
                 "kept": kept.get(leftover),
             }
-            for leftover in folders
+            for leftover in useless
         ]
-        _console.show_json({"deleted": not dry_run, "folders": shown})
+        _console.show_json({"deleted": not dry_run, "leftovers": shown})
         return
-    for leftover in folders:
+    for leftover in useless:
         verb = "would delete" if dry_run else "kept" if leftover in kept else "deleted"
         shards = f" ({leftover.shards} shards)" if leftover.shards else ""
-        _console.note(f"{verb} {leftover.paths[0].name}{shards}: {kept.get(leftover, leftover.why)}")
-    if not folders:
+        _console.note(f"{verb} {leftover.path.name}{shards}: {kept.get(leftover, leftover.why)}")
+    if not useless:
         _console.note(f"nothing to delete in {folder}")
 
 

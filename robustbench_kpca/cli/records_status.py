@@ -19,8 +19,8 @@ def status(
 ) -> None:
     """Show how far unfinished records are: shards done, running, waiting and failed, time left, and every process.
 
-    The time left follows from the shards that are finished, or from the samples where one process works alone; it is
-    `?` until there are any. Finished records are counted; `rbk records show` prints them.
+    To one process all samples are one shard. The time left is `?` until a shard, or some samples of the only one, are
+    done. Finished records are counted; `rbk records show` prints them.
     """
     from robustbench_kpca.evaluation.unfinished import below, unfinished
     from robustbench_kpca.records.record import SUFFIX
@@ -52,9 +52,7 @@ def _row(record: "Unfinished") -> tuple[Any, ...]:
     from robustbench_kpca._core.progress import spell
 
     state = record.state
-    shards = (
-        ("-",) * 4 if record.alone else (record.done, len(record.running), _known(record.waiting), len(record.failed))
-    )
+    shards = (record.done, len(record.running), _known(record.waiting), len(record.failed))
     if state is None:
         return (record.stem, "?", "?", "?", *shards, "?", record.who)
     samples = f"{100 * state.done / state.rows:.0f} %" if state.rows else "?"
@@ -64,7 +62,7 @@ def _row(record: "Unfinished") -> tuple[Any, ...]:
 
 def _content(record: "Unfinished") -> dict[str, Any]:
     return {
-        "folder": str(record.path), "record": record.stem, "state": record.state and asdict(record.state),
+        "folder": str(record.folder), "record": record.stem, "state": record.state and asdict(record.state),
         "done": record.done, "running": {shard: asdict(who) for shard, who in record.running.items()},
         "waiting": record.waiting, "failed": dict(record.failed), "active": record.active, "who": record.who,
         "seconds_left": record.left,

@@ -29,8 +29,8 @@ from robustbench_kpca.evaluation.identity import algorithms, code_from_outside, 
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel
-from robustbench_kpca.evaluation.shard_folder import JOURNAL, State, discard, lock_of, tidy
-from robustbench_kpca.evaluation.shards import Made
+from robustbench_kpca.evaluation.shard_folder import State, discard, folder_of, lock_of, next_attempt, tidy
+from robustbench_kpca.evaluation.shards import Made, plan_shards
 from robustbench_kpca.metrics import METRICS, measure
 from robustbench_kpca.models.certified import require_certifiable
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words
@@ -130,15 +130,15 @@ class Evaluation:
                 tidy(out, spec.stem())
             else:
                 kept = "images" * bool(evaluation.images)
-                evaluation.subject.journal = Journal(
-                    out / f".{spec.stem()}{JOURNAL}", sha256((evaluation.key + kept).encode())
-                )
+                [whole] = plan_shards(data.ids, evaluation.key + kept, len(data))
+                evaluation.subject.journal = Journal(evaluation.folder(out) / whole.journal, whole.digest)
         return evaluation
 
     @property
     def key(self) -> str:
-        """All that determines what is unfinished: the specification, the versions of our code, and the environment."""
-        return f"{self.spec.digest()} {sorted(self.algorithms.items())} {self.surroundings.model_dump_json()}"
+        """The digest of all that determines what is unfinished: specification, versions of our code, environment."""
+        code = sorted(self.algorithms.items())
+        return sha256(f"{self.spec.digest()} {code} {self.surroundings.model_dump_json()}".encode())
 
     @property
     def images(self) -> int:
@@ -174,10 +174,15 @@ class Evaluation:
         with locked(lock_of(self.options.out, self.spec.stem()), wait=wait) as lock:
             yield lock
 
-    def state(self, shards: int = 0) -> State:
-        """Return what is known of the record before it is begun."""
+    def folder(self, out: Path) -> Path:
+        """Return where what is unfinished is kept."""
+        return folder_of(out, self.spec.stem(), self.key)
+
+    def state(self, folder: Path, shards: int = 1) -> State:
+        """Return what is known of the record before it is begun in a folder."""
         spec, data = self.spec, f"{self.spec.data.name} {self.spec.data.split}"
-        return State(spec.model.name, data, spec.protocol.name, len(self.data), shards)
+        attempt = next_attempt(folder)
+        return State(spec.model.name, data, spec.protocol.name, len(self.data), shards, attempt=attempt)
 
     def finish(
         self,
@@ -187,7 +192,7 @@ class Evaluation:
         smaller: Record | None = None,
         images: KeptImages | None = None,
     ) -> Record:
-        """Build the record, save it if there is a folder, and delete journal and shards.
+        """Build the record, save it if there is a folder, and delete what was unfinished.
 
         Args:
             outcomes: outcomes of all samples.
@@ -232,8 +237,6 @@ class Evaluation:
                 write_atomic(out / kept.file, content)
             record.save(out)
             discard(out, self.spec.stem())
-        if self.subject.journal is not None:
-            self.subject.journal.remove()
         return record
 
 

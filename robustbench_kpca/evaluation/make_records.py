@@ -20,7 +20,7 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.engines import Engine
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.part import make_part
-from robustbench_kpca.evaluation.shard_folder import told_alone
+from robustbench_kpca.evaluation.shard_folder import telling
 from robustbench_kpca.evaluation.shard_run import IncompleteError, ShardRun
 from robustbench_kpca.evaluation.sharded import make_share, outcomes_by
 from robustbench_kpca.evaluation.shards import Made
@@ -183,7 +183,9 @@ def _keeper(evaluations: Sequence[Evaluation]) -> Keeper | None:
 
 
 def _told(progress: Progress | None, evaluations: Sequence[Evaluation]) -> Progress | None:
-    """Let the states of records that this process makes alone be written, too."""
+    """Let the states of the records be written, too."""
     out = evaluations[0].options.out
-    states = {evaluation.spec.stem(): evaluation.state() for evaluation in evaluations}
-    return progress if out is None else told_alone(progress, out, states)
+    if out is None:
+        return progress
+    folders = [evaluation.folder(out) for evaluation in evaluations]
+    return telling(progress, {folder: each.state(folder) for folder, each in zip(folders, evaluations, strict=True)})

@@ -1,7 +1,7 @@
 """What lies beside an unfinished record: its lock, its state, and the hidden folder of its shards. No torch.
 
-`.STEM.lock` is held while a process works on the record, `.STEM.KEY.shards` holds its shards. `state.json` there, or
-`.STEM.state.json` where one process works alone, tells `rbk records status` how far it is.
+`.STEM.lock` is held while a process works on the record. `.STEM.KEY.shards` holds its finished shards, the journals of
+the others, and `state.json`, which tells `rbk records status` how far it is. To one process all samples are one shard.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,6 @@ from robustbench_kpca._core.progress import Line, Progress
 from robustbench_kpca.records.record import SUFFIX
 
 FOLDER, LOCK, STATE = ".shards", ".lock", "state.json"
-JOURNAL = ".partial"
-_BESIDE = (LOCK, f".{STATE}", JOURNAL)
 EVERY = 2.0
 """Seconds between two states that only say how far the work is."""
 
@@ -59,7 +58,7 @@ class State:
         data: name and split.
         protocol: its name.
         samples: number of samples.
-        shards: number of shards; 0 where one process works alone.
+        shards: number of shards.
         running: shard -> who works on it.
         failed: shard -> why it was given up.
         attempt: how often this record was begun.
@@ -98,11 +97,6 @@ def lock_of(out: Path, stem: str) -> Path:
     return out / f".{stem}{LOCK}"
 
 
-def state_of(out: Path, stem: str) -> Path:
-    """Return the state of a record on which one process works alone."""
-    return out / f".{stem}.{STATE}"
-
-
 def make_folder(folder: Path) -> None:
     """Make a folder of shards, if there is none.
 
@@ -123,20 +117,16 @@ def now() -> str:
 
 def write_state(folder: Path, state: State) -> None:
     """Replace the state of a folder of shards. It is only for people: if it cannot be written, the work goes on."""
-    _write(folder / STATE, state)
-
-
-def _write(path: Path, state: State) -> None:
     with contextlib.suppress(OSError):
-        if path.parent.is_dir():  # else the record is finished
+        if folder.is_dir():  # else the record is finished
             content = json.dumps(asdict(replace(state, told=now())), indent=1)
-            replace_file(path, content.encode(), durable=False)
+            replace_file(folder / STATE, content.encode(), durable=False)
 
 
-def read_state(path: Path) -> State | None:
-    """Return a state; None if there is none, or it is damaged or of another version."""
+def read_state(folder: Path) -> State | None:
+    """Return the state in a folder of shards; None if there is none, or it is damaged or of another version."""
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        content: dict[str, Any] = json.loads((folder / STATE).read_bytes())
         running = {name: Running(**fields) for name, fields in content.pop("running").items()}
         return State(running=running, **content)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -145,15 +135,14 @@ def read_state(path: Path) -> State | None:
 
 def next_attempt(folder: Path) -> int:
     """Return how often the record of a folder of shards was begun, this time included, whatever the environment."""
-    out, stem = folder.parent, stem_of(folder)
-    states = [read_state(path / STATE) for path in out.glob(f".{_literal(stem)}.????????{FOLDER}")]
+    states = [read_state(path) for path in _folders(folder.parent, stem_of(folder))]
     return 1 + max((state.attempt for state in states if state is not None), default=0)
 
 
-def told_alone(
-    progress: Progress | None, out: Path, states: Mapping[str, State], clock: Callable[[], float] = time.monotonic
+def telling(
+    progress: Progress | None, states: Mapping[Path, State], clock: Callable[[], float] = time.monotonic
 ) -> Progress:
-    """Return a `Progress` that also writes the states of records, by stem, on which this process works alone."""
+    """Return a `Progress` that also writes the states, by folder, of records that this process makes as one shard."""
     line, since, written = Line("", clock), now(), clock()  # short work leaves no trace
     me = socket.gethostname()
 
@@ -167,35 +156,33 @@ def told_alone(
         written = clock()
         per_second = line.per_second
         running = {"all samples": Running(me, os.getpid(), since, done, rows=total, per_second=per_second)}
-        for stem, state in states.items():
-            _write(state_of(out, stem), replace(state, running=running, done=done, rows=total, left=line.left))
+        for folder, state in states.items():
+            with contextlib.suppress(BadInputError):
+                make_folder(folder)
+            write_state(folder, replace(state, running=running, done=done, rows=total, left=line.left))
 
     return tell
 
 
 def discard(out: Path, stem: str) -> None:
-    """Delete the shards and the state of a record, whatever their environment."""
-    state_of(out, stem).unlink(missing_ok=True)
-    for path in out.glob(f".{_literal(stem)}.????????{FOLDER}"):
-        shutil.rmtree(path, ignore_errors=True)
+    """Delete what is unfinished of a record, whatever its environment."""
+    for folder in _folders(out, stem):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def tidy(out: Path, stem: str) -> None:
     """Delete what a process that was killed just after it had written a record has left beside it."""
     with contextlib.suppress(OSError):
         sweep_unfinished(out, (out / f"{stem}{SUFFIX}").stat().st_mtime)
-    lock = lock_of(out, stem)
-    beside = out.glob(f".{_literal(stem)}.*")
-    left = [path for path in beside if path.name.removeprefix(f".{stem}").startswith(_BESIDE)]
-    left += out.glob(f".{_literal(stem)}.????????{FOLDER}")
-    if left and holder_of(lock) is None:
+    lock, locks = lock_of(out, stem), list(out.glob(f".{escape(stem)}{LOCK}*"))
+    if (locks or _folders(out, stem)) and holder_of(lock) is None:
         with contextlib.suppress(BadInputError), locked(lock, wait=False):
             discard(out, stem)
-            for path in left:
-                if path != lock and path.is_file():
+            for path in locks:
+                if path != lock:
                     path.unlink(missing_ok=True)
 
 
-def _literal(text: str) -> str:
-    """Keep `glob` from reading brackets and stars in a name."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)
+def _folders(out: Path, stem: str) -> list[Path]:
+    """Return the folders of shards of a record."""
+    return list(out.glob(f".{escape(stem)}.????????{FOLDER}"))

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from robustbench_kpca._core.errors import EvaluationError
-from robustbench_kpca._core.files import sha256, write_atomic
+from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.pool import Call
-from robustbench_kpca.evaluation.shard_folder import EVERY, State, folder_of, make_folder, next_attempt, write_state
+from robustbench_kpca.evaluation.shard_folder import EVERY, State, make_folder, write_state
 from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size
 from robustbench_kpca.protocols.scenario import Attack, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
@@ -141,12 +141,10 @@ class ShardRun:
         cls, evaluation: Evaluation, out: Path, progress: Progress | None = None, lock: Lock | None = None
     ) -> "ShardRun":
         """Return the shards of a record; their folder is made."""
-        spec, ids, cells = evaluation.spec, evaluation.data.ids, cells_of(evaluation.scenario)
-        key = sha256(evaluation.key.encode())
+        ids, cells, folder = evaluation.data.ids, cells_of(evaluation.scenario), evaluation.folder(out)
         passes = None if isinstance(evaluation.scenario, Attack) else len(cells)
-        shards = plan_shards(ids, key, shard_size(len(ids), spec.batch_size, passes))
-        folder = folder_of(out, spec.stem(), key)
-        state = replace(evaluation.state(len(shards)), attempt=next_attempt(folder))
+        shards = plan_shards(ids, evaluation.key, shard_size(len(ids), evaluation.spec.batch_size, passes))
+        state = evaluation.state(folder, len(shards))
         make_folder(folder)
         return cls(folder, shards, state, len(cells), progress=progress, lock=lock)
 

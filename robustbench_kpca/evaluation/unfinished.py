@@ -16,14 +16,11 @@ from robustbench_kpca._core.lock import Holder, holder_of, locked, named_in
 from robustbench_kpca._core.progress import spell
 from robustbench_kpca.evaluation.shard_folder import (
     FOLDER,
-    JOURNAL,
     LOCK,
-    STATE,
     Running,
     State,
     lock_of,
     read_state,
-    state_of,
     stem_of,
 )
 from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
@@ -39,7 +36,7 @@ class Unfinished:
     """What lies beside an unfinished record.
 
     Attributes:
-        path: the folder of its shards; its journal or state where one process works alone.
+        folder: of its shards.
         stem: the record's file name without suffix.
         state: how far it is.
         done: number of finished shards.
@@ -47,7 +44,7 @@ class Unfinished:
         quiet: seconds since the last sign of life of a holder on another machine. Its clock and ours may differ.
     """
 
-    path: Path
+    folder: Path
     stem: str
     state: State | None
     done: int
@@ -58,11 +55,6 @@ class Unfinished:
     def active(self) -> bool:
         """Whether a process works on it, here or on another machine from which there are signs of life."""
         return self.holder is not None and (self.holder.owner.gone() is False or self.quiet < SILENT)
-
-    @property
-    def alone(self) -> bool:
-        """Whether it is the work of one process, without shards."""
-        return not self.path.name.endswith(FOLDER)
 
     @property
     def running(self) -> Mapping[str, Running]:
@@ -112,35 +104,23 @@ def unfinished(out: Path) -> list[Unfinished]:
     """
     if not out.is_dir():
         raise BadInputError(f"{out} is no folder", expected="the folder of `rbk eval --out`")
-    every = sorted(path for path in below(out) if path.name.startswith("."))
-    folders = {path: (path.parent, stem_of(path)) for path in every if path.name.endswith(FOLDER) and path.is_dir()}
-    sharded = set(folders.values())
-    lone: dict[tuple[Path, str], Path] = {}
-    for end in (f".{STATE}", JOURNAL):
-        for path in every:
-            place = path.parent, path.name[1:].removesuffix(end)
-            if path.name.endswith(end) and place not in sharded and not path.parent.name.endswith(FOLDER):
-                lone.setdefault(place, path)
-    items = [_look(path, *place) for path, place in folders.items()]
-    items += [_look(path, *place) for place, path in lone.items()]
-    return sorted(items, key=lambda item: item.path)
+    folders = [path for path in below(out) if path.name.startswith(".") and path.name.endswith(FOLDER)]
+    return [_look(folder) for folder in sorted(folders) if folder.is_dir()]
 
 
-def _look(path: Path, out: Path, stem: str) -> Unfinished:
-    state = read_state(path / STATE if path.name.endswith(FOLDER) else state_of(out, stem))
-    lock = lock_of(out, stem)
-    quiet = 0.0
+def _look(folder: Path) -> Unfinished:
+    stem, quiet = stem_of(folder), 0.0
+    lock = lock_of(folder.parent, stem)
     with contextlib.suppress(OSError):
         quiet = max(time.time() - lock.stat().st_mtime, 0.0)
-    done = _count(path) if path.name.endswith(FOLDER) else 0
-    return Unfinished(path, stem, state, done, holder=holder_of(lock), quiet=quiet)
+    return Unfinished(folder, stem, read_state(folder), _count(folder), holder=holder_of(lock), quiet=quiet)
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """Files that nobody needs, and why; `lock` is of the record that they belong to, if they do."""
+    """A folder or file that nobody needs, and why; `lock` is of the record that it belongs to, if it does."""
 
-    paths: tuple[Path, ...]
+    path: Path
     why: str
     shards: int = 0
     lock: Path | None = None
@@ -149,32 +129,30 @@ class Leftover:
 def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:
     """Return what can go.
 
-    That is: shards, journals and states of finished records; shards of another environment than the latest attempt's;
-    those without a readable state; locks of processes that have ended; and files that a killed process was writing.
-    With `everything`, also what belongs to unfinished records. What a process works on is never among it.
+    That is: folders of shards of finished records, of another environment than the latest attempt's, or without a
+    readable state; locks of processes that have ended; and files that a killed process was writing. With `everything`,
+    also the folders of unfinished records. What a process works on is never among it.
     """
     every = unfinished(out)
     left = []
     for item in every:
         if item.active:
             continue
-        twins = [other for other in every if other.stem == item.stem and other.path.parent == item.path.parent]
-        if _is_finished(item.path.parent, item.stem):
+        beside = item.folder.parent
+        twins = [other for other in every if other.stem == item.stem and other.folder.parent == beside]
+        if _is_finished(beside, item.stem):
             why = "its record is finished"
-        elif item.alone and not everything:
-            continue
-        elif item.state is None and not item.alone:
+        elif item.state is None:
             why = "its state cannot be read"
-        elif not item.alone and max(twins, key=_attempt) is not item:
+        elif max(twins, key=_attempt) is not item:
             why = "stale: a later attempt had other versions, threads or code"
         elif everything:
             why = "unfinished"
         else:
             continue
-        paths = (item.path, *_lone(item)) if item.alone else (item.path,)
-        left.append(Leftover(tuple(dict.fromkeys(paths)), why, item.done, lock_of(item.path.parent, item.stem)))
-    taken = {path for item in left for path in item.paths}
-    return left + [item for item in _litter(out) if not taken & {*item.paths, *item.paths[0].parents}]
+        left.append(Leftover(item.folder, why, item.done, lock_of(beside, item.stem)))
+    taken = {item.path for item in left}
+    return left + [item for item in _litter(out) if taken.isdisjoint(item.path.parents)]
 
 
 def delete(leftover: Leftover) -> None:
@@ -183,25 +161,17 @@ def delete(leftover: Leftover) -> None:
     Raises:
         BadInputError: a process has begun to work on it, or the folder cannot be written.
     """
+    path = leftover.path
     with nullcontext() if leftover.lock is None else locked(leftover.lock, wait=False):
-        for path in leftover.paths:
-            try:
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-            except FileNotFoundError:  # another process was faster
-                pass
-            except OSError as error:
-                raise unwritable(path.parent, error) from None
-
-
-def _lone(item: Unfinished) -> list[Path]:
-    """Return the files of a record on which one process worked: its state, its journal and the parts of that."""
-    parent, start = item.path.parent, f".{item.stem}{JOURNAL}"
-    return [path for path in parent.iterdir() if path.name.startswith(start)] + [
-        path for path in [state_of(parent, item.stem)] if path.exists()
-    ]
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        except FileNotFoundError:  # another process was faster
+            pass
+        except OSError as error:
+            raise unwritable(path.parent, error) from None
 
 
 def _litter(out: Path) -> list[Leftover]:
@@ -211,17 +181,17 @@ def _litter(out: Path) -> list[Leftover]:
         if re.fullmatch(rf"(\..+)?{re.escape(LOCK)}(\.[0-9a-f]{{8}})*", path.name):
             holder = named_in(path)  # of a file that names nobody we do not know whose it is
             if holder is not None and holder.owner.gone():
-                litter.append(Leftover((path,), "the process that held this lock has ended", lock=path))
+                litter.append(Leftover(path, "the process that held this lock has ended", lock=path))
         elif path.parent not in folders:
             folders.add(path.parent)
             written = unfinished_files(path.parent, time.time())
-            litter += [Leftover((file,), "the process that wrote it has ended") for file in written]
+            litter += [Leftover(file, "the process that wrote it has ended") for file in written]
     return litter
 
 
 def _attempt(item: Unfinished) -> tuple[int, int]:
     with contextlib.suppress(OSError):
-        return (item.state.attempt if item.state else 0, item.path.stat().st_mtime_ns)
+        return (item.state.attempt if item.state else 0, item.folder.stat().st_mtime_ns)
     return (0, 0)
 
 

@@ -172,7 +172,7 @@ def test_clean_says_what_it_deletes(toy, digits, tmp_path, capsys):
     with pytest.raises(EvaluationError):
         run(toy, digits, out)
     (toy / "poison.pt").unlink()
-    [folder] = [one.path for one in unfinished(out)]
+    [folder] = [one.folder for one in unfinished(out)]
     stale = folder.with_name(folder.name.replace(folder.name.split(".")[-2], "00000000"))
     stale.mkdir()
     (stale / "state.json").write_bytes((folder / "state.json").read_bytes())
@@ -182,7 +182,7 @@ def test_clean_says_what_it_deletes(toy, digits, tmp_path, capsys):
     assert stale.exists()
     assert main(["records", "clean", str(out)]) == 0
     assert "stale" in capsys.readouterr().err
-    assert [one.path for one in unfinished(out)] == [folder]
+    assert [one.folder for one in unfinished(out)] == [folder]
     copy = tmp_path / "copy"
     folder.rename(copy)
     run(toy, digits, out)
@@ -197,7 +197,7 @@ def test_a_second_run_of_one_record_is_refused(toy, digits, tmp_path):
     torch.save(digits.form.tensor(digits.image(23)), toy / "poison.pt")
     with pytest.raises(EvaluationError):
         run(toy, digits, tmp_path / "out")
-    [folder] = [one.path for one in unfinished(tmp_path / "out")]
+    [folder] = [one.folder for one in unfinished(tmp_path / "out")]
     lock = lock_of(folder.parent, stem_of(folder))
     program = "import sys, time, pathlib; from robustbench_kpca._core.lock import locked\n"
     program += "with locked(pathlib.Path(sys.argv[1]), wait=False): print('held', flush=True); time.sleep(60)"

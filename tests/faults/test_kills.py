@@ -109,7 +109,7 @@ class Watch:
 
 def workers(out):
     """Return the processes that work on shards now, as the state says."""
-    states = [read_state(path) for path in files(out, "state.json")]
+    states = [read_state(path.parent) for path in files(out, "state.json")]
     return [one.pid for state in states if state is not None for one in state.running.values()]
 
 

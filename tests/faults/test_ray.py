@@ -96,7 +96,7 @@ def test_an_interrupted_run_leaves_journals_and_goes_on(cluster, toy, digits, tm
     assert time.monotonic() - started < 60
     [left] = unfinished(tmp_path / "out")
     assert left.done >= 2
-    assert list(left.path.glob("*.partial")), "the journal of the shard that was being made"
+    assert list(left.folder.glob("*.partial")), "the journal of the shard that was being made"
     (toy / "slow").unlink()
     run(toy, digits, tmp_path / "out", **how)
     assert set(made["finished"].values()) == {1}, "finished shards were kept"

@@ -301,9 +301,9 @@ def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, 
     with pytest.raises(KeyboardInterrupt):
         evaluate(model, other_order, **how, out=tmp_path, progress=stop, audit=False)
     first = len(calls)
-    left = {path.suffix for path in tmp_path.iterdir()}
-    assert ".partial" in left
-    assert left <= {".partial", ".json", ".npz"}  # what is done, how far it is, and samples to look at
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".shards", ".npz"}, "of samples to look at"
+    assert {path.suffix for path in tmp_path.rglob(".*.shards/*")} <= {".partial", ".json"}, "done, and how far it is"
+    assert list(tmp_path.rglob("*.partial"))
     resumed = evaluate(model, data, **how, out=tmp_path, audit=False)
     assert resumed.outcomes.to_csv() == whole.to_csv()
     assert not list(tmp_path.glob(".*"))

@@ -247,7 +247,7 @@ def test_ranks_survive_an_interruption(fields, known, tmp_path, monkeypatch):
     for share in (0.4, 0.6):
         with pytest.raises(KeyboardInterrupt):
             evaluate(Stopping(model, int(share * counted.passes)).eval(), images, labels, **how, out=tmp_path)
-        assert list(tmp_path.glob(".*.partial"))
+        assert list(tmp_path.rglob(".*.partial"))
     resumed = evaluate(Stopping(model, None).eval(), images, labels, **how, out=tmp_path)
     assert resumed.outcomes.to_csv() == whole.outcomes.to_csv()
 

@@ -272,7 +272,7 @@ def _new_ones_first(self):
 
 def test_the_state_names_what_failed(tmp_path, at_once):
     carry(Scripted(1, {1: ["failed"] * 3}), 3, tmp_path)
-    last = read_state(tmp_path / "state.json")
+    last = read_state(tmp_path)
     assert list(last.failed.values()) == ["why"]
     assert (last.done, last.running) == (2, {})
 

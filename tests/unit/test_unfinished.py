@@ -19,9 +19,8 @@ from robustbench_kpca.evaluation.shard_folder import (
     lock_of,
     next_attempt,
     read_state,
-    state_of,
+    telling,
     tidy,
-    told_alone,
     write_state,
 )
 from robustbench_kpca.evaluation.unfinished import delete, leftovers
@@ -35,23 +34,23 @@ def clock():
 def test_states_survive_a_round_trip_and_damage_is_no_state(tmp_path):
     state = replace(STATE, running={"a": Running("node", 3, "now", 1, 2, 0.5)}, failed={"b": "why"}, left=3.0)
     write_state(tmp_path, state)
-    assert replace(read_state(tmp_path / "state.json"), told="") == state
+    assert replace(read_state(tmp_path), told="") == state
     for damage in ("", "{", "[]", '{"running": 3}', '{"running": {"a": 1}}', '{"running": {}, "model": "x"}'):
         (tmp_path / "state.json").write_text(damage)
-        assert read_state(tmp_path / "state.json") is None
+        assert read_state(tmp_path) is None
     write_state(tmp_path / "gone", state)
     assert not (tmp_path / "gone").exists(), "of a finished record nothing is written"
 
 
-def test_status_tells_of_workers_and_of_processes_alone(tmp_path, capsys, clock, monkeypatch):
-    folder = folder_of(tmp_path, "vit.clean", "0123456789")
+def test_status_tells_of_workers_and_of_one_process(tmp_path, capsys, clock, monkeypatch):
+    folder, small = (folder_of(tmp_path, stem, "0123456789") for stem in ("vit.clean", "cnn.clean"))
     folder.mkdir()
     running = {"00000000-00000010-ab.shard": Running("node7", 33, "2025-01-01T00:00:00+00:00", 4, 10, 2.0)}
     write_state(folder, replace(STATE, running=running, done=14, rows=40, left=130.0))
     (folder / "00000010-00000020-ab.shard").touch()
-    tell = told_alone(None, tmp_path, {"cnn.clean": replace(STATE, model="cnn", shards=0)}, clock)
+    tell = telling(None, {small: replace(STATE, model="cnn", shards=1)}, clock)
     tell(2, 40)
-    assert not state_of(tmp_path, "cnn.clean").exists(), "short work leaves no trace"
+    assert not small.exists(), "short work leaves no trace"
     clock.now += shard_folder.EVERY
     tell(10, 40)
     with locked(lock_of(tmp_path, "vit.clean"), wait=False), locked(lock_of(tmp_path, "cnn.clean"), wait=False):
@@ -62,7 +61,7 @@ def test_status_tells_of_workers_and_of_processes_alone(tmp_path, capsys, clock,
         assert not leftovers(tmp_path, everything=True)
     alone, sharded = (next(line for line in shown if line.startswith(name)).split() for name in ("cnn ", "vit "))
     assert sharded == "vit digits test clean 35 % 1 1 2 0 130 s running".replace("130 s", "2 min").split()
-    assert alone == ["cnn", "digits", "test", "clean", "25", "%", "-", "-", "-", "-", "8", "s", "running"]
+    assert alone == ["cnn", "digits", "test", "clean", "25", "%", "0", "1", "0", "0", "8", "s", "running"]
     worker = next(line for line in shown if "node7 33" in line)
     assert worker.split()[-2:] == ["4/10", "2"]
     assert found["vit.clean"]["seconds_left"] == 130
@@ -81,7 +80,7 @@ def test_a_later_attempt_counts_whatever_the_clock_says(tmp_path):
         write_state(folder, replace(STATE, attempt=attempt))
     os.utime(first, (2**32, 2**32))
     os.utime(later, (0, 0))
-    assert [one.paths[0] for one in leftovers(tmp_path)] == [first]
+    assert [each.path for each in leftovers(tmp_path)] == [first]
     assert next_attempt(first) == 3
 
 
@@ -92,27 +91,28 @@ def test_clean_deletes_what_killed_processes_left(tmp_path, capsys):
     (folder / ".a.lock").write_text(dead + "\n000000000000\n")
     (folder / ".a.lock.00112233").write_text(dead)
     (folder / f".rbk-{place()}-999999999-1.tmp").touch()
-    kept = [folder / f".rbk-{place()}-{os.getpid()}-1.tmp", folder / ".a.partial", folder / "notes.lock"]
+    kept = [folder / f".rbk-{place()}-{os.getpid()}-1.tmp", folder / "a.partial", folder / "notes.lock"]
     for path in kept:
         path.touch()
+    shards = folder_of(tmp_path / "other", "vit.clean", "0123456789")
+    shards.mkdir(parents=True)
     assert main(["records", "clean", str(tmp_path), "--dry-run"]) == 0
     assert len(list(folder.iterdir())) == 6
-    assert capsys.readouterr().err.count("would delete") == 3
+    assert capsys.readouterr().err.count("would delete") == 4
     assert main(["records", "clean", str(tmp_path)]) == 0
     assert sorted(folder.iterdir()) == sorted(kept)
-    assert main(["records", "clean", str(tmp_path), "--all"]) == 0
-    assert not (folder / ".a.partial").exists()
+    assert not shards.exists(), "nobody knows what it is of"
 
 
 def test_what_was_left_beside_a_finished_record_goes(tmp_path):
     """The process was killed between its record and its tidying up; other records are left alone."""
     dead = {"token": "0", "since": "", "owner": {"host": "", "place": place(), "pid": 999999999}}
     folder, other = (folder_of(tmp_path, stem, "0123456789") for stem in ("vit.clean", "vit.clean.more"))
-    kept = [tmp_path / "vit.clean.record.json", tmp_path / ".vit.clean.more.partial", other]
+    kept = [tmp_path / "vit.clean.record.json", tmp_path / ".vit.clean.more.lock", other]
     for path in (folder, other):
         path.mkdir()
     lock_of(tmp_path, "vit.clean").write_text(json.dumps(dead))
-    for path in (*kept[:2], state_of(tmp_path, "vit.clean"), tmp_path / ".vit.clean.partial.images"):
+    for path in (*kept[:2], tmp_path / ".vit.clean.lock.00112233"):
         path.touch()
     (tmp_path / f".rbk-{place()}-999999999-0123abcd.tmp").touch()  # of the same process, while it gave its lock back
     with locked(lock_of(tmp_path, "vit.clean"), wait=False):
@@ -159,7 +159,7 @@ def test_what_cannot_be_deleted_is_kept_in_one_line(tmp_path, capsys, monkeypatc
     assert main(["records", "clean", str(tmp_path), "--all"]) == 0
     assert "kept .vit.clean.01234567.shards: cannot write to folder" in capsys.readouterr().err
     assert main(["records", "clean", str(tmp_path), "--all", "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)["folders"]
+    [told] = json.loads(capsys.readouterr().out)["leftovers"]
     assert not told["deleted"]
     assert "no permission" in told["kept"]
 

@@ -154,7 +154,7 @@ def test_images_survive_an_interruption(folder, record, tmp_path, monkeypatch):
     again = attacked(tmp_path, 10, eps="40/255")
     assert again.outcomes.digest() == record.outcomes.digest()
     assert again.images_file.sha256 == record.images_file.sha256
-    assert not list(tmp_path.glob(".*partial*"))
+    assert not list(tmp_path.rglob(".*partial*"))
 
 
 def test_storage_is_exact_and_small():

@@ -3,6 +3,7 @@
 import io
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from robustbench_kpca._core.files import sealed, unsealed, write_atomic
 
 
 class Journal:
-    """A hidden file in the folder of the record; rewritten every `interval` seconds and removed at the end.
+    """A hidden file in the folder of what is unfinished of a record; rewritten every `interval` seconds.
 
     It begins with the SHA-256 of the rest, since torch does not notice altered numbers when it loads them.
 
@@ -50,6 +51,8 @@ class Journal:
         buffer = io.BytesIO()
         seconds = self.earlier + started - self.started
         torch.save({"spec": self.spec, "seconds": seconds, **content}, buffer)
+        with suppress(OSError):  # `write_atomic` says it better
+            self.path.parent.mkdir(exist_ok=True)
         write_atomic(self.path, sealed(buffer.getvalue()))
         self.written = time.monotonic()
         # write large states less often: at most 5 % of the time
