@@ -80,3 +80,12 @@ def test_modules_that_pages_name_exist():
         (page.name, name) for page, name in named if not any(path.endswith(f"/{name.lstrip('./')}") for path in there)
     ]
     assert not lost
+
+
+def test_the_tests_that_the_list_of_faults_names_are_there():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "tests" / "faults" / "README.md").read_text()))
+    defined = {
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert named - defined == set()
+    assert len(named) > 30

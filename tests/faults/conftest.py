@@ -23,8 +23,7 @@ import torch
 from torch import nn
 
 HERE = Path(__file__).parent
-RANK = int(os.environ.get("RANK", 0))
-OTHER = multiprocessing.current_process().name.startswith("evaluation-") or RANK > 0
+OTHER = multiprocessing.current_process().name.startswith("evaluation-")
 OTHER = OTHER or sys.argv[0].endswith("default_worker.py")  # of Ray
 
 def taken(path):
@@ -49,22 +48,12 @@ class Toy(nn.Module):
             self.fail(x)
         return (2 * x.flatten(1) @ self.means.T - self.means.square().sum(1)) / 50
 
-    def wait(self):
-        end = time.monotonic() + 60  # the other rank has work, however late it begins
-        while not (HERE / "killed").exists() and time.monotonic() < end:
-            time.sleep(0.05)
-
     def fail(self, x):
         if (HERE / "slow").exists():
             time.sleep(0.03)
         if (HERE / "clock").exists():
             time.time = lambda: random.uniform(0, 1e10)
         if taken(HERE / f"kill-{self.passes}"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if RANK == 0 and (HERE / "kill-rank-1").exists() and self.passes > 9:
-            self.wait()
-        if (HERE / f"kill-rank-{RANK}").exists() and self.passes > 9:
-            (HERE / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         if taken(HERE / f"full-{self.passes}"):
             raise MemoryError
@@ -82,6 +71,11 @@ def build():
 def means() -> torch.Tensor:
     images, labels = load_data("digits", "train").tensors()
     return torch.stack([images[labels == label].mean(0).flatten() for label in range(10)])
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return load_data("digits", limit=24).in_order()
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ GRID = {"protocol": "noise-blur-contrast", "corruptions": ["gaussian_noise", "co
 HOW = {"batch_size": 4, "audit": False}
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return load_data("digits", limit=24).in_order()
-
-
 def run(toy, digits, out, processes=2, **asked):
     return evaluate(f"{toy}/toy.py:build", digits, out=out, processes=processes, **{**HOW, **ATTACK, **asked})
 

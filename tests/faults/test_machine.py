@@ -13,7 +13,7 @@ import pytest
 import torch
 from test_kills import begin, content, evaluation, training
 
-from robustbench_kpca import evaluate, load_data
+from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.samples import ArraySamples
@@ -21,11 +21,6 @@ from robustbench_kpca.evaluation.shards import SUFFIX
 from robustbench_kpca.evaluation.unfinished import unfinished
 
 ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "batch_size": 4, "audit": False}
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_data("digits", limit=24).in_order()
 
 
 def run(toy, digits, out, processes=2, **asked):

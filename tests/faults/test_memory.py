@@ -1,10 +1,9 @@
 """Where memory runs out in a worker, the batch is halved and the record says so, as in one process."""
 
-from robustbench_kpca import evaluate, load_data
+from robustbench_kpca import evaluate
 
 
-def test_a_worker_without_memory_halves_its_batch_and_the_record_says_so(toy, tmp_path):
-    digits = load_data("digits", limit=24).in_order()
+def test_a_worker_without_memory_halves_its_batch_and_the_record_says_so(toy, digits, tmp_path):
     how = {"protocol": "pgd20-linf-4_255", "steps": 5, "batch_size": 4, "audit": False}
     plain = evaluate(f"{toy}/toy.py:build", digits, **how)
     (toy / "full-9").touch()  # in the middle of a shard

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from robustbench_kpca import evaluate, load_data
+from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.shard_run import ShardRun
@@ -29,11 +29,6 @@ def cluster():
     made.add_node(num_cpus=1)
     yield made
     made.shutdown()
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_data("digits", limit=24).in_order()
 
 
 @pytest.fixture
