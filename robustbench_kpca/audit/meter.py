@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca._engine.attack_loop.cost import Passes, Speed, most_passes
+from robustbench_kpca._engine.attack_loop.cost import Passes, most_passes
 from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.audit import limits
 from robustbench_kpca.audit.budgets import budget
@@ -18,6 +18,18 @@ _BESIDE = Passes(
     2 * limits.SLOPE_DIRECTIONS + _REACH * (2 * limits.REACH_DIRECTIONS + 2) + _STAIRS + 15, 6 + _REACH + _STAIRS
 )
 _SMOOTHED = Passes(limits.SMOOTHED_DRAWS * limits.SMOOTHED_STEPS + 1, limits.SMOOTHED_DRAWS * limits.SMOOTHED_STEPS)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds per sample of a forward pass, and of a backward pass."""
+
+    forward: float
+    backward: float
+
+    def seconds(self, passes: Passes) -> float:
+        """Seconds per sample of so many passes."""
+        return passes.forwards * self.forward + passes.backwards * self.backward
 
 
 @dataclass

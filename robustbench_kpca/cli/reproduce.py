@@ -40,9 +40,8 @@ def reproduce(
     budget: Annotated[
         str,
         typer.Option(
-            help="Time, such as 30min or 2h: the most valuable steps are done first. A training stops after the epoch "
-            "in which the time ends, and goes on next time; any other step that would exceed the time is not begun. "
-            "One of unknown length is begun while any time is left."
+            help="Time, such as 30min or 2h: the most valuable steps are done first. When it ends, a training stops "
+            "after its epoch and an evaluation within a batch; both go on next time."
         ),
     ] = "",
     train: Annotated[
@@ -130,7 +129,7 @@ def reproduce(
     steps = plan_steps(items, roles)
     steps = steps if seconds is None else most_valuable_first(steps)
     if plan:
-        _show(steps, roles, options.device or "cpu", json=json)
+        _show(steps, roles, options, json=json)
         return
     settings = Settings(seconds, train, together, None if audited == "none" else audited, options)
     require_writable(roles.out)
@@ -235,13 +234,13 @@ def _more(failed: "Sequence[Planned]") -> str:
     return f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
 
 
-def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool) -> None:
+def _show(steps: "Sequence[Planned]", roles: "Roles", options: "RunOptions", *, json: bool) -> None:
     """Print the steps with their estimates."""
     from robustbench_kpca._core.progress import spell
     from robustbench_kpca.study.reproduction.estimate import Estimator
     from robustbench_kpca.study.reproduction.pages import reasons
 
-    estimator = Estimator(roles, device)
+    estimator = Estimator(roles, options)
     seconds = [estimator.seconds(planned.step) if planned.state == "open" else 0.0 for planned in steps]
     if json:
         _console.show_json([_row(planned) | {"seconds": most} for planned, most in zip(steps, seconds, strict=True)])
@@ -254,5 +253,6 @@ def _show(steps: "Sequence[Planned]", roles: "Roles", device: str, *, json: bool
     _console.show_table("", ("Step", "For", "State", "At most"), rows)
     _console.show_table("", ("Not at hand", "Steps"), reasons(step for step in steps if step.state == "absent"))
     unknown = sum(most is None for most in seconds)
-    text = f"open: at most {spell(sum(most or 0.0 for most in seconds))}, audits and diagnoses aside"
+    text = f"open: at most {spell(sum(most or 0.0 for most in seconds))} by the rates of one {estimator.device}, "
+    text += "audits and diagnoses aside"
     _console.say(text + (f"; {unknown} steps without estimate" if unknown else ""))

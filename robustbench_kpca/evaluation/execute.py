@@ -28,7 +28,7 @@ from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel, how_s
 from robustbench_kpca.evaluation.shard_run import IncompleteError
 from robustbench_kpca.evaluation.time_left import BACKWARD
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
-from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
@@ -317,11 +317,16 @@ def foretell(plan: Plan, reporter: Reporter) -> list[Foretold]:
     models = [model.named() for model in plan.models]
     data = load_data(plan, models, reporter)
     steps = [step for step in plan.steps if isinstance(step, Evaluate)]
-    return [_foretold(models[number], data[number], step, plan.options) for step in steps for number in step.models]
+    return [
+        foretold(models[number], data[number], step.label, step.scenario, plan.options)
+        for step in steps
+        for number in step.models
+    ]
 
 
-def _foretold(named: NamedModel, data: Dataset, step: Evaluate, options: RunOptions) -> Foretold:
-    scenario, compute = step.scenario, task_named(data.task).compute
+def foretold(named: NamedModel, data: Dataset, label: str, scenario: Scenario, options: RunOptions) -> Foretold:
+    """Return what one model takes under one protocol, from one row that it is shown."""
+    compute = task_named(data.task).compute
     where = device_for(named.model, options.device)
     row = compute.first_inputs(named.model, data, scenario, 1)
     work = work_of(runner_for(named.model, data, scenario, 1, where), row).once(scenario.draws)
@@ -330,7 +335,7 @@ def _foretold(named: NamedModel, data: Dataset, step: Evaluate, options: RunOpti
     usual = compute.batch_size(named.model, data, scenario)
     return Foretold(
         model=named.label,
-        protocol=step.label,
+        protocol=label,
         samples=len(data),
         forwards=None if passes is None else passes.forwards,
         backwards=None if passes is None else passes.backwards,

@@ -6,31 +6,26 @@ import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
-from stand_ins import few_digits, posing_as
+from stand_ins import few_digits
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.progress import Screen
 from robustbench_kpca._engine.attack_loop.cost import most_passes
-from robustbench_kpca._engine.inference.environment import place
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import state_sha256
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path, pack_path
-from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.report.commands import command, together
 from robustbench_kpca.report.matching import name_of
 from robustbench_kpca.report.notes import explain
 from robustbench_kpca.report.render import markdown, write_board
 from robustbench_kpca.study.diagnostics.epochs import Course, Trajectory
-from robustbench_kpca.study.reproduction import estimate as estimate_room
-from robustbench_kpca.study.reproduction.estimate import Estimator
 from robustbench_kpca.study.reproduction.pack import load_pack
 from robustbench_kpca.study.reproduction.pages import counted, reasons
 from robustbench_kpca.study.reproduction.roles import Roles, default_folder
@@ -97,10 +92,17 @@ samples = "val"
 splits = ["train", "test"]
 images = 4
 """
-QUIET = posing_as(
-    Reporter, start=lambda title: lambda *news, **more: None, announce=lambda text: None,
-    audited=lambda audit, kept: None, recorded=lambda record: None,
-)  # fmt: skip
+
+
+def _silent(*_, **__):
+    pass
+
+
+def showing(start):
+    return Reporter(Screen(_silent, _silent, _silent, start))
+
+
+QUIET = showing(lambda title: _silent)
 
 
 @pytest.fixture
@@ -214,7 +216,7 @@ def slow(monkeypatch):
     def news(*_, **__):
         now[0] += 0.6
 
-    return posing_as(Reporter, **vars(QUIET) | {"start": lambda title: news})
+    return showing(lambda title: news)
 
 
 def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, few_resamples, slow):
@@ -230,6 +232,18 @@ def test_a_training_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, f
             after = run(steps, roles, Settings(budget=0.5, audit=None), slow)
             assert [(one.state, one.why) for one in after if isinstance(one.step, Train)] == [expected]
             assert {one.why for one in after if isinstance(one.step, Diagnose)} == {"beyond the budget"}
+
+
+def test_an_evaluation_stops_at_the_end_of_the_budget_and_goes_on(pack, tmp_path, few_resamples, slow):
+    """Of two batches one is shown; the news of the last one would stop nothing."""
+    steps, roles = planned(pack, tmp_path, 100)
+    first, *others = run(steps, roles, Settings(budget=0.5, audit=None), slow)
+    assert (first.state, first.why) == ("open", "stopped by the budget; it goes on next time")
+    assert {one.why for one in others} == {"beyond the budget"}
+    assert not roles.records()
+    first, *others = run(steps, roles, Settings(budget=0.7, audit=None), slow)
+    assert first.state == "done"
+    assert {one.why for one in others} == {"beyond the budget"}
 
 
 @pytest.mark.parametrize(("more", "at_once"), [("", 2), (", ema_decay = 0.9", None)])
@@ -253,37 +267,6 @@ def test_a_training_whose_weights_were_given_is_not_followed(pack, tmp_path):
     assert list(named(steps, Follow).values()) == [("absent", "its training is not here, only its weights")]
     words = ["reproduce", str(pack), "-o", str(tmp_path / "out"), "--figure", "1", "--trained"]
     assert main([*words, "--checkpoint", f"vit_digits-epochs2-s0={given['vit_digits-epochs2-s0']}"]) == 0
-
-
-def record_of(name, forwards, backwards, seconds, data="digits", kind="attack", where=None):
-    device, processor = where or place(torch.device("cpu"))
-    spec = SimpleNamespace(model=SimpleNamespace(name=name), data=SimpleNamespace(name=data))
-    return posing_as(
-        Record, kind=kind, spec=spec, passes=SimpleNamespace(forwards=forwards, backwards=backwards), seconds=seconds,
-        environment=SimpleNamespace(device=device, processor=processor),
-    )  # fmt: skip
-
-
-def test_records_say_how_long_a_pass_takes(pack, tmp_path, monkeypatch):
-    """40 forward and 30 backward passes, each of these as two, in 1 s: 10 ms a pass, whatever else was recorded."""
-    (pack / "table-1.toml").write_text(
-        TABLE.replace('["plain", "other"]', '["trained"]').replace('"clean"', '"fgsm-linf-8_255"')
-        .replace("clean_acc", "robust_acc")
-    )  # fmt: skip
-    steps, roles = planned(pack, tmp_path)
-    step = next(one.step for one in steps if isinstance(one.step, Evaluate))
-    right = [record_of("vit_digits-epochs2-s1", 30, 20, 0.9), record_of("vit_digits", 10, 10, 0.1)]
-    wrong = [
-        record_of("symvit_digits", 1, 0, 99), record_of("vit_digits", 1, 0, 99, data="cifar10"),
-        record_of("vit_digits", 1, 0, 99, kind="clean"), record_of("vit_digits", 1, 0, 99, where=("cpu", "another")),
-        record_of("vit_digits", 1, 0, 99, where=("GPU", place(torch.device("cpu"))[1])),
-    ]  # fmt: skip
-    monkeypatch.setattr(Roles, "records", lambda self: [*right, *wrong])
-    monkeypatch.setattr(estimate_room, "speed", lambda *asked: pytest.fail("no probe is needed"))
-    monkeypatch.setattr(Estimator, "_unbroken", lambda self, step: 1.0)
-    passes = most_passes(step.evaluation.resolve()[1], 10)
-    wanted = roles.size("digits", "test") * (passes.forwards + 2 * passes.backwards) * 0.01
-    assert Estimator(roles, "cpu").seconds(step) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(

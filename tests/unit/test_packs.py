@@ -5,7 +5,6 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,13 +18,13 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.cli.reproduce import _states_of
 from robustbench_kpca.data.imagenet_classes import imagenet_classes, imagenet_wnids, robustbench_validation
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.models import shapes
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.corruption_names import COMMON
 from robustbench_kpca.protocols.scenario import Ood, Shift
-from robustbench_kpca.records.record import Record, find_records, load_record
-from robustbench_kpca.report.board_spec import Evaluation
+from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.study.reproduction.estimate import Estimator
 from robustbench_kpca.study.reproduction.pack import Open, Table, load_pack
 from robustbench_kpca.study.reproduction.roles import NO_STAND_IN, Roles
@@ -266,6 +265,9 @@ def test_a_plan_shows_estimates_and_writes_nothing(own, tmp_path, capsys):
     ))  # fmt: skip
     assert 0 < clean < attacked
     assert attacked > 20 * clean
+    trained = next(seconds for step, seconds in costs.items() if step.startswith("train "))
+    of_all = len(load_data("digits", "train")) / 24
+    assert trained == pytest.approx(of_all * clean * (1 + 2)), "one epoch; a backward pass is two forward ones"
     assert not out.exists()
 
 
@@ -458,7 +460,7 @@ def test_a_training_of_a_pack_goes_on_from_its_last_epoch(two_turns, tmp_path, m
     assert not weights.is_file()
     spent = read_spent(weights)
     assert spent.epochs == 1
-    left = Estimator(roles, "cpu").seconds(step.step)
+    left = Estimator(roles, RunOptions()).seconds(step.step)
     assert left == pytest.approx(spent.seconds), "one epoch of two is left, as long as the first"
     quiet = posing_as(Reporter, start=lambda title: lambda *news, **more: None)
     assert run([step], roles, Settings(), quiet)[0].state == "done"
@@ -531,58 +533,3 @@ def test_a_cell_of_the_board_of_cifar10_is_remade_by_its_command(tmp_path, few_r
     assert again.metrics["robust_accuracy"].value == cell["value"]
     assert (again.metrics["robust_accuracy"].low, again.spec.data.n) == (cell["low"], cell["n"])
     assert board["answers"] == []
-
-
-def recorded(kind, metric, high, name="m", **resolved):
-    usual = {"norm": "linf", "space": "pixel", "clip": True, "labels": "true", "policy": "stop_at_first"}
-    protocol = SimpleNamespace(resolved=usual | resolved)
-    spec = SimpleNamespace(model=SimpleNamespace(name=name), data=SimpleNamespace(name="digits"), protocol=protocol)
-    return posing_as(Record, kind=kind, spec=spec, metrics={metric: SimpleNamespace(high=high)})
-
-
-@pytest.mark.parametrize(
-    ("records", "share"),
-    [
-        ([], 1.0),
-        ([recorded("clean", "clean_accuracy", 0.9)], 0.9),
-        ([recorded("clean", "clean_accuracy", 0.9), recorded("attack", "robust_accuracy", 0.2, eps=2 / 255)], 0.2),
-        ([recorded("attack", "robust_accuracy", 0.1, eps=8 / 255)], 1.0),
-        ([recorded("attack", "robust_accuracy", 0.1, eps=1 / 255, norm="l2")], 1.0),
-        ([recorded("attack", "robust_accuracy", 0.1, eps=1 / 255, policy="last")], 1.0),
-        ([recorded("attack", "robust_accuracy", 0.1, name="another", eps=1 / 255)], 1.0),
-        ([recorded("attack", "robust_accuracy", 0.1, name="m-s1", eps=1 / 255)], 0.1),
-        ([recorded("clean", "clean_accuracy", 0.9), recorded("clean", "clean_accuracy", 0.7, name="m-s1")], 0.9),
-    ],
-)
-def test_samples_that_a_weaker_attack_broke_cost_no_time(records, share):
-    assert unbroken("autoattack-linf-8_255", records) == share
-
-
-@pytest.mark.parametrize("protocol", ["square-linf-8_255", "spsa-linf-8_255"])
-def test_samples_that_gradients_broke_may_withstand_an_attack_without_them(protocol):
-    clean, attacked = recorded("clean", "clean_accuracy", 0.9), recorded("attack", "robust_accuracy", 0.1, eps=0)
-    assert unbroken(protocol, [clean, attacked]) == 0.9
-
-
-def test_estimates_know_newer_records_once_they_are_reread():
-    records = [recorded("clean", "clean_accuracy", 0.9)]
-    estimator, step = estimator_of(records), attack_step("autoattack-linf-8_255")
-    records.append(recorded("clean", "clean_accuracy", 0.5))
-    assert estimator._unbroken(step) == 0.9
-    estimator.reread()
-    assert estimator._unbroken(step) == 0.5
-
-
-def unbroken(protocol, records):
-    """The share of samples that one expects to withstand a protocol at 4/255, of a model "m" beside "m-s1"."""
-    return estimator_of(records)._unbroken(attack_step(protocol))
-
-
-def estimator_of(records):
-    models = [SimpleNamespace(name=name) for name in ("m", "m-s1")]
-    return Estimator(posing_as(Roles, records=lambda: records, models=lambda arm: models), "cpu")
-
-
-def attack_step(protocol):
-    model = SimpleNamespace(name="m", arm="arm")
-    return posing_as(Evaluate, model=model, evaluation=Evaluation(protocol, "digits", "test", eps="4/255"))

@@ -10,6 +10,7 @@ from stand_ins import few_digits
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.environment import place
+from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.study.reproduction.cost import rows
 from robustbench_kpca.study.reproduction.estimate import Estimator, epochs_done
 from robustbench_kpca.study.reproduction.pack import Arm, Cost, Pack, Scale
@@ -58,10 +59,12 @@ def test_epochs_count_as_done_only_if_the_training_can_go_on_after_them(tmp_path
     if state:
         (resume_file(weights) if state == "resume" else weights).touch()
     assert epochs_done(weights) == (rows if state else 0)
-    roles = SimpleNamespace(weights=lambda training: weights, seconds_per_epoch=lambda *asked: 10.0, records=list)
-    training = SimpleNamespace(recipe="vit_digits", settings={"epochs": 3})
+    roles = SimpleNamespace(
+        weights=lambda training: weights, seconds_per_epoch=lambda *asked: 10.0, load=lambda *asked: ""
+    )
+    training = SimpleNamespace(recipe="vit_digits", settings={"epochs": 3}, data="")
     step = Train(SimpleNamespace(), training)
-    assert Estimator(roles, "cpu").seconds(step) == 10.0 * left
+    assert Estimator(roles, RunOptions()).seconds(step) == 10.0 * left
 
 
 def test_a_kill_before_the_state_is_written_loses_and_repeats_nothing(tmp_path, monkeypatch):

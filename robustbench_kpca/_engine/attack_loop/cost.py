@@ -1,18 +1,11 @@
-"""How long an evaluation will take at most: passes of a sample that withstands, times the measured time of a pass."""
+"""What an evaluation takes at most: the passes of a sample that withstands."""
 
-import time
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor, nn
 
 from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca.attacks.shared.passes import evaluated
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.types import Attack as Algorithm
-
-ROWS = 32
-REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -25,18 +18,6 @@ class Passes:
     def times(self, number: int) -> "Passes":
         """Return so many times as many passes."""
         return Passes(number * self.forwards, number * self.backwards)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Seconds per sample of a forward pass, and of a backward pass."""
-
-    forward: float
-    backward: float
-
-    def seconds(self, passes: Passes) -> float:
-        """Seconds per sample of so many passes."""
-        return passes.forwards * self.forward + passes.backwards * self.backward
 
 
 def passes_of(attack: Algorithm, classes: int) -> tuple[int, int] | None:
@@ -64,30 +45,3 @@ def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Pa
         forwards += stage.restarts * int(spent[0])
         backwards += stage.restarts * int(spent[1])
     return Passes(forwards, backwards).times(scenario.draws * (1 + len(scenario.below)))
-
-
-def speed(model: nn.Module, sample: Tensor, device: str) -> Speed:
-    """Time a model on `ROWS` copies of a sample: the fastest of `REPEATS` forward passes, and of gradients.
-
-    Args:
-        model: in evaluation mode; it is moved to the device.
-        sample: one input of the model, without the axis of the batch.
-        device: such as "cpu".
-    """
-    model = model.to(device)
-    x = sample.to(device).expand(ROWS, *sample.shape).clone()
-    forward, both = [], []
-    for _ in range(REPEATS + 1):  # the first is warm-up
-        with torch.no_grad():
-            started = time.perf_counter()
-            model(x).sum().item()
-            forward.append(time.perf_counter() - started)
-        asked = x.clone().requires_grad_()
-        started = time.perf_counter()
-        with torch.enable_grad():
-            gradient = torch.autograd.grad(model(asked).sum(), asked, allow_unused=True)[0]
-        if gradient is not None:  # None: the inputs are words
-            gradient.sum().item()
-        both.append(time.perf_counter() - started)
-    once, twice = min(forward[1:]), min(both[1:])
-    return Speed(once / ROWS, max(twice - once, 0.0) / ROWS)

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from robustbench_kpca._core.errors import BenchmarkError
-from robustbench_kpca._core.progress import spell
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.environment import revision
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.execute import execute
@@ -21,7 +22,7 @@ from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 from robustbench_kpca.study.diagnostics.trajectory import over_training
 from robustbench_kpca.study.reproduction.efficiency import Measure, measure
-from robustbench_kpca.study.reproduction.estimate import Estimator, epochs_done
+from robustbench_kpca.study.reproduction.estimate import epochs_done
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
 from robustbench_kpca.study.reproduction.tables import SEED
@@ -36,9 +37,8 @@ class Settings:
     """How a pack is run.
 
     Attributes:
-        budget: seconds; None: no limit. A training stops after the epoch in which they end, and goes on next time. Any
-            other step that would exceed them by its estimate is not begun; one of unknown length is begun while any
-            are left.
+        budget: seconds; None: no limit. When they end, a training stops after its epoch and an evaluation at its next
+            news; both go on next time. Another step that was begun is carried out.
         train: whether to train; otherwise only what is trained already is evaluated.
         together: whether the seeds of an arm are trained in one pass, where that can be.
         audit: how thoroughly models are audited before they are attacked; None: not at all.
@@ -62,8 +62,8 @@ def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Re
 
     What was done with a model that is trained again is done again; records of equal weights are kept.
     """
-    estimator = Estimator(roles, settings.device)
     end = None if settings.budget is None else time.monotonic() + settings.budget
+    evaluating = reporter if end is None else _Until(reporter, end)
     after: list[Planned] = []
     trained_again: set[str] = set()
     steps = steps if settings.budget is None else most_valuable_first(steps)
@@ -82,28 +82,39 @@ def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Re
             unit = [planned for planned in unit if planned not in untrained]
             if not unit:
                 continue
-        if end is not None and (why := _beyond(unit, end - time.monotonic(), estimator)):
-            after += [replace(planned, why=why) for planned in unit]
+        if end is not None and time.monotonic() >= end:
+            after += [replace(planned, why="beyond the budget") for planned in unit]
             continue
         if isinstance(unit[0].step, Train):
             made = _trained(unit, roles, reporter, end)
             after += made
             trained_again |= {done.step.model.name for done in made if done.ended and done.state == "done"}
         else:
-            after += _done(unit, roles, settings, reporter)
+            after += _done(unit, roles, settings, evaluating if isinstance(unit[0].step, Evaluate) else reporter)
     return after
 
 
-def _beyond(unit: Sequence[Planned], left: float, estimator: Estimator) -> str:
-    """Say why a unit is not begun with so many seconds left; empty where it is.
+class _SpentError(Exception):
+    """The time of a run is over."""
 
-    A training is begun while any are left, since it stops by itself.
-    """
-    if left <= 0:
-        return "beyond the budget"
-    estimator.reread()
-    wanted = sum(estimator.seconds(planned.step) or 0.0 for planned in unit if not isinstance(planned.step, Train))
-    return f"beyond the budget: about {spell(wanted)}" if wanted > left else ""
+
+class _Until(Reporter):
+    """A reporter that ends an evaluation at the first news after a time."""
+
+    def __init__(self, reporter: Reporter, end: float) -> None:
+        super().__init__(reporter.screen, reporter.progress)
+        self.end = end
+
+    def start(self, title: str) -> Progress:
+        """Begin a progress bar."""
+        progress = super().start(title)
+
+        def tell(done: int, total: int, /, **news: Any) -> None:
+            progress(done, total, **news)
+            if done < total and time.monotonic() >= self.end:
+                raise _SpentError
+
+        return tell
 
 
 def _trained(unit: Sequence[Planned], roles: Roles, reporter: Reporter, end: float | None) -> list[Planned]:
@@ -140,6 +151,8 @@ def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: R
         if len(unit) == 1:
             return [replace(unit[0], state="failed", why=str(error))]
         return [planned for part in _parts(unit) for planned in _done(part, roles, settings, reporter)]
+    except _SpentError:  # a unit of one step
+        return [replace(planned, why="stopped by the budget; it goes on next time") for planned in unit]
     return [replace(planned, state="done") for planned in unit]
 
 
@@ -158,18 +171,14 @@ def _is_trained(planned: Planned, roles: Roles) -> bool:
 def _units(steps: Sequence[Planned], *, one_by_one: bool, together: bool) -> list[list[Planned]]:
     """Group evaluations that share samples, so that these are loaded and corrupted once; all else stands alone.
 
-    With `together` the trainings of an arm are a group, too.
+    With `together` the trainings of an arm are a group, too; with `one_by_one` every evaluation stands alone.
     """
     units: dict[tuple[object, ...], list[Planned]] = {}
     for number, planned in enumerate(steps):
         key: tuple[object, ...] = (number,)
-        if isinstance(planned.step, Evaluate) and planned.state == "open":
-            key = (
-                planned.step.model.order,
-                planned.step.evaluation.samples,
-                *planned.step.evaluation.overrides.items(),
-                (planned.step.model.name, planned.turn) if one_by_one else "",
-            )
+        if isinstance(planned.step, Evaluate) and planned.state == "open" and not one_by_one:
+            wanted = planned.step.evaluation
+            key = (planned.step.model.order, wanted.samples, *wanted.overrides.items())
         elif isinstance(planned.step, Train) and planned.state == "open" and together:
             key = (planned.step.model.arm,)
         units.setdefault(key, []).append(planned)
