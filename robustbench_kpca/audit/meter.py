@@ -1,7 +1,7 @@
 """What an audit will cost, and how far it is: passes of its attacks, times the measured time of a pass."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from robustbench_kpca._core.progress import Progress
@@ -18,18 +18,6 @@ _BESIDE = Passes(
     2 * limits.SLOPE_DIRECTIONS + _REACH * (2 * limits.REACH_DIRECTIONS + 2) + _STAIRS + 15, 6 + _REACH + _STAIRS
 )
 _SMOOTHED = Passes(limits.SMOOTHED_DRAWS * limits.SMOOTHED_STEPS + 1, limits.SMOOTHED_DRAWS * limits.SMOOTHED_STEPS)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Seconds per sample of a forward pass, and of a backward pass."""
-
-    forward: float
-    backward: float
-
-    def seconds(self, passes: Passes) -> float:
-        """Seconds per sample of so many passes."""
-        return passes.forwards * self.forward + passes.backwards * self.backward
 
 
 @dataclass
@@ -100,8 +88,8 @@ def again(name: str) -> str:
     return f"{name} again"
 
 
-def speed_of(runner: Runner, images: Images) -> Speed | None:
-    """Time a batch that was shown before: seconds per sample of a forward and of a backward pass; None if it fails."""
+def seconds_of(runner: Runner, images: Images, passes: Iterable[Passes]) -> float | None:
+    """Time a batch that was shown before; return the seconds of so many passes a sample; None if it fails."""
     try:
         with frozen(runner.model):
             started = time.perf_counter()
@@ -111,8 +99,8 @@ def speed_of(runner: Runner, images: Images) -> Speed | None:
             ended = time.perf_counter()
     except Exception:  # noqa: BLE001 (the model can raise anything; the checks will flag it)
         return None
-    forward, both = middle - started, ended - middle
-    return Speed(forward / runner.batch_size, max(both - forward, 0.0) / runner.batch_size)
+    forward, backward = middle - started, max(ended - middle - (middle - started), 0.0)
+    return sum(part.forwards * forward + part.backwards * backward for part in passes) / runner.batch_size
 
 
 def _flat(logits: Logits) -> PerSample:

@@ -22,7 +22,7 @@ from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import run_checks
 from robustbench_kpca.audit.context import AuditContext, all_finite
 from robustbench_kpca.audit.limits import limits
-from robustbench_kpca.audit.meter import Meter, costs, speed_of
+from robustbench_kpca.audit.meter import Meter, costs, seconds_of
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.options import AuditOptions
 from robustbench_kpca.audit.preflight import preflight
@@ -192,10 +192,9 @@ def _metered(
     )
     rows = math.ceil(len(context) / size) * size  # a batch that is not full costs as much as a full one
     most = {name: rows * (part.forwards + part.backwards) for name, part in parts.items()}
-    pace = speed_of(context.runner, context.images[:size])
-    seconds = None if pace is None else rows * sum(map(pace.seconds, parts.values()))
     if announce is not None:
-        time = "" if seconds is None else f", about {spell(seconds)} or less"
+        seconds = seconds_of(context.runner, context.images[:size], parts.values())
+        time = "" if seconds is None else f", about {spell(rows * seconds)} or less"
         announce(f"{context.level} audit: at most {sum(most.values()):,} passes{time}")
     return Meter(most, progress)
 
