@@ -103,6 +103,8 @@ def make_folder(folder: Path) -> None:
     Raises:
         BadInputError: it cannot be made.
     """
+    if folder.is_dir():
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

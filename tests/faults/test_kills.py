@@ -172,12 +172,6 @@ def test_a_few_random_kills(toy, recipe, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*WORK, "training"])
-def test_a_few_random_kills_of_every_kind(name, toy, recipe, tmp_path):
-    campaign([name], 4, toy, recipe, tmp_path)
-
-
-@pytest.mark.slow
 def test_two_hundred_random_kills(toy, recipe, tmp_path):
     """RBK_KILLS says how many."""
     counts = campaign([*WORK, "training"], KILLS, toy, recipe, tmp_path)

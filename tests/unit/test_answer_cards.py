@@ -23,7 +23,9 @@ PLANNED = {
 AGAINST = ", adversarial"
 """The end of the title of an arm that was trained against attacks."""
 STEMS = {
-    "AutoAttack fast 4/255": "autoattack-fast-linf-8_255+eps=4_255", "PGD, literal": "teo2024-pgd",
+    "AutoAttack fast 4/255": "autoattack-fast-linf-8_255+eps=4_255",
+    "AutoAttack fast 8/255": "autoattack-fast-linf-8_255",
+    "AutoAttack fast 16/255": "autoattack-fast-linf-8_255+eps=16_255", "PGD, literal": "teo2024-pgd",
     "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8+eps=2", "1 token": "patches-1",
     "Pursuit PGD-20 4/255": "pursuit-pgd20-linf-8_255+eps=4_255",
 }  # fmt: skip
@@ -98,7 +100,7 @@ def compared(pack, first, second, column):
 
 
 def test_every_question_of_the_plans_is_answered():
-    assert [pack for pack, _ in CARDS] == ["answer"] * 4 + ["answer-cifar10"] * 5 + ["league-digits"] * 4
+    assert [pack for pack, _ in CARDS] == ["answer"] * 4 + ["answer-cifar10"] * 5 + ["league-digits"] * 7
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BenchmarkError
 from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.inference.environment import place
@@ -56,7 +56,7 @@ class Estimator:
                 samples = data.load_for(self._models[key].model)
                 known = foretold(self._models[key], samples, label, scenario, self.options)
                 self._seconds[key, data, label] = known.seconds.get(self.device)
-            except BadInputError:  # it is said where the step is carried out
+            except BenchmarkError:  # it is said where the step is carried out
                 pass
         return self._seconds[key, data, label]
 
