@@ -102,14 +102,22 @@ def test_the_numbers_of_planned_answers_are_those_of_the_packs(table, first_page
 
 def test_the_numbers_of_the_league_are_those_of_the_pack():
     small, few = _board("league-digits/table-1")["answers"][:2]
-    assert (small["column"], small["verdict"]) == ("AutoAttack fast 4/255", "no difference found")
-    assert (few["column"], few["verdict"]) == ("2 pixels", "helps")
+    trained_small, trained_few, cosine = _board("league-digits/table-2")["answers"]
+    columns = ["AutoAttack fast 4/255", "2 pixels", *["AutoAttack fast 16/255", "2 pixels", "AutoAttack fast 16/255"]]
+    verdicts = ["no difference found", "helps", "worse than its control", "helps", "no difference found"]
+    answers = [small, few, trained_small, trained_few, cosine]
+    assert [(answer["column"], answer["verdict"]) for answer in answers] == list(zip(columns, verdicts, strict=True))
     findings = " ".join((ROOT / "docs" / "findings.md").read_text().split())
+    changes = " ".join((ROOT / "CHANGELOG.md").read_text().split())
     for compared, what in ((few["against"], " points over softmax"), (few["control"], " over no mixing")):
         assert f"{_points(compared)}{what}" in findings
-    assert f"Under AutoAttack fast 4/255: {_points(small['against'])}." in findings
-    value, ends = _points(few["against"]).removeprefix("+").replace("+", "").split(" ", 1)
-    assert f"{value} {ends} points more than softmax" in " ".join((ROOT / "CHANGELOG.md").read_text().split())
+    assert f"as well: {_points(trained_few['against'])} and {_points(trained_few['control'])}" in findings
+    assert f"AutoAttack fast 4/255: {_points(small['against'])}." in findings
+    both = f"{_points(trained_small['against'])}; {_points(trained_small['control'])} against no mixing"
+    assert f"at 16/255: {both}. Cosine attention: {_points(cosine['against'])}." in findings
+    for compared, what in ((few, " points more than softmax"), (trained_few, " more.")):
+        value, ends = _points(compared["against"]).removeprefix("+").replace("+", "").split(" ", 1)
+        assert f"{value} {ends}{what}" in changes
 
 
 def _stand(model, protocol):

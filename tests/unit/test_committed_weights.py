@@ -1,6 +1,8 @@
 """The weights that are committed beside a board are those of its records, so its numbers can be made again."""
 
 import json
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,18 @@ HOME = Path(__file__).parents[2] / "leaderboards"
 WEIGHTS = sorted(HOME.glob("*/trainings/*/*.safetensors"))
 
 
+@cache
+def parameters(board):
+    """Name of a model -> the digests of its weights, as the records beside a board have them."""
+    digests = defaultdict(set)
+    for path in (board / "records").glob("*.record.json"):  # long names are shortened in names of files
+        model = json.loads(path.read_text())["spec"]["model"]
+        digests[model["name"]].add(model["parameters_sha256"])
+    return digests
+
+
 @pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
 def test_committed_weights_are_those_of_the_records(path):
     options = json.loads(read_header(path)["config"])
     model = load_model(options.pop("name"), path, **options)
-    records = [json.loads(one.read_text()) for one in (path.parents[2] / "records").glob(f"{path.stem}__*.record.json")]
-    assert records
-    assert {one["spec"]["model"]["parameters_sha256"] for one in records} == {parameters_sha256(model)}
+    assert parameters(path.parents[2])[path.stem] == {parameters_sha256(model)}
