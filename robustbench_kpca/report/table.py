@@ -193,11 +193,13 @@ def telling_marks(board: Board) -> dict[str, list[str]]:
 def audit_balls(board: Board) -> str:
     """Say which attacks are within another ball than the audits of their models; "" where there are none."""
     balls: dict[str, dict[str, dict[str, None]]] = {}
+    made = set[str]()
     for column in board.columns:
         records = [record for row in board.spec.rows for cell in board.trainings(row.title, column) for record in cell]
         for record in records:
             if record.audit is not None and record.audit.plan.attacks:
                 audited = str(Threat(record.audit.plan.norm, record.audit.plan.eps))
+                made.add(audited)
                 attacked = _ball(record.spec.protocol.resolved)
                 if attacked != audited:
                     balls.setdefault(audited, {}).setdefault(attacked, {})[f"“{column.title}”"] = None
@@ -206,7 +208,8 @@ def audit_balls(board: Board) -> str:
         for audited, other in balls.items()
     }
     return " ".join(
-        f"Audits were made within {audited} alone. They say nothing of attacks within another ball: {other}."
+        f"Audits were made within {audited}{' alone' * (len(made) == 1)}. "
+        f"They say nothing of attacks within another ball: {other}."
         for audited, other in listed.items()
     )
 

@@ -46,7 +46,7 @@ def bound():
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 577),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 68_092),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 68_095),
     "files of evaluation": (lambda: len(files(EVALUATION)), 24),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_087),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 46),
