@@ -99,7 +99,8 @@ def seconds_of(runner: Runner, images: Images, passes: Iterable[Passes]) -> floa
             ended = time.perf_counter()
     except Exception:  # noqa: BLE001 (the model can raise anything; the checks will flag it)
         return None
-    forward, backward = middle - started, max(ended - middle - (middle - started), 0.0)
+    forward, both = middle - started, ended - middle
+    backward = max(both - forward, 0.0)
     return sum(part.forwards * forward + part.backwards * backward for part in passes) / runner.batch_size
 
 

@@ -185,7 +185,6 @@ def _keeper(evaluations: Sequence[Evaluation]) -> Keeper | None:
 def _told(progress: Progress | None, evaluations: Sequence[Evaluation]) -> Progress | None:
     """Let the states of the records be written, too."""
     out = evaluations[0].options.out
-    if out is None:
-        return progress
-    folders = [evaluation.folder(out) for evaluation in evaluations]
-    return telling(progress, {folder: each.state(folder) for folder, each in zip(folders, evaluations, strict=True)})
+    folders = {} if out is None else {evaluation.folder(out): evaluation for evaluation in evaluations}
+    states = {folder: evaluation.state(folder) for folder, evaluation in folders.items()}
+    return telling(progress, states) if states else progress

@@ -14,15 +14,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import unfinished_files, unwritable
 from robustbench_kpca._core.lock import Holder, holder_of, locked, named_in
 from robustbench_kpca._core.progress import spell
-from robustbench_kpca.evaluation.shard_folder import (
-    FOLDER,
-    LOCK,
-    Running,
-    State,
-    lock_of,
-    read_state,
-    stem_of,
-)
+from robustbench_kpca.evaluation.shard_folder import FOLDER, LOCK, Running, State, lock_of, read_state, stem_of
 from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
 from robustbench_kpca.records.record import SUFFIX as RECORD
 from robustbench_kpca.records.record import load_record

@@ -46,9 +46,9 @@ def bound():
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 577),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 68_095),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 68_091),
     "files of evaluation": (lambda: len(files(EVALUATION)), 24),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_087),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 5_078),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 46),
     "lines that are not formatted": (unformatted, 60),
     "variables `found`": (lambda: bound()["found"], 32),

@@ -103,7 +103,7 @@ def test_the_numbers_of_planned_answers_are_those_of_the_packs(table, first_page
 def test_the_numbers_of_the_league_are_those_of_the_pack():
     small, few = _board("league-digits/table-1")["answers"][:2]
     trained_small, trained_few, cosine = _board("league-digits/table-2")["answers"]
-    columns = ["AutoAttack fast 4/255", "2 pixels", *["AutoAttack fast 16/255", "2 pixels", "AutoAttack fast 16/255"]]
+    columns = ["AutoAttack fast 4/255", "2 pixels", "AutoAttack fast 16/255", "2 pixels", "AutoAttack fast 16/255"]
     verdicts = ["no difference found", "helps", "worse than its control", "helps", "no difference found"]
     answers = [small, few, trained_small, trained_few, cosine]
     assert [(answer["column"], answer["verdict"]) for answer in answers] == list(zip(columns, verdicts, strict=True))

@@ -8,6 +8,8 @@ from robustbench_kpca._core.errors import BenchmarkError
 from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.inference.environment import place
+from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.request import View
 from robustbench_kpca.evaluation.execute import foretold
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel
@@ -32,6 +34,7 @@ class Estimator:
         self.roles, self.options = roles, options
         self.device = "CPU core" if (options.device or "cpu") == "cpu" else "A100"
         self._models: dict[str, NamedModel] = {}
+        self._samples: dict[tuple[DataRequest, View | None], Dataset] = {}
         self._seconds: dict[tuple[str, DataRequest, str], float | None] = {}
 
     def seconds(self, step: Step) -> float | None:
@@ -53,8 +56,10 @@ class Estimator:
                 if key not in self._models:
                     untrained = ModelRequest(request.model, untrained=True, options=request.options)
                     self._models[key] = untrained.named()
-                samples = data.load_for(self._models[key].model)
-                known = foretold(self._models[key], samples, label, scenario, self.options)
+                view = data.view_for(self._models[key])
+                if (data, view) not in self._samples:  # a folder of many pictures takes long to list
+                    self._samples[data, view] = data.load(view)
+                known = foretold(self._models[key], self._samples[data, view], label, scenario, self.options)
                 self._seconds[key, data, label] = known.seconds.get(self.device)
             except BenchmarkError:  # it is said where the step is carried out
                 pass
@@ -76,12 +81,11 @@ class Estimator:
 
 def _passes(recipe: Recipe, classes: int) -> float:
     """Return how many forward passes a sample costs in an epoch; a backward pass counts as `BACKWARD` of them."""
-    forwards, backwards = 1, 1
+    more = 0, 0
     if recipe.adversarial is not None:
         stage = Stage(attack=recipe.adversarial.attack, restarts=1, **recipe.adversarial.options)
-        more = passes_of(build_attack(stage), classes) or (0, 0)
-        forwards, backwards = 1 + more[0], 1 + more[1]
-    return forwards + BACKWARD * backwards
+        more = passes_of(build_attack(stage), classes) or more
+    return 1 + more[0] + BACKWARD * (1 + more[1])
 
 
 def epochs_done(weights: Path) -> int:
