@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import fcntl
 import hashlib
 import io
 import os
@@ -13,9 +14,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from robustbench_kpca._core.errors import DISK_FULL, BadInputError, EvaluationError, UnfitError, reason_of
-from robustbench_kpca._core.owner import Owner, place
 
 OLD = 86_400
 """Seconds after which a file that nobody names is taken for left behind: no write takes a day."""
@@ -148,15 +149,16 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
         OSError: the file cannot be written; the hidden file is deleted.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(hidden_name())
+    hidden = path.with_name(f"{_HIDDEN}{secrets.token_hex(8)}{_UNFINISHED}")
     try:
         with hidden.open("xb") as file:
+            _mark_as_written(file)
             sweep_unfinished(path.parent, os.fstat(file.fileno()).st_mtime)
             file.write(data)
+            file.flush()
             if durable:
-                file.flush()
                 os.fsync(file.fileno())
-        hidden.replace(path)
+            hidden.replace(path)
     except BaseException:
         hidden.unlink(missing_ok=True)
         raise
@@ -178,16 +180,16 @@ _HIDDEN, _UNFINISHED = ".rbk-", ".tmp"
 _SWEPT: dict[Path, float] = {}  # folder -> when this process last swept it
 
 
-def hidden_name() -> str:
-    """Return a new name of a file that is not finished; it tells which process writes it."""
-    return f"{_HIDDEN}{place()}-{os.getpid()}-{secrets.token_hex(4)}{_UNFINISHED}"
+def _mark_as_written(file: IO[bytes]) -> None:
+    """Hold a lock on a file while it is written; the system frees it if this process is killed."""
+    with contextlib.suppress(OSError):  # not every file system has locks
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sweep_unfinished(folder: Path, now: float) -> None:
     """Delete hidden files that a killed process left while it wrote, once an hour at most.
 
-    Those of processes of this machine go as soon as their process has ended, all others when they are a day old. `now`
-    is the time of the file system, as a new file has it: the clock of this machine may be another.
+    `now` is the time of the file system, as a new file has it: the clock of this machine may be another.
     """
     key, since = folder.absolute(), time.monotonic()
     if key in _SWEPT and since - _SWEPT[key] < 3600:
@@ -198,21 +200,26 @@ def sweep_unfinished(folder: Path, now: float) -> None:
 
 
 def unfinished_files(folder: Path, now: float) -> list[Path]:
-    """Return the hidden files in a folder that `sweep_unfinished` deletes."""
+    """Return the hidden files in a folder that nobody writes any more: no process holds them, or they are a day old.
+
+    An empty file may be one that its process has made and not locked yet.
+    """
     paths = []
-    with contextlib.suppress(OSError):
-        for path in folder.glob(f"{_HIDDEN}*{_UNFINISHED}"):
-            gone = _is_gone(path.name)
-            if gone or (gone is None and now - path.stat().st_mtime > OLD):
+    for path in folder.glob(f"{_HIDDEN}*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            if now - about.st_mtime > OLD or (about.st_size and not _is_written(path)):
                 paths.append(path)
     return paths
 
 
-def _is_gone(name: str) -> bool | None:
-    """Tell whether the process that wrote a hidden file has ended; None where that cannot be told."""
-    where, _, rest = name.removeprefix(_HIDDEN).partition("-")
-    number = rest.partition("-")[0]
-    return Owner("", where, int(number)).gone() if number.isdecimal() and len(number) < 10 else None
+def _is_written(path: Path) -> bool:
+    with path.open("rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # held, or no locks here
+            return True
+    return False
 
 
 def require_writable(folder: Path) -> None:

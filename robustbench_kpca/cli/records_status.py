@@ -54,19 +54,23 @@ def _row(record: "Unfinished") -> tuple[Any, ...]:
     state = record.state
     shards = (record.done, len(record.running), _known(record.waiting), len(record.failed))
     if state is None:
-        return (record.stem, "?", "?", "?", *shards, "?", record.who)
+        return (record.stem, "?", "?", "?", *shards, "?", _who(record))
     samples = f"{100 * state.done / state.rows:.0f} %" if state.rows else "?"
     left = spell(record.left) if record.active else "-"
-    return (state.model, state.data, state.protocol, samples, *shards, left, record.who)
+    return (state.model, state.data, state.protocol, samples, *shards, left, _who(record))
 
 
 def _content(record: "Unfinished") -> dict[str, Any]:
     return {
         "folder": str(record.folder), "record": record.stem, "state": record.state and asdict(record.state),
         "done": record.done, "running": {shard: asdict(who) for shard, who in record.running.items()},
-        "waiting": record.waiting, "failed": dict(record.failed), "active": record.active, "who": record.who,
+        "waiting": record.waiting, "failed": dict(record.failed), "active": record.active, "who": _who(record),
         "seconds_left": record.left,
     }  # fmt: skip
+
+
+def _who(record: "Unfinished") -> str:
+    return "running" if record.active else "stopped"
 
 
 def _known(number: int | None) -> str:

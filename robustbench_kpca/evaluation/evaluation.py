@@ -12,7 +12,7 @@ from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import require_writable, sha256, write_atomic
-from robustbench_kpca._core.lock import Lock, locked
+from robustbench_kpca._core.lock import locked
 from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.inference.environment import environment
@@ -160,7 +160,7 @@ class Evaluation:
         return self.finished
 
     @contextmanager
-    def held(self, *, wait: bool = False) -> Iterator[Lock | None]:
+    def held(self, *, wait: bool = False) -> Iterator[None]:
         """Hold the lock of the record until it is written; None where there is no folder.
 
         Another process may have finished the record before: `look` again inside.
@@ -169,10 +169,10 @@ class Evaluation:
             BadInputError: another process makes the same record.
         """
         if self.options.out is None:
-            yield None
+            yield
             return
-        with locked(lock_of(self.options.out, self.spec.stem()), wait=wait) as lock:
-            yield lock
+        with locked(lock_of(self.options.out, self.spec.stem()), wait=wait):
+            yield
 
     def folder(self, out: Path) -> Path:
         """Return where what is unfinished is kept."""

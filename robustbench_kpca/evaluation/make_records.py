@@ -66,7 +66,8 @@ def make_records(
         except IncompleteError as error:
             return [error]
     with ExitStack() as stack:
-        locks = [stack.enter_context(evaluation.held(wait=options.part is not None)) for evaluation in group]
+        for evaluation in group:
+            stack.enter_context(evaluation.held(wait=options.part is not None))
         open_ones = [pair for pair in zip(group, notes, strict=True) if pair[0].look() is None]
         left = [evaluation for evaluation, _ in open_ones]
         keeper = _keeper(left)
@@ -75,10 +76,10 @@ def make_records(
             [evaluation] = left
             try:
                 if engine is not None:
-                    made = [outcomes_by(engine, evaluation, lock=locks[0], smaller=known, progress=progress)]
+                    made = [outcomes_by(engine, evaluation, smaller=known, progress=progress)]
                 else:
                     assert options.out is not None, "of a part"
-                    made = [ShardRun.of(evaluation, options.out, progress, locks[0]).outcomes(evaluation)]
+                    made = [ShardRun.of(evaluation, options.out, progress).outcomes(evaluation)]
             except IncompleteError as error:
                 return [error]
         elif left:

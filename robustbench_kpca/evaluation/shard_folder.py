@@ -19,7 +19,7 @@ from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import flush_folder, replace_file, sweep_unfinished, unwritable
-from robustbench_kpca._core.lock import holder_of, locked
+from robustbench_kpca._core.lock import is_held, locked
 from robustbench_kpca._core.progress import Line, Progress
 from robustbench_kpca.records.record import SUFFIX
 
@@ -176,13 +176,10 @@ def tidy(out: Path, stem: str) -> None:
     """Delete what a process that was killed just after it had written a record has left beside it."""
     with contextlib.suppress(OSError):
         sweep_unfinished(out, (out / f"{stem}{SUFFIX}").stat().st_mtime)
-    lock, locks = lock_of(out, stem), list(out.glob(f".{escape(stem)}{LOCK}*"))
-    if (locks or _folders(out, stem)) and holder_of(lock) is None:
+    lock = lock_of(out, stem)
+    if (lock.exists() or _folders(out, stem)) and not is_held(lock):
         with contextlib.suppress(BadInputError), locked(lock, wait=False):
             discard(out, stem)
-            for path in locks:
-                if path != lock:
-                    path.unlink(missing_ok=True)
 
 
 def _folders(out: Path, stem: str) -> list[Path]:

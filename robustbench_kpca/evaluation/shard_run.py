@@ -9,7 +9,6 @@ from pathlib import Path
 
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._core.files import write_atomic
-from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.pool import Call
@@ -108,7 +107,6 @@ class ShardRun:
         state: what `rbk records status` is told.
         rows: how often a sample counts: once a corruption and severity.
         progress: told how far all workers are together.
-        lock: of the record; None where nobody else can see the folder.
         clock: seconds, such as `time.monotonic`.
 
     Attributes:
@@ -123,10 +121,9 @@ class ShardRun:
         state: State,
         rows: int,
         progress: Progress | None,
-        lock: Lock | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.folder, self.shards, self.rows, self.progress, self.lock = folder, shards, rows, progress, lock
+        self.folder, self.shards, self.rows, self.progress = folder, shards, rows, progress
         self.clock, self.state = clock, replace(state, rows=rows * state.samples)
         self.made: dict[Shard, Made] = {}
         self._done, self._seconds = 0, 0.0  # rows and seconds of the finished shards
@@ -137,16 +134,14 @@ class ShardRun:
         self._tell({})
 
     @classmethod
-    def of(
-        cls, evaluation: Evaluation, out: Path, progress: Progress | None = None, lock: Lock | None = None
-    ) -> "ShardRun":
+    def of(cls, evaluation: Evaluation, out: Path, progress: Progress | None = None) -> "ShardRun":
         """Return the shards of a record; their folder is made."""
         ids, cells, folder = evaluation.data.ids, cells_of(evaluation.scenario), evaluation.folder(out)
         passes = None if isinstance(evaluation.scenario, Attack) else len(cells)
         shards = plan_shards(ids, evaluation.key, shard_size(len(ids), evaluation.spec.batch_size, passes))
         state = evaluation.state(folder, len(shards))
         make_folder(folder)
-        return cls(folder, shards, state, len(cells), progress=progress, lock=lock)
+        return cls(folder, shards, state, len(cells), progress=progress)
 
     def outcomes(self, evaluation: Evaluation) -> tuple[Outcomes, Made]:
         """Return the outcomes of all samples, and the sums over all shards.
@@ -196,12 +191,7 @@ class ShardRun:
 
         The state is written when something began or ended, and otherwise every `EVERY` seconds; less often where
         writing takes long. The last report is always written.
-
-        Raises:
-            EvaluationError: another process has taken over this record.
         """
-        if self.lock is not None:
-            self.lock.require()
         if last or self.clock() - self._told >= (_REST * self._cost if self._changed else EVERY):
             self._tell(calls)
         if self.progress is None:

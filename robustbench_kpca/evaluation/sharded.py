@@ -12,7 +12,6 @@ from pathlib import Path
 from robustbench_kpca._core.address import dumps
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, LostError, reason_of
 from robustbench_kpca._core.files import write_atomic
-from robustbench_kpca._core.lock import Lock
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.evaluation.evaluation import Evaluation
@@ -32,7 +31,6 @@ def outcomes_by(
     executor: Executor,
     evaluation: Evaluation,
     *,
-    lock: Lock | None = None,
     smaller: Outcomes | None = None,
     progress: Progress | None = None,
 ) -> tuple[Outcomes, Made]:
@@ -43,7 +41,6 @@ def outcomes_by(
     Args:
         executor: calls `worker.make` wherever it does: in processes, on other machines.
         evaluation: of the record.
-        lock: of the record, which the caller holds until it has written the record; None if there is no folder.
         smaller: the outcomes of the same samples at the next smaller budget, where known.
         progress: told how far all workers are together.
 
@@ -53,7 +50,7 @@ def outcomes_by(
     """
     options = evaluation.options
     with _folder(options) as out:
-        run = ShardRun.of(evaluation, out, progress, lock)
+        run = ShardRun.of(evaluation, out, progress)
         if run.schedule.open:
             here = executor.same_machine if isinstance(executor, Pool) else None  # of others' it is not known
             work = Work(

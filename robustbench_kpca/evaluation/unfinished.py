@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -12,15 +11,11 @@ from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import unfinished_files, unwritable
-from robustbench_kpca._core.lock import Holder, holder_of, locked, named_in
-from robustbench_kpca._core.progress import spell
+from robustbench_kpca._core.lock import holder_in, is_held, locked
 from robustbench_kpca.evaluation.shard_folder import FOLDER, LOCK, Running, State, lock_of, read_state, stem_of
 from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
 from robustbench_kpca.records.record import SUFFIX as RECORD
 from robustbench_kpca.records.record import load_record
-
-SILENT = 60.0
-"""Seconds without a sign of life after which we say of a process on another machine that it is silent."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +27,14 @@ class Unfinished:
         stem: the record's file name without suffix.
         state: how far it is.
         done: number of finished shards.
-        holder: who works on it, as its lock says; None if nobody does.
-        quiet: seconds since the last sign of life of a holder on another machine. Its clock and ours may differ.
+        active: whether a process works on it.
     """
 
     folder: Path
     stem: str
     state: State | None
     done: int
-    holder: Holder | None
-    quiet: float = 0.0
-
-    @property
-    def active(self) -> bool:
-        """Whether a process works on it, here or on another machine from which there are signs of life."""
-        return self.holder is not None and (self.holder.owner.gone() is False or self.quiet < SILENT)
+    active: bool
 
     @property
     def running(self) -> Mapping[str, Running]:
@@ -70,16 +58,6 @@ class Unfinished:
         """Seconds that the rest takes; None if that is not known, or nobody works on it."""
         return self.state.left if self.state and self.active else None
 
-    @property
-    def who(self) -> str:
-        """Whether a process works on it, in words: running, stopped, or silent on another machine."""
-        if self.holder is None:
-            return "stopped"
-        if self.holder.owner.gone() is False:
-            return "running"
-        where = f"on {self.holder.owner.host}"
-        return f"running {where}" if self.active else f"silent for {spell(self.quiet)} {where}"
-
 
 def below(out: Path) -> Iterator[Path]:
     """Yield every file and folder below `out`, but for what a process deletes meanwhile."""
@@ -101,11 +79,8 @@ def unfinished(out: Path) -> list[Unfinished]:
 
 
 def _look(folder: Path) -> Unfinished:
-    stem, quiet = stem_of(folder), 0.0
-    lock = lock_of(folder.parent, stem)
-    with contextlib.suppress(OSError):
-        quiet = max(time.time() - lock.stat().st_mtime, 0.0)
-    return Unfinished(folder, stem, read_state(folder), _count(folder), holder=holder_of(lock), quiet=quiet)
+    stem = stem_of(folder)
+    return Unfinished(folder, stem, read_state(folder), _count(folder), active=is_held(lock_of(folder.parent, stem)))
 
 
 @dataclass(frozen=True)
@@ -170,9 +145,8 @@ def _litter(out: Path) -> list[Leftover]:
     """Return locks of processes that have ended on this machine, and files that a killed process was writing."""
     litter, folders = [], set[Path]()
     for path in sorted(path for path in below(out) if path.name.startswith(".")):
-        if re.fullmatch(rf"(\..+)?{re.escape(LOCK)}(\.[0-9a-f]{{8}})*", path.name):
-            holder = named_in(path)  # of a file that names nobody we do not know whose it is
-            if holder is not None and holder.owner.gone():
+        if path.name.endswith(LOCK):
+            if holder_in(path) and not is_held(path):
                 litter.append(Leftover(path, "the process that held this lock has ended", lock=path))
         elif path.parent not in folders:
             folders.add(path.parent)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from robustbench_kpca._core.lock import holder_of
+from robustbench_kpca._core.lock import is_held
 from robustbench_kpca.evaluation import part
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.execute import execute
@@ -104,7 +104,7 @@ def test_the_lock_is_held_until_the_record_is_written(protocol, tmp_path, monkey
     held, real = [], Evaluation.finish
 
     def finish(evaluation, *given):
-        held.append(holder_of(lock_of(tmp_path, evaluation.spec.stem())))
+        held.append(is_held(lock_of(tmp_path, evaluation.spec.stem())))
         return real(evaluation, *given)
 
     monkeypatch.setattr(Evaluation, "finish", finish)
@@ -127,8 +127,8 @@ def test_what_another_run_has_finished_meanwhile_is_not_made_again(backend, prot
             other.extend(carry_out(plan(tmp_path, protocol), Reports(), None))
             monkeypatch.setattr(part, "attack_all", None)
             monkeypatch.setattr(part, "show_all", None)
-        with real(evaluation, wait=wait) as lock:
-            yield lock
+        with real(evaluation, wait=wait):
+            yield
 
     monkeypatch.setattr(Evaluation, "held", held)
     assert carry_out(plan(tmp_path, protocol), Reports(), backend) == other[1:]

@@ -62,7 +62,7 @@ def test_the_work_for_one_more_shard_does_not_grow_with_the_finished_ones(tmp_pa
     monkeypatch.setattr(shard_run, "write_state", lambda folder, state: states.append(state))
     monkeypatch.setattr(shard_run, "write_atomic", lambda path, content: None)
     told = []
-    run = ShardRun(tmp_path, planned(3000), STATE, 1, lambda *news, **more: told.append(news), None, Clock())
+    run = ShardRun(tmp_path, planned(3000), STATE, 1, lambda *news, **more: told.append(news), Clock())
     run.made = Counted()
 
     def one():
@@ -86,7 +86,7 @@ def test_writing_the_state_takes_a_small_part_of_the_time(tmp_path, monkeypatch)
 
     monkeypatch.setattr(shard_run, "write_state", write)
     monkeypatch.setattr(shard_run, "write_atomic", lambda path, content: None)
-    run = ShardRun(tmp_path, planned(1000), STATE, 1, None, None, clock)
+    run = ShardRun(tmp_path, planned(1000), STATE, 1, None, clock)
     for _ in range(1000):
         run.finished(run.next(), Made(1, 2.0, 4), CONTENT)
         run.report({})
@@ -101,7 +101,7 @@ def test_the_order_in_which_shards_are_finished_changes_no_record(tmp_path):
     for order in (1, -1):
         (tmp_path / str(order)).mkdir()
         shards = planned(3)
-        run = ShardRun(tmp_path / str(order), shards, STATE, 1, None, None)
+        run = ShardRun(tmp_path / str(order), shards, STATE, 1, None)
         for _ in shards:
             run.next()
         for shard in shards[::order]:
@@ -160,7 +160,7 @@ def at_once(monkeypatch):
 
 
 def carry(executor, count, folder):
-    run = ShardRun(folder, planned(count), STATE, 1, None, None)
+    run = ShardRun(folder, planned(count), STATE, 1, None)
     with executor:
         carry_out(run, executor, b"work", most=2, patience=0)
     return run
@@ -210,7 +210,7 @@ def test_executors_of_the_standard_library_will_do(tmp_path, at_once, monkeypatc
 def test_an_executor_of_others_is_left_no_calls_when_the_run_ends_in_an_error(tmp_path, monkeypatch):
     release = threading.Event()
     monkeypatch.setattr(sharded, "make", lambda work, shard: refused_first(shard, release))
-    run = ShardRun(tmp_path, planned(6), STATE, 1, None, None)
+    run = ShardRun(tmp_path, planned(6), STATE, 1, None)
     submitted = []
     with ThreadPoolExecutor(2) as executor:
         plain = executor.submit
@@ -249,7 +249,7 @@ def test_a_shard_that_waits_for_another_attempt_does_not_keep_this_process_busy(
     waits = []
     monkeypatch.setattr(sharded, "wait", lambda calls, seconds, _: waits.append(seconds) or time.sleep(0.01))
     monkeypatch.setattr(sharded, "make", lambda work, shard: slow(shard, waits))
-    run = ShardRun(tmp_path, planned(3), STATE, 1, None, None)
+    run = ShardRun(tmp_path, planned(3), STATE, 1, None)
     run.schedule.next = partial(_new_ones_first, run.schedule)
     with ThreadPoolExecutor(1) as executor:
         carry_out(run, executor, b"work", most=1, patience=0)

@@ -59,7 +59,7 @@ def test_the_rate_leaves_out_what_a_resumed_shard_finds_done(clock):
 
 
 def test_the_time_left_follows_from_finished_shards(tmp_path):
-    run = ShardRun(tmp_path, plan_shards([str(number) for number in range(40)], "key", 10), STATE, 1, None, None)
+    run = ShardRun(tmp_path, plan_shards([str(number) for number in range(40)], "key", 10), STATE, 1, None)
     assert run._left(0, 2) is None
     for _ in range(2):
         run.finished(run.next(), Made(1, 15.0, 4), b"any bytes")
@@ -81,7 +81,7 @@ def test_calls_that_are_silent_are_ended_and_their_shards_have_failed(tmp_path, 
     """One of three workers says something every second."""
     monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", ())
     shards = plan_shards([str(number) for number in range(3)], "key", 1)
-    run = ShardRun(tmp_path, shards, STATE, 1, None, None)
+    run = ShardRun(tmp_path, shards, STATE, 1, None)
     calls = []
 
     def wait(futures, *_):

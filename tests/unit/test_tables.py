@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from robustbench_kpca._core import files
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.owner import place
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.loading import load_scenario
@@ -188,22 +187,15 @@ def test_two_hosts_leave_one_whole_record(record, tmp_path):
 def test_what_a_killed_process_left_is_swept(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_SWEPT", {})
     day = time.time() - 2 * files.OLD
-    names = {
-        "dead": f".rbk-{place()}-999999999-a.tmp",
-        "alive": f".rbk-{place()}-{os.getpid()}-b.tmp",
-        "elsewhere": ".rbk-00000000-1-c.tmp",
-        "older name": ".rbk-abcdef.tmp",
-        "young and dead": f".rbk-{place()}-999999999-d.tmp",
-        "young and elsewhere": ".rbk-00000000-1-e.tmp",
-        "not ours": "other.tmp",
-    }
-    for what, name in names.items():
-        (tmp_path / name).write_bytes(b"x")
-        if not what.startswith("young"):
-            os.utime(tmp_path / name, (day, day))
-    files.write_atomic(tmp_path / "file", b"content")
+    for name, content in {"killed": b"x", "old": b"", "just made": b"", "written now": b"x"}.items():
+        (tmp_path / f".rbk-{name}.tmp").write_bytes(content)
+    (tmp_path / "other.tmp").write_bytes(b"x")
+    os.utime(tmp_path / ".rbk-old.tmp", (day, day))
+    with (tmp_path / ".rbk-written now.tmp").open("rb+") as held:
+        files._mark_as_written(held)
+        files.write_atomic(tmp_path / "file", b"content")
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"file", names["alive"], names["young and elsewhere"], names["not ours"]}
+    assert left == {"file", ".rbk-just made.tmp", ".rbk-written now.tmp", "other.tmp"}
 
 
 def test_a_list_of_records_is_one_document_or_nothing(record, tmp_path, capsys):
