@@ -66,6 +66,12 @@ Crop = Annotated[
         "cropped. By default as the model states, and with --size nothing is cropped.",
     ),
 ]
+Classes = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Number of classes, where labels are numbers and not all occur; by default as the model has."
+    ),
+]
 Split = Annotated[
     str | None,
     typer.Option(help="Split of a named data set; by default test, or val if there is no test.", show_default=False),

@@ -15,6 +15,7 @@ def audit(
     split: _options.SplitOfTask = None,
     size: _options.Size = None,
     crop: _options.Crop = None,
+    classes: _options.Classes = None,
     protocol: Annotated[
         str | None,
         typer.Option("--protocol", "-p", help="Attack protocol that the audit is for: it is made at its eps."),
@@ -85,7 +86,7 @@ def audit(
     radius = eps_for(protocol) if eps is None else eps
     request = ModelRequest(model, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=options)
     loaded = request.load()
-    samples = DataRequest(data, split, size=size, crop=crop).of([model]).load_for(loaded)
+    samples = DataRequest(data, split, size=size, crop=crop, classes=classes).of([model]).load_for(loaded)
     _console.note(how_shown(samples), quiet=quiet or json)
     if out is not None:
         require_writable(out)

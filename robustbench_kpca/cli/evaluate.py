@@ -55,6 +55,7 @@ def evaluate(
     ] = "fail",
     size: _options.Size = None,
     crop: _options.Crop = None,
+    classes: _options.Classes = None,
     audited: _options.Audited = "full",
     log: _options.Log = [],  # noqa: B006 (typer reads the default)
     planned: Annotated[
@@ -104,7 +105,9 @@ def evaluate(
         for each in models
     ]
     options = replace(options, device=usable_device(options.device))
-    request = DataRequest(data, split, limit, against, subset=subset, bad_images=bad_images, size=size, crop=crop)
+    request = DataRequest(
+        data, split, limit, against, subset=subset, bad_images=bad_images, size=size, crop=crop, classes=classes,
+    )  # fmt: skip
     loggers = open_loggers(log)
     plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     if planned:

@@ -70,8 +70,18 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
 
 
 def with_classes(data: Dataset, classes: int | None) -> Dataset:
-    """Return data whose number of classes was only counted, with the number that the user states."""
-    if classes is None or classes == data.classes:
+    """Return data with the number of classes that the user states, where it was only counted.
+
+    Raises:
+        BadInputError: the data know another number.
+    """
+    if classes is None:
+        return data
+    if isinstance(data, Samples) and data.known_part is not None:
+        pair = data.take(range(len(data)))
+        pair.known_part = Samples.require(with_classes(data.known_part, classes))
+        return pair
+    if classes == data.classes:
         return data
     if not (isinstance(data, Samples) and data.counted and data.classes <= classes):
         raise BadInputError(f"classes = {classes} for data '{data.name}', which has {data.classes}", fix="leave it out")

@@ -14,6 +14,8 @@ class Pair(Samples):
             same set, or both have ImageNet's classes.
     """
 
+    known_part: Samples
+
     def __init__(self, known: Samples, unknown: Samples) -> None:
         _require_different(known, unknown)
         for samples in (known, unknown):
@@ -28,14 +30,14 @@ class Pair(Samples):
                 f"{sizes[1][1]} x {sizes[1][0]}",
                 expected="one size for both",
             )
-        self.parts = (known, unknown)
+        self.unknown_part = unknown
         ids = [f"in/{name}" for name in known.ids] + [f"out/{name}" for name in unknown.ids]
         labels = [0] * len(known) + [1] * len(unknown)
         super().__init__(f"{known.name}-against-{unknown.name}", known.split, ids, labels, 2)
-        resized = dict.fromkeys(f"{part.name}: {part.resized or 'as they are'}" for part in self.parts)
+        resized = dict.fromkeys(f"{part.name}: {part.resized or 'as they are'}" for part in (known, unknown))
         self.resized = known.resized if known.resized == unknown.resized else "; ".join(resized)
         self.notes = known.notes + unknown.notes
-        self.known_classes = tuple(sorted(set(known.labels)))
+        self.known_part = known
         self.skipped = tuple(f"in/{name}" for name in known.skipped) + tuple(f"out/{n}" for n in unknown.skipped)
         if known.expected is not None and unknown.expected is not None:
             self.expected = known.expected + unknown.expected
@@ -51,7 +53,7 @@ class Pair(Samples):
         return part.fingerprint(position)
 
     def _find(self, index: int) -> tuple[Samples, int]:
-        known, unknown = self.parts
+        known, unknown = self.known_part, self.unknown_part
         index = range(len(self))[index]
         return (known, index) if index < len(known) else (unknown, index - len(known))
 

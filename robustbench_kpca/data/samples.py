@@ -29,8 +29,8 @@ class Samples(Dataset):
             so that no accuracy is computed by mistake, and the given labels are used as strata only.
 
     Attributes:
-        known_classes: for a pair (see `Pair`): the classes of its in-distribution images; `labels` then tell whether an
-            image is out-of-distribution (1) or not (0). None for other sets.
+        known_part: of a pair (see `Pair`): its in-distribution set, whose labels are classes; `labels` of the pair tell
+            whether an image is out-of-distribution (1) or not (0). None for other sets.
         counted: whether `classes` was only counted from the labels, so that there may be more.
         held: of a folder with some of ImageNet-1K's 1,000 classes: which; None for other sets.
 
@@ -39,7 +39,7 @@ class Samples(Dataset):
     """
 
     task = "classification"
-    known_classes: tuple[int, ...] | None = None
+    known_part: "Samples | None" = None
     counted: bool = False
     held: tuple[int, ...] | None = None
 
@@ -62,7 +62,7 @@ class Samples(Dataset):
     @property
     def is_pair(self) -> bool:
         """Whether the set is a pair for out-of-distribution detection."""
-        return self.known_classes is not None
+        return self.known_part is not None
 
     @property
     def known(self) -> int | None:
@@ -88,7 +88,7 @@ class SamplesPart(Part, Samples):
 
     def __init__(self, whole: Samples, indices: Sequence[int]) -> None:
         super().__init__(whole, indices)
-        self.known_classes, self.counted, self.held = whole.known_classes, whole.counted, whole.held
+        self.known_part, self.counted, self.held = whole.known_part, whole.counted, whole.held
 
 
 class ArraySamples(Samples):

@@ -29,10 +29,11 @@ _MODEL, _DATA = (
     {
         "data": "--data", "split": "--split", "limit": "--limit", "against": "--against", "subset": "--subset",
         "bad_images": "--bad-images", "size": "--size", "crop": "--crop",
+        "classes": "--classes",
     },
 )  # fmt: skip
 _RUN = {name: option.flags[0] for name, option in OPTIONS.items() if option.recorded}
-_KINDS = {"limit": int, "subset": int, "size": int, "crop": float, "seed": int, "batch_size": int}
+_KINDS = {"limit": int, "subset": int, "size": int, "crop": float, "classes": int, "seed": int, "batch_size": int}
 _FLAGS = ("ema", "resize_positions", "untrained", "tf32")
 
 

@@ -82,11 +82,7 @@ class Evaluation:
                 data; model, data and protocol are incompatible.
         """
         task, model, out = task_named(data.task), named.model, options.out
-        task.table(scenario.kind)
-        task.compute.require_data(data, scenario)
-        require_gradients(model, scenario)
-        require_certifiable(model, scenario)
-        require_words(model, data.vocabulary_sha256, data.name)
+        require_fit(model, data, scenario)
         where = device_for(model, options.device)
         size = options.batch_size
         if size is None:
@@ -238,6 +234,20 @@ class Evaluation:
             record.save(out)
             discard(out, self.spec.stem())
         return record
+
+
+def require_fit(model: nn.Module, data: Dataset, scenario: Scenario) -> None:
+    """Refuse a model, data and a protocol that do not belong together, before the model is shown anything.
+
+    Raises:
+        BadInputError: they do not.
+    """
+    task = task_named(data.task)
+    task.table(scenario.kind)
+    task.compute.require_data(data, scenario)
+    require_gradients(model, scenario)
+    require_certifiable(model, scenario)
+    require_words(model, data.vocabulary_sha256, data.name)
 
 
 def require_gradients(model: nn.Module, scenario: Scenario) -> None:

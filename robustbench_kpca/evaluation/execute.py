@@ -19,7 +19,7 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.evaluation.caveats import goes_on
 from robustbench_kpca.evaluation.command import Command, call
 from robustbench_kpca.evaluation.engines import Engine, engine_for
-from robustbench_kpca.evaluation.evaluation import Evaluation, batch_on, require_gradients, runner_for
+from robustbench_kpca.evaluation.evaluation import Evaluation, batch_on, require_fit, require_gradients, runner_for
 from robustbench_kpca.evaluation.make_records import Result, make_records
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AuditModel, Evaluate, Plan
@@ -198,7 +198,7 @@ class _Run:
     def _command(self, number: int, step: Evaluate, options: RunOptions, audit: Audit | None) -> Command | tuple[str]:
         """Return what makes the record again: a command, or the call from Python in short where objects were given."""
         model, request, data = self.plan.models[number], self.plan.data, self.data[number]
-        if isinstance(model, ModelRequest) and not isinstance(request.data, Dataset) and request.classes is None:
+        if isinstance(model, ModelRequest) and not isinstance(request.data, Dataset):
             level = audit.plan.level if audit is not None else None if isinstance(step.scenario, Attack) else "full"
             return Command(model, request, step.protocol, step.overrides, options=options, audit=level)
         sizes = {"size": request.size, "crop": request.crop}
@@ -312,9 +312,10 @@ def foretell(plan: Plan, reporter: Reporter) -> list[Foretold]:
     Corruptions and clean pictures of scenes and texts take as many passes as windows: there they are not known.
 
     Raises:
-        BadInputError: a model or data cannot be loaded, or the model fails.
+        BadInputError: a model or data cannot be loaded, the model fails, or model, data and protocol are incompatible.
     """
     models = [model.named() for model in plan.models]
+    _require_possible(plan, models)
     data = load_data(plan, models, reporter)
     steps = [step for step in plan.steps if isinstance(step, Evaluate)]
     return [
@@ -326,12 +327,16 @@ def foretell(plan: Plan, reporter: Reporter) -> list[Foretold]:
 
 def foretold(named: NamedModel, data: Dataset, label: str, scenario: Scenario, options: RunOptions) -> Foretold:
     """Return what one model takes under one protocol, from one row that it is shown."""
+    require_fit(named.model, data, scenario)
     compute = task_named(data.task).compute
     where = device_for(named.model, options.device)
     row = compute.first_inputs(named.model, data, scenario, 1)
-    work = work_of(runner_for(named.model, data, scenario, 1, where), row).once(scenario.draws)
+    runner = runner_for(named.model, data, scenario, 1, where)
+    classes = runner.logits(row.to(where)).shape[1]
+    compute.match_classes(data, classes, class_names_of(named.model))
+    work = work_of(runner, row).once(scenario.draws)
     graded = compute.success.graded
-    passes = None if graded and not isinstance(scenario, Attack) else most_passes(scenario, data.classes, graded=graded)
+    passes = None if graded and not isinstance(scenario, Attack) else most_passes(scenario, classes, graded=graded)
     usual = compute.batch_size(named.model, data, scenario)
     return Foretold(
         model=named.label,

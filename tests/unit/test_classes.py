@@ -8,12 +8,15 @@ from torch import nn
 
 from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_words, is_imagenet
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.data.given import as_dataset, with_classes
+from robustbench_kpca.data.imagenet_classes import imagenet_classes, imagenet_wnids, imagenet_words, is_imagenet
 from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.data.request import View
-from robustbench_kpca.records.record import load_record
-from robustbench_kpca.tasks.classification.classes import match_classes
+from robustbench_kpca.evaluation.command import parse
+from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.tasks.classification.classes import UNLIKELY, match_classes, probability_of_lower
 from robustbench_kpca.tasks.prepare import prepare
 
 TENCH, GOLDFISH, CRANE_BIRD = "n01440764", "n01443537", "n02012849"
@@ -126,16 +129,78 @@ def test_lists_of_imagenets_names():
     assert not is_imagenet(categories[:-1])
 
 
+OF_O = imagenet_classes("imagenet-o")  # 200 of the 1,000, up to 996
+
+
+def labelled(numbers, **how):
+    return as_dataset(np.broadcast_to(np.uint8(0), (len(numbers), 1, 1, 3)), numbers, **how)
+
+
+@pytest.mark.parametrize("count", [10, 10_000, 1_000_000])
+@pytest.mark.parametrize(
+    ("some", "classes", "fits"),
+    [
+        (range(1000), 1000, (True, True, True)),
+        (OF_O, 1000, (True, True, True)),
+        (imagenet_classes("imagenet-r"), 1000, (True, True, True)),
+        (range(10), 1000, (False, False, False)),
+        (range(1, 10), 1000, (False, False, False)),  # not even all ten
+        (range(1000), 1001, (True, True, False)),  # a model with a class for the background
+        (range(5), 10, (True, False, False)),
+    ],
+)
+def test_labels_alone_are_of_a_model_by_their_classes_however_many_they_are(some, classes, fits, count):
+    spread = np.random.default_rng(0).choice(list(some), count).tolist()
+    fine = dict(zip((10, 10_000, 1_000_000), fits, strict=True))[count]
+    assert (probability_of_lower(spread, classes) > UNLIKELY) == fine
+
+
 def test_labels_alone_may_be_some_of_a_models_classes_but_not_implausibly_few():
-    images = torch.rand(40, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    few = as_dataset(images[:3], [0, 4, 6])
-    assert match_classes(few, 10, None)[1] == "labels up to 6 of 10 classes, by number"
-    many = as_dataset(images, [i % 10 for i in range(40)])
+    assert match_classes(labelled([0, 4, 6]), 10, None)[1] == "labels up to 6 of 10 classes, by number"
+    many = labelled([i % 10 for i in range(40)])
     with pytest.raises(BadInputError, match="40 labels of data 'images' go up to 9, but the model has 1000"):
         match_classes(many, 1000, None)
-    assert match_classes(as_dataset(images, [i % 10 for i in range(40)], classes=1000), 1000, None)[0]
+    assert match_classes(with_classes(many, 1000), 1000, None)[0]
     with pytest.raises(BadInputError, match="has the label 9"):
         match_classes(many, 9, None)
+
+
+def test_a_pair_is_matched_by_its_known_set_which_knows_its_classes():
+    """ImageNet-O beside 10,000 validation images: a statistic of labels up to 996 refused them."""
+    labels = np.resize(OF_O, 10_000).tolist()
+    known, unknown = labelled(labels, classes=1000, name="imagenet"), labelled([0, 0], name="others")
+    known.fingerprint = unknown.fingerprint = lambda index: str(index)
+    unknown.ids = ["a", "b"]
+    pair = Pair(known, unknown).in_order()
+    assert match_classes(pair, 1000, None)[1].startswith("1000 classes, by number")
+    with pytest.raises(BadInputError, match="10 classes, but data 'imagenet' has 1000"):
+        match_classes(pair, 10, None)
+    few = Pair(labelled([i % 10 for i in range(40)], name="few"), unknown)
+    with pytest.raises(BadInputError, match="--classes 1000"):
+        match_classes(few, 1000, None)
+    assert (
+        match_classes(with_classes(few, 1000), 1000, None)[1]
+        == "1000 classes, by number: both are taken as ImageNet-1K's"
+    )
+
+
+def test_a_plan_refuses_what_the_evaluation_would_and_the_option_repairs_both(tmp_path, capsys, few_resamples):
+    (tmp_path / "net.py").write_text(
+        "import torch\ndef make():\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 1000)).eval()\n"
+    )
+    for number in range(20):
+        Image.new("RGB", (4, 4), (9 * number, 0, 0)).save(tmp_path / f"{number}.png")
+    rows = "".join(f"{number}.png,{number % 2}\n" for number in range(20))
+    (tmp_path / "labels.csv").write_text(f"file,label\n{rows}")
+    out = tmp_path / "runs"
+    words = ["eval", "-m", f"{tmp_path}/net.py:make", "--data", str(tmp_path), "-p", "clean", "-o", str(out), "-q"]
+    for plan in (["--plan"], []):
+        assert main([*words, *plan]) == 2
+        assert "20 labels" in capsys.readouterr().err
+        assert not main([*words, *plan, "--classes", "1000"])
+    (made,) = map(load_record, find_records(out))
+    assert parse(made.command).data.classes == made.spec.data.classes == 1000
 
 
 def test_models_that_number_classes_differently_share_one_run(tmp_path):

@@ -4,6 +4,7 @@ A number is compared with a label only if both count the same classes. Names are
 underscores; a name such as "tench, Tinca tinca" is any of its parts, and a WordNet id any of its words in ImageNet.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -13,8 +14,7 @@ from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_word
 from robustbench_kpca.data.samples import Relabelled, Samples
 
 UNLIKELY = 1e-9
-"""Where only labels tell the number of classes: the least probability, if every class is equally frequent, that none of
-the labels is larger."""
+"""Where only labels tell the number of classes: the least probability that all lie so low."""
 _SHOWN = 3
 Names = dict[int, set[str]]
 
@@ -25,7 +25,9 @@ def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> t
     Raises:
         BadInputError: the classes do not match, or a class of the data is none of the model's, or several.
     """
-    if data.is_pair or data.counted:
+    if data.known_part is not None:
+        return data, match_classes(data.known_part, classes, names)[1]
+    if data.counted:
         return data, _by_counted_number(data, classes)
     if not data.classes:
         return data, ""
@@ -48,21 +50,35 @@ def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> t
 
 
 def _by_counted_number(data: Samples, classes: int) -> str:
-    """Check labels of data that do not say how many classes there are; for a pair, those of its known classes."""
-    known = data.labels if data.known_classes is None else data.known_classes
-    highest, count = max(known), data.known or len(data)
+    """Check labels of data that do not say how many classes there are."""
+    highest = max(data.labels)
     if highest >= classes:
         raise BadInputError(
             f"data '{data.name}' has the label {highest}, but the model has {classes} classes",
             expected=f"labels from 0 to {classes - 1}",
         )
-    if ((highest + 1) / classes) ** count < UNLIKELY:
+    if probability_of_lower(data.labels, classes) < UNLIKELY:
         raise BadInputError(
-            f"the {count} labels of data '{data.name}' go up to {highest}, but the model has {classes} classes",
+            f"the {len(data)} labels of data '{data.name}' go up to {highest}, but the model has {classes} classes",
             expected="labels of all its classes",
-            fix="choose another model; in Python, if these are some of its classes, give classes=" + str(classes),
+            fix=f"choose another model or, if these are some of its classes, say so: --classes {classes} of rbk eval "
+            f"and rbk audit, classes={classes} in Python",
         )
     return f"labels up to {highest} of {classes} classes, by number"
+
+
+def probability_of_lower(labels: Sequence[int], classes: int) -> float:
+    """Return how probable it is that labels of so many classes all lie so low.
+
+    Data of all classes leave the last ones out by chance only: n labels with probability ((highest + 1) / classes)^n.
+    Data of some classes leave out others, too, however large n is: then the d classes that occur are the draw, without
+    replacement. The larger probability counts.
+    """
+    count, different = max(labels) + 1, len(set(labels))
+    by_label: float = (count / classes) ** len(labels)
+    if different == count:
+        return by_label
+    return max(by_label, math.prod((count - i) / (classes - i) for i in range(different)))
 
 
 def _by_name(data: Samples, theirs: Names, names: Sequence[str]) -> tuple[Samples, str]:

@@ -156,7 +156,7 @@ def _require_alexnets_size(samples: Samples, protocol: Corruption) -> None:
 
 
 def _require_classes(samples: Samples, protocol: Shift | Ood) -> None:
-    known = samples.labels if samples.known_classes is None else samples.known_classes
+    known = (samples.known_part or samples).labels
     odd = sorted(set(known) - set(classes_of(protocol) or known))
     if odd:
         raise BadInputError(
