@@ -80,7 +80,7 @@ class Line:
     stage: str = ""
     result: str = ""
     _left: float | None = None
-    _first: tuple[float, int] | None = None
+    _first: tuple[float, int, int] | None = None  # time, samples and passes at the first news
     _told: float = field(default=0.0)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,8 @@ class Line:
         self.stage, self.result = news.get("stage", ""), news.get("result", "")
         self._told, self._left = self.clock(), news.get("left")
         if self._first is None:  # what a resumed run finds done took no time today
-            self._first = (self.begun, 0) if done <= 1 else (self._told, done)
+            passes = self.passes[0] if self.passes else 0
+            self._first = (self.begun, 0, 0) if done <= 1 else (self._told, done, passes)
 
     @property
     def share(self) -> float:
@@ -102,13 +103,21 @@ class Line:
 
     @property
     def left(self) -> float | None:
-        """Seconds left: as told, less what has passed since; else along a straight line; None if not yet known."""
+        """Seconds left; None if not yet known.
+
+        What is left × the seconds that a pass, or a sample, took since the first news. Passes that are still possible
+        are the most that can be left.
+        """
         now = self.clock()
         if self._left is not None:
             return max(self._left - (now - self._told), 0.0)
-        if self.per_second is None or self.total is None:
+        if self._first is None or self._told <= self._first[0] or self.total is None:
             return None
-        return max((self.total - self.done) / self.per_second - (now - self._told), 0.0)
+        done, total = self.passes or (self.done, self.total)
+        made = done - self._first[2 if self.passes else 1]
+        return (
+            max((total - done) * (self._told - self._first[0]) / made - (now - self._told), 0.0) if made > 0 else None
+        )
 
     @property
     def per_second(self) -> float | None:
@@ -123,7 +132,8 @@ class Line:
     @property
     def news(self) -> str:
         """The line without its title."""
-        parts = [self.stage, self.counts, self.result, "" if self.left is None else f"{spell(self.left)} left"]
+        most = "at most " if self.passes and self._left is None else ""
+        parts = [self.stage, self.counts, self.result, "" if self.left is None else f"{most}{spell(self.left)} left"]
         return "  ".join(part for part in parts if part)
 
     @property

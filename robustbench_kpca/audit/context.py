@@ -1,5 +1,6 @@
 """What the checks of an audit share: the model, the images and the results of attacks, each attack run at most once."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import reason_of
 from robustbench_kpca._core.randomness import sample_key
+from robustbench_kpca._engine.attack_loop.cost import Meter, Passes, most_passes
 from robustbench_kpca._engine.attack_loop.engine import Engine, Sample, build_attack
 from robustbench_kpca._engine.attack_loop.follow import PlainQuery, run_to_end
 from robustbench_kpca._engine.attack_loop.success import Success
@@ -18,7 +20,6 @@ from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.budgets import attacks_of, budget
 from robustbench_kpca.audit.limits import GAP, GAP_HIGH
-from robustbench_kpca.audit.meter import Meter, again
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Level
@@ -129,11 +130,10 @@ class AuditContext:
         sink = partial(_keep, samples)
         engine = Engine(runner, self._scenario(name), self.success, ids, seed=self.seed, sink=sink)
         parts = (part.split(size) for part in (torch.tensor(numbers), images.cpu(), labels.cpu()))
-        part = name if name in self.meter.most else again(name)
         source = ((rows.tolist(), x, y) for rows, x, y in zip(*parts, strict=True))
         with frozen(self.model):
-            engine.run(source, partial(self.meter.during, part, runner))
-        self.meter.after(part, runner)
+            engine.run(source, lambda: self.meter.during(runner.forwards + runner.backwards))
+        self.meter.after(runner.forwards + runner.backwards, self.most(name))
         return torch.stack([self._remaining_of(samples[number]) for number in numbers]).to(labels.device)
 
     def attempt(self, what: str, work: Callable[[], T]) -> T | None:
@@ -154,7 +154,7 @@ class AuditContext:
         scenario, rows = self._scenario(name), self.correct.nonzero()[:, 0]
         runner = _runner_like(self.shown, self.model) if model is None else self._other(model)
         parts = [self._trajectory(runner, scenario, part) for part in rows.split(self.shown.batch_size)]
-        self.meter.after(again(name), runner)
+        self.meter.after(runner.forwards + runner.backwards, self.most(name))
         images = torch.cat([part.images for part in parts])
         assert bool((distance(images, self.images[rows], "linf") <= self.threat.eps + 1e-6).all())
         assert bool(((images >= 0) & (images <= 1)).all())
@@ -173,6 +173,12 @@ class AuditContext:
                 algorithm, query, self.images[rows], self.labels[rows], threat=self.threat, keys=self.keys[rows]
             )
         return Trajectory(state["x"], query.losses)
+
+    def most(self, name: str) -> int:
+        """Return the most passes of an attack; a batch that is not full costs as much as a full one."""
+        own = most_passes(self._scenario(name), self.runner.classes or 2, graded=self.success.graded)
+        rows = math.ceil(len(self) / self.shown.batch_size) * self.shown.batch_size
+        return rows * (own or Passes(1, 0)).total
 
     def _scenario(self, name: str) -> Attack:
         return budget(self.task.compute.audit, name, self.eps)[1]

@@ -1,6 +1,5 @@
 """`audit`: check whether attacks on a model are effective, so that its robust accuracy can be trusted."""
 
-import math
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -12,8 +11,9 @@ from torch import nn
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.keywords import takes
-from robustbench_kpca._core.progress import Progress, Screen, python_screen, spell
+from robustbench_kpca._core.progress import Progress, Screen, python_screen
 from robustbench_kpca._core.strict import parse_fraction
+from robustbench_kpca._engine.attack_loop.cost import Meter
 from robustbench_kpca._engine.attack_loop.query import require_finite
 from robustbench_kpca._engine.inference.environment import PACKAGE, revision, version
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode
@@ -22,7 +22,6 @@ from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import run_checks
 from robustbench_kpca.audit.context import AuditContext, all_finite
 from robustbench_kpca.audit.limits import limits
-from robustbench_kpca.audit.meter import Meter, costs, seconds_of
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.options import AuditOptions
 from robustbench_kpca.audit.preflight import preflight
@@ -158,7 +157,7 @@ def audit(
             level=options.level,
         )
         require_finite(context.per_batch(x, y, all_finite))
-        context.meter = _metered(context, size, announce, progress)
+        context.meter = _metered(context, announce, progress)
         checks = [*run_checks(context), _untouched(before, _state(model))]
     done = Audit(
         subject=subject,
@@ -174,28 +173,20 @@ def audit(
     return done
 
 
-def _metered(
-    context: AuditContext, size: int, announce: Callable[[str], None] | None, progress: Progress | None
-) -> Meter:
-    """Announce what an audit will cost: the passes of samples that withstand, times the measured time of a pass."""
+def _metered(context: AuditContext, announce: Callable[[str], None] | None, progress: Progress | None) -> Meter:
+    """Announce what an audit costs: the passes of samples that withstand every attack.
+
+    Of the attacks, `order` and `pgd` are made twice; the strongest is made once more for every other model. What checks
+    without an attack show is left out: a few dozen passes a sample.
+    """
     if announce is None and progress is None:
         return Meter()
-    layers = bool(rpc_layers(context.model)) and context.level == "full"
-    transfers = 2 * layers + (context.sibling is not None and context.level == "full") if context.attacks else 0
-    parts = costs(
-        context.task.compute.audit,
-        context.eps,
-        context.attacks,
-        context.runner.classes or 2,
-        transfers=transfers,
-        graded=context.success.graded,
-    )
-    rows = math.ceil(len(context) / size) * size  # a batch that is not full costs as much as a full one
-    most = {name: rows * (part.forwards + part.backwards) for name, part in parts.items()}
+    full = context.level == "full" and "apgd-doubled" in context.attacks
+    others = full * (2 * bool(rpc_layers(context.model)) + (context.sibling is not None))
+    names = [*context.attacks, *({"order", "pgd"} & set(context.attacks)), *(others * ["apgd-doubled"])]
+    most = sum(context.most(name) for name in names)
     if announce is not None:
-        seconds = seconds_of(context.runner, context.images[:size], parts.values())
-        time = "" if seconds is None else f", about {spell(rows * seconds)} or less"
-        announce(f"{context.level} audit: at most {sum(most.values()):,} passes{time}")
+        announce(f"{context.level} audit: at most {most:,} passes of attacks")
     return Meter(most, progress)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import require_writable
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca._engine.attack_loop.cost import Passes, most_passes
+from robustbench_kpca._engine.attack_loop.cost import BACKWARD, Passes, most_passes
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca._engine.inference.work import DEVICES, MOST, Rates, Work, larger, work_of
@@ -26,7 +26,6 @@ from robustbench_kpca.evaluation.plan import AuditModel, Evaluate, Plan
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel, how_shown
 from robustbench_kpca.evaluation.shard_run import IncompleteError
-from robustbench_kpca.evaluation.time_left import BACKWARD
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit

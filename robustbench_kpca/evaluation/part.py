@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.cost import Watch
 from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.inference.corrupted import frost_of
@@ -22,7 +23,6 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.first_samples import Glances
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.shards import Made, Shard, to_bytes
-from robustbench_kpca.evaluation.time_left import Watch
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.records.differences import only
 from robustbench_kpca.records.outcomes import Outcomes
@@ -237,7 +237,7 @@ def attack_all(
         seed: seed of all randomness.
         workers: number of processes that load samples.
         journal: stores the progress, so that an interrupted run can resume.
-        progress: told of finished samples, passes, stage and the time left (`progress.Progress`).
+        progress: told of finished samples, passes and stage.
         keep: called with each sample when it is finished.
         smaller: the outcomes at the next smaller budget of `below`; computed first if None.
 

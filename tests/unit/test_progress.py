@@ -13,9 +13,9 @@ from stand_ins import short_audits
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core import progress
 from robustbench_kpca._core.progress import Heartbeat, Line, spell
+from robustbench_kpca._engine.attack_loop import cost
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import time_left
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -60,6 +60,28 @@ def test_the_line_of_an_attack():
     assert line.share == 0.25
 
 
+def test_the_time_left_of_an_attack_is_its_passes_left_at_the_measured_rate():
+    """Samples finish unevenly, so their number tells little: 900 of 1,000 possible passes are left at 10 a second."""
+    clock = Clock()
+    line = Line("vit", clock)
+    clock.now = 110
+    line(0, 10, passes=(100, 1000))
+    assert line.left == pytest.approx(90)
+    line(8, 10, passes=(100, 300))  # those that broke can spend nothing more
+    assert line.left == pytest.approx(20)
+    assert str(line).endswith("at most 20 s left")
+
+
+def test_a_protocol_without_attacks_reports_too(monkeypatch):
+    monkeypatch.setattr(cost, "EVERY", 0.0)
+    told = []
+    evaluate(
+        load_model("vit_digits"), load_data("digits", limit=4), protocol="teo2024-cut-off", audit=False,
+        progress=lambda done, total, **news: told.append(news["stage"]),
+    )  # fmt: skip
+    assert set(told) == {"clean"}
+
+
 def test_a_line_a_minute():
     clock, said = Clock(), []
     heart, line = Heartbeat(said.append, clock), Line("long", clock)
@@ -77,7 +99,7 @@ def test_durations(seconds, text):
 
 def test_what_an_attack_reports(monkeypatch):
     """Passes done are those of the record in the end, the possible ones a bound before, and the stages are named."""
-    monkeypatch.setattr(time_left, "EVERY", 0.0)
+    monkeypatch.setattr(cost, "EVERY", 0.0)
     told = []
     record = evaluate(
         load_model("vit_digits"), load_data("digits", limit=12), protocol="pgd20-linf-2_255", batch_size=8, audit=False,
@@ -96,15 +118,17 @@ def test_what_an_attack_reports(monkeypatch):
 
 def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "Heartbeat", lambda say: Heartbeat(say, every=0.0))
-    monkeypatch.setattr(time_left, "EVERY", 0.0)
+    monkeypatch.setattr(cost, "EVERY", 0.0)
     command = ["eval", "-m", "vit_digits", "-p", "pgd20-linf-2_255", "--limit", "8", "--batch-size", "8"]
     with short_audits():
         assert main([*command, "-o", str(tmp_path)]) == 0
         first = capsys.readouterr().err
         assert main([*command, "-o", str(tmp_path)]) == 0
         second = capsys.readouterr().err
-    assert re.search(r"vit_digits  full audit: at most [\d,]+ passes, about \d+ s or less", first)
-    assert re.search(r"pgd20-linf-2_255  pgd  \d/8, \d+ of at most \d+ passes  [\d.]+ % of 8 stand", first)
+    assert re.search(r"vit_digits  full audit: at most [\d,]+ passes", first)
+    assert re.search(
+        r"pgd20-linf-2_255  pgd  \d/8, \d+ of at most \d+ passes  [\d.]+ % of 8 stand  at most \d+ s left", first
+    )
     assert re.search(r"vit_digits  pgd20-linf-2_255  clean_accuracy [\d.]+ %, robust_accuracy [\d.]+ %  \(", first)
     assert re.search(r"vit_digits  full audit  .*\(kept\)", second)
     assert "at most" not in second

@@ -1,11 +1,22 @@
-"""What an evaluation takes at most: the passes of a sample that withstands."""
+"""How many passes of a model an attack takes at most, how many it has made, and how many are still possible.
 
+The time left is the passes left × the measured seconds of a pass (`_core.progress.Line`). A sample that breaks leaves,
+so it is the most that is left.
+"""
+
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from robustbench_kpca._engine.attack_loop.engine import build_attack
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.engine import Engine, build_attack
+from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca.attacks.shared.passes import evaluated
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.types import Attack as Algorithm
+
+BACKWARD = 2.0
+"""A backward pass costs about two forward passes."""
 
 
 @dataclass(frozen=True)
@@ -14,6 +25,11 @@ class Passes:
 
     forwards: int
     backwards: int
+
+    @property
+    def total(self) -> int:
+        """Forward and backward passes together."""
+        return self.forwards + self.backwards
 
     def times(self, number: int) -> "Passes":
         """Return so many times as many passes."""
@@ -45,3 +61,123 @@ def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Pa
         forwards += stage.restarts * int(spent[0])
         backwards += stage.restarts * int(spent[1])
     return Passes(forwards, backwards).times(scenario.draws * (1 + len(scenario.below)))
+
+
+EVERY = 0.5  # seconds between two looks at the samples under attack; each look waits for the device, once
+
+
+class Watch:
+    """Tells a `Progress` how far an attack is: passes made, and passes that are still possible.
+
+    Args:
+        engine: runs the attack.
+        total: number of samples, those included that are finished already.
+        classes: number of classes, on which the passes of some attacks depend.
+        progress: what is told.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, engine: Engine, total: int, classes: int, progress: Progress, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.engine, self.total, self.progress, self.clock = engine, total, progress, clock
+        self.budgets = _budgets(engine, classes)
+        self.finished = self.broken = self.spent = self.stage = 0
+        self.steps = [pool.steps for pool in engine.pools]
+        self.told = clock() - EVERY
+
+    def begin(self, finished: int, broken: int) -> None:
+        """Take note of the samples that an earlier run has finished, the broken ones among them."""
+        self.finished, self.broken = finished, broken
+
+    def sample(self, sample: Sample) -> None:
+        """Take note of a finished sample."""
+        self.finished += 1
+        self.spent += sample.forwards + sample.backwards
+        self.broken += sample.broken_by != ""
+
+    def batch(self) -> None:
+        """Take note of a batch, and report if it is time."""
+        for number, pool in enumerate(self.engine.pools):
+            if pool.steps > self.steps[number]:
+                self.stage, self.steps[number] = number, pool.steps
+        if self.clock() - self.told >= EVERY:
+            self.told = self.clock()
+            self.report()
+
+    def report(self) -> None:
+        """Tell the `Progress` how far the attack is."""
+        active = self._active()
+        seen = self.finished + len(active)
+        stops = self.engine.cascade.stops
+        result = f"{100 * (seen - self.broken) / seen:.1f} % of {seen} stand" if seen and stops else ""
+        passes = None
+        if self.budgets is not None:
+            done = self.spent + sum(sample.forwards + sample.backwards for sample in active)
+            possible = sum(self._possible(sample, self.budgets) for sample in active)
+            passes = done, done + possible + max(self.total - seen, 0) * sum(self.budgets)
+        self.progress(self.finished, self.total, passes=passes, stage=self._stage(), result=result)
+
+    def _stage(self) -> str:
+        pools = self.engine.pools
+        if not pools:  # a protocol without attacks, such as `teo2024-cut-off`
+            return "clean"
+        name = pools[self.stage].name
+        below = f"eps {self.engine.threat.eps:.4g} " if self.engine.scenario.below else ""
+        return below + (f"{name} ({self.stage + 1} of {len(pools)})" if len(pools) > 1 else name)
+
+    def _active(self) -> list[Sample]:
+        """Return the unfinished samples that the model was shown."""
+        for pool in self.engine.pools:
+            pool.book()
+        samples = [candidate.sample for candidate in self.engine.candidates]
+        for pool in self.engine.pools:
+            samples += [entry for entry in pool.active if isinstance(entry, Sample)]
+            samples += [sample for sample, _ in pool.waiting]
+        return samples
+
+    def _possible(self, sample: Sample, budgets: Sequence[int]) -> int:
+        """Return the passes that a sample can still spend; in the stages before its own it spent all that it could."""
+        spent = sample.forwards + sample.backwards - sum(budgets[: sample.stage])
+        own = budgets[sample.stage]
+        return min(max(own - spent, 0), own) + sum(budgets[sample.stage + 1 :])
+
+
+def _budgets(engine: Engine, classes: int) -> list[int] | None:
+    """Return the most passes of a sample in each stage, restarts included; None where an attack does not say."""
+    budgets = []
+    for pool in engine.pools:
+        most = passes_of(pool.attack, classes)
+        if most is None:
+            return None
+        budgets.append(pool.restarts * engine.runner.draws * sum(most))
+    return budgets
+
+
+@dataclass
+class Meter:
+    """Counts the passes of several attacks one after the other, as in an audit.
+
+    Attributes:
+        possible: the most passes of what has not ended yet.
+        progress: what is told.
+        stage: what is done now.
+        done: passes of what has ended.
+    """
+
+    possible: int = 0
+    progress: Progress | None = None
+    stage: str = ""
+    done: int = 0
+
+    def during(self, spent: int) -> None:
+        """Report while an attack runs that has spent so many passes."""
+        if self.progress is not None:
+            done = self.done + spent
+            most = max(self.done + self.possible, done)
+            self.progress(done, most, passes=(done, most), stage=self.stage)
+
+    def after(self, spent: int, most: int) -> None:
+        """Take note that an attack has ended: what it did not spend is no longer possible."""
+        self.possible, self.done = max(self.possible - most, 0), self.done + spent
+        self.during(0)
