@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHOWN = 20  # differing rows that are printed; --json has all
 SAMPLES = 24
 _COMMON = ("records", "run_code", "device", "json", "quiet")
-_RUN = ("workers", "processes", "executor", "stall_minutes")
+_RUN = ("workers", "processes", "executor")
 _OF_MODELS = ("model", "checkpoint", "ema", "resize_positions")
 _OF_RECORDS = (*_COMMON, *_OF_MODELS, "samples", "seed", "other_versions", *_RUN)
 _OF_IMAGES = (*_COMMON, *_OF_MODELS, "kept_images")

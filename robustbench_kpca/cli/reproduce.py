@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.study.reproduction.roles import Roles
     from robustbench_kpca.study.reproduction.steps import Planned
 
-_OF_RUN = ("workers", "processes", "executor", "stall_minutes", "device")
+_OF_RUN = ("workers", "processes", "executor", "device")
 _OF_A_PACK = ("allow", "first_samples", "batch_size", *_OF_RUN, "compile", "tf32")
 _SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 

@@ -1,7 +1,6 @@
-"""The executors by name, and our own one, `Processes`: several processes of this machine, one thread each.
+"""The engines by name, and `Processes`: several processes of this machine, one thread each.
 
-Each makes the same outcomes, byte for byte. An executor is one of `concurrent.futures`: ours, or one of Dask, mpi4py or
-the standard library that a caller gives.
+Every engine makes the same outcomes, byte for byte.
 """
 
 import multiprocessing
@@ -11,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -27,15 +25,15 @@ from robustbench_kpca._engine.inference.loader import cores_here
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.pool import Call, Pool, Worker
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
-from robustbench_kpca.evaluation.worker import GRACE, THREADS, Answer, StoppableJournal
+from robustbench_kpca.evaluation.worker import GRACE, THREADS, Answer, StoppableJournal, make
 
-Engine = Executor | None
+Engine = Pool | None
 """Who makes outcomes. None: this process, of several models at once; of a part of the work, some of the shards."""
 
 
 @contextmanager
 def engine_for(options: RunOptions) -> Iterator[Engine]:
-    """Start the engine that the options name, and end it, unless it was given.
+    """Start the engine that the options name, and end it.
 
     Raises:
         BadInputError: the engine is not installed, or cannot be reached.
@@ -48,8 +46,6 @@ def engine_for(options: RunOptions) -> Iterator[Engine]:
     with _one_thread(), _terminated_like_interrupted():
         if options.part is not None:
             yield None
-        elif isinstance(options.executor, Executor):
-            yield options.executor
         elif kind == "processes":
             with Processes(options.processes or (torch.cuda.device_count() if on_gpu else cores_here())) as processes:
                 yield processes
@@ -106,26 +102,25 @@ class Processes(Pool):
 
 
 class Process(Worker):
-    """A process at the other end of a pipe; `work` is the first argument that was sent last, which is large."""
+    """A process at the other end of a pipe; `work` is what was sent last, which is large."""
 
     def __init__(self, pipe: Any, process: BaseProcess) -> None:
-        self.pipe, self.process, self.work = pipe, process, None
+        self.pipe, self.process, self.work = pipe, process, b""
 
     def ready(self) -> None:
         """Wait for its first message."""
         self.host, self.pid = self._heard()
 
     def make(self, call: Call) -> Answer:
-        """Send function and arguments, but work that it has; then listen until the answer comes."""
-        function, work, *given = call.what
+        """Send the shard, and the work unless it has that; then listen until the answer comes."""
         with suppress(OSError):  # it is gone: we shall hear how
-            self.pipe.send((function, None if work is self.work else work, given))
-        self.work = work
+            self.pipe.send((None if call.work is self.work else call.work, call.shard))
+        self.work = call.work
         while True:
             kind, content = self._heard()
             if kind != "progress":
                 return kind, content
-            call.batches, call.rows = content
+            call.line(*content)
 
     def _heard(self) -> Any:
         try:
@@ -176,33 +171,32 @@ def _how(process: BaseProcess) -> str:
 
 
 def serve(pipe: Connection, rank: int) -> None:
-    """Make calls until the pipe is closed; the first message is (machine, process number), see `Process`."""
+    """Make shards until the pipe is closed; the first message is (machine, process number), see `Process`."""
     for name in {"SIGINT", "SIGHUP"} & set(signal.Signals.__members__):  # these reach all processes; the first decides
         signal.signal(signal.Signals[name], signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: setattr(StoppableJournal, "stopping", True))
     threading.Thread(target=_watch_parent, daemon=True).start()
     if torch.cuda.is_available() and torch.cuda.device_count() > 1:  # "cuda" is then another device in each process
         torch.cuda.set_device(rank % torch.cuda.device_count())
-    last = None
+    last = b""
     with no_early_exit(), suppress(EOFError, OSError):  # the pipe is closed: there is nothing more to do
         pipe.send((socket.gethostname(), os.getpid()))
         while not StoppableJournal.stopping:
-            function, work, given = pipe.recv()
+            work, shard = pipe.recv()
             last = last if work is None else work
-            pipe.send(function(last, *given, progress=_teller(pipe)))
+            pipe.send(make(last, shard, _teller(pipe)))
 
 
 def _teller(pipe: Connection) -> Callable[..., None]:
-    """Return a `Progress` that sends the numbers of finished batches and rows, twice a second at most."""
-    told, batches = time.monotonic(), 0
+    """Return a `Progress` that sends the numbers of finished rows and of all, twice a second at most."""
+    sent = time.monotonic()
 
     def tell(done: int, total: int, /, **news: Any) -> None:  # noqa: ARG001 (the parent adds up what is done)
-        nonlocal told, batches
-        batches += 1
-        if time.monotonic() - told >= _NEWS:
-            told = time.monotonic()
+        nonlocal sent
+        if time.monotonic() - sent >= _NEWS:
+            sent = time.monotonic()
             try:
-                pipe.send(("progress", (batches, done)))
+                pipe.send(("progress", (done, total)))
             except OSError:  # nobody is there any more
                 StoppableJournal.stopping = True
 

@@ -6,7 +6,6 @@ The fields of `RunOptions` are the keywords of `evaluate`, the options of `rbk e
 import dataclasses
 import math
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -64,14 +63,11 @@ class RunOptions:
             results. None: the executor's default.
         executor: one of `EXECUTORS`; `ray:ADDRESS` is an existing cluster. `processes` has one process a core of this
             machine by default, or a CUDA device where one is asked for, and `ray` one a core or GPU of the cluster.
-            Or an executor of `concurrent.futures`, such as that of a Dask client, which is left as it is; its workers
-            must have this package. None: `processes` where several are asked for, else `serial`.
+            None: `processes` where several are asked for, else `serial`.
         part: such as "3/16": this process makes each sixteenth shard of every record, from the third on. Start one for
             each part, with the same folder; the one that finds all shards makes the record.
         escalate: after a short protocol whose agreement with a long one was measured (`attacks/agreement.json`), make
             the record of the long one, too, where masked gradients are suspected. The short record has a flag then.
-        stall_minutes: with several processes, one that finishes no batch for so many minutes is killed, and its shard
-            has failed; 0: never. It does not change results.
 
     Raises:
         BadInputError: a number is not in its range; there is no such executor or mode, or the executor takes no number
@@ -135,7 +131,7 @@ class RunOptions:
         ),
     ] = None
     executor: Annotated[
-        str | Executor | None,
+        str | None,
         Option(
             "Who evaluates: serial (this process), processes (of this machine), ray (a cluster of Ray that is started "
             "for the run) or ray:ADDRESS (an existing one, such as ray:auto; docs/run_at_scale.md). By default "
@@ -149,14 +145,6 @@ class RunOptions:
             "the last one makes the record (docs/run_at_scale.md)."
         ),
     ] = None
-    stall_minutes: Annotated[  # a batch takes seconds, and minutes where large scenes are shown to a large model
-        float,
-        Option(
-            "With several processes: one that finishes no batch for so many minutes is killed and its part is tried "
-            "again, twice; 0: never.",
-            least=0,
-        ),
-    ] = 30.0
     escalate: Annotated[
         bool,
         Option(
@@ -187,7 +175,7 @@ class RunOptions:
         if self.compile is not None and self.compile not in COMPILED:
             raise BadInputError(f"compile = '{self.compile}'", expected=" or ".join(COMPILED))
         kind, address = self.engine
-        if kind not in {*EXECUTORS, "given"} or (address and kind != "ray"):
+        if kind not in EXECUTORS or (address and kind != "ray"):
             raise BadInputError(f"executor '{self.executor}'", expected="serial, processes, ray or ray:ADDRESS")
         if kind == "serial" and (self.processes or 1) > 1:
             raise BadInputError(
@@ -228,14 +216,12 @@ class RunOptions:
         """The executor that is meant, and the address of its cluster, if one is given."""
         if self.executor is None:
             return "processes" if (self.processes or 1) > 1 else "serial", ""
-        if isinstance(self.executor, Executor):
-            return "given", ""
         kind, _, address = self.executor.partition(":")
         return kind, address
 
 
 _HINTS = {name: get_args(hint) for name, hint in get_type_hints(RunOptions, include_extras=True).items()}
-TYPES = {name: hint[0] for name, hint in _HINTS.items()} | {"executor": str | None}
+TYPES = {name: hint[0] for name, hint in _HINTS.items()}
 """Of each field on the command line."""
 OPTIONS = {
     name: replace(option, flags=option.flags or (f"--{name.replace('_', '-')}",))
@@ -262,8 +248,6 @@ def _require_range(name: str, option: Option, value: Any) -> None:
     least, most = option.least, math.inf if option.most is None else option.most
     if least is None or (value is None and DEFAULTS[name] is None):
         return
-    kinds = (int, float) if TYPES[name] is float else (int,)
-    if type(value) not in kinds or not least <= value <= most or value == math.inf:
-        kind = "a number" if float in kinds else "an integer"
-        expected = f"{kind} of at least {least}" if most == math.inf else f"{kind} from {least} to {most:,}"
+    if type(value) is not int or not least <= value <= most:
+        expected = f"an integer of at least {least}" if most == math.inf else f"an integer from {least} to {most:,}"
         raise BadInputError(f"{name} = {value!r}", expected=expected)

@@ -1,33 +1,30 @@
-"""An executor, as `concurrent.futures` has them, whose workers are processes: one that is lost costs one call.
+"""Several workers, each a process of its own: one that is lost costs no more than the shard that it made.
 
-A thread a worker starts it, waits until it is ready, and only then takes a call. So no call waits for a worker that may
-never come. Of a running call it is known who makes it and how far that is, and it can be ended.
+A thread a worker starts it, waits until it is ready, and only then takes a shard. So no shard waits for a worker that
+may never come, such as an actor of Ray for which there is no machine.
 """
 
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from concurrent.futures import Executor, Future, InvalidStateError
-from contextlib import suppress
-from typing import Any, ClassVar
+from concurrent.futures import Future
+from typing import ClassVar, Self
 
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, LostError, reason_of
 from robustbench_kpca._core.progress import Line
 from robustbench_kpca.evaluation.shard_folder import Running, now
-from robustbench_kpca.evaluation.worker import CRASHED, GRACE, LOST, REFUSED, Answer
-
-TICK = 2.0
-"""Most seconds of silence that one look adds. If this process itself was stopped for an hour, no worker was silent."""
+from robustbench_kpca.evaluation.shards import Shard
+from robustbench_kpca.evaluation.worker import CRASHED, GRACE, Answer
 
 
 class Worker(ABC):
-    """A process that makes one call after the other; one thread talks to it.
+    """A process that makes one shard after the other; one thread talks to it.
 
     Attributes:
         host: its machine.
         pid: number of the process there.
-        busy: whether it makes a call.
+        busy: whether it makes a shard.
     """
 
     host = ""
@@ -44,7 +41,7 @@ class Worker(ABC):
 
     @abstractmethod
     def make(self, call: "Call") -> Answer:
-        """Return the answer to a call, and tell the call meanwhile how far it is.
+        """Return the answer to a call, and tell the call meanwhile how many rows are done.
 
         Raises:
             LostError: it is gone.
@@ -65,54 +62,35 @@ class Worker(ABC):
 
 
 class Call(Future[Answer]):
-    """A call of a pool: one worker's work on one shard.
+    """What a pool was asked: to make a shard.
 
     Attributes:
-        what: the function and its arguments.
-        worker: who makes it, once it runs.
-        batches, rows: of it that are done; a resumed call begins with rows.
+        work: a pickled `worker.Work`.
+        shard: the shard.
+        worker: who makes it, once that is known.
+        line: the rows that are done, and how many a second; a resumed shard begins with rows.
     """
 
-    clock = staticmethod(time.monotonic)
-
-    def __init__(self, *what: Any) -> None:
+    def __init__(self, work: bytes, shard: Shard) -> None:
         super().__init__()
-        self.what = what
+        self.work, self.shard = work, shard
+        self.line = Line("")
         self.worker: Worker | None = None
-        self.batches = self.rows = self._seen = 0
-        self._silent = 0.0
 
     def begin(self, worker: Worker) -> None:
         """Take note of who makes it."""
-        self._line, self._since, self._looked = Line("", self.clock), now(), self.clock()
+        self.line, self.since = Line(""), now()
         self.worker = worker
 
-    def silence(self, rows: int) -> float:
-        """Look how far it is; return the seconds since a batch was finished, of which one look adds at most `TICK`."""
-        before, self._looked = self._looked, self.clock()
-        if self.batches == self._seen:
-            self._silent += min(max(self._looked - before, 0.0), TICK)
-        else:
-            self._seen, self._silent = self.batches, 0.0
-            self._line(self.rows, rows)
-        return self._silent
-
     def as_running(self, rows: int) -> Running:
-        """Return what `rbk records status` shows; `rows`: of the shard."""
+        """Return what `rbk records status` shows of a call that was begun; `rows`: of the shard."""
         assert self.worker is not None
-        worker, line = self.worker, self._line
-        return Running(worker.host, worker.pid, self._since, done=line.done, rows=rows, per_second=line.per_second)
-
-    def end(self, why: str) -> None:
-        """Let the call fail, if it has not ended yet, and end the process that makes it."""
-        with suppress(InvalidStateError):
-            self.set_exception(LostError(why))
-            if self.worker is not None:
-                self.worker.kill()
+        done, speed = self.line.done, self.line.per_second
+        return Running(self.worker.host, self.worker.pid, self.since, done, rows, per_second=speed)
 
 
-class Pool(Executor):
-    """Workers that start when calls need them, and end with `shutdown`. A kind of pool says what `start` starts.
+class Pool(ABC):
+    """Workers that start when shards need them, and end with the pool. A kind of pool says what `start` starts.
 
     Args:
         count: the most workers at once.
@@ -131,14 +109,19 @@ class Pool(Executor):
         self.idle = self.lost = 0
         self.closed = False
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     @abstractmethod
     def start(self, rank: int) -> Worker:
         """Start the worker in a place, from 0, which is that of a lost one before."""
 
-    def submit(self, function: Any, /, *given: Any, **named: Any) -> Any:
-        """Let a worker call a function; its keyword `progress` is filled in. Return a `Call`."""
-        assert not named
-        call = Call(function, *given)
+    def submit(self, work: bytes, shard: Shard) -> Call:
+        """Let a worker make a shard of pickled work."""
+        call = Call(work, shard)
         with self.changed:
             self.calls.append(call)
             if self.idle < len(self.calls) and len(self.threads) < self.count:
@@ -148,7 +131,7 @@ class Pool(Executor):
             self.changed.notify()
         return call
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+    def close(self) -> None:
         """End all workers: idle ones at once, busy ones after they have written their journals."""
         with self.changed:
             self.closed = True
@@ -159,36 +142,23 @@ class Pool(Executor):
             elif not worker.pid:
                 worker.kill()
         until = time.monotonic() + GRACE
-        for thread in self.threads if wait else ():
+        for thread in self.threads:
             thread.join(max(until - time.monotonic(), 0.1))
         for worker in list(self.workers.values()):
             worker.kill()
 
-    def refuse(self, error: BenchmarkError) -> None:
-        """Let all calls that wait fail."""
-        with self.changed:
-            while self.calls:
-                with suppress(InvalidStateError):  # it was cancelled
-                    self.calls.popleft().set_exception(error)
-
     def _serve(self, rank: int) -> None:
-        """Do what the thread of a worker does, until the pool is closed."""
-        while self._work_waits():
+        """Do what the thread of a place does, until the pool is closed."""
+        while self._wait_for_calls():
             worker = self.workers.get(rank) or self._begin(rank)
             call = None if worker is None else self._next()
-            if worker is None or call is None:
-                continue
-            worker.busy = True
-            call.begin(worker)
-            kind = self._make(worker, call)
-            worker.busy = False
-            if kind in {LOST, CRASHED}:  # all later work of a process that has crashed might fail, too
+            if worker is not None and call is not None and self._is_spoilt_by(worker, call):
                 worker.kill()
                 self._end(rank)
         self._end(rank)
 
-    def _work_waits(self) -> bool:
-        """Wait for a call, and leave it where it is; False: there will be none."""
+    def _wait_for_calls(self) -> bool:
+        """Wait until there is a call, and leave it where it is; False: there will be none."""
         with self.changed:
             self.idle += 1
             self.changed.wait_for(lambda: self.calls or self.closed)
@@ -196,22 +166,22 @@ class Pool(Executor):
             return not self.closed
 
     def _next(self) -> Call | None:
+        """Return the next call; None if another worker has taken it."""
         with self.changed:
-            call = self.calls.popleft() if self.calls else None
-        return call if call is not None and call.set_running_or_notify_cancel() else None
+            return self.calls.popleft() if self.calls else None
 
     def _begin(self, rank: int) -> Worker | None:
         """Start a worker and wait until it is ready; None: it was lost before."""
         try:
             worker = self.workers[rank] = self.start(rank)
-            if not self.closed:  # else `shutdown` may not have seen it
+            if not self.closed:  # else `close` may not have seen it
                 worker.ready()
                 self.lost = 0
                 return worker
         except LostError as lost:
             self.lost += 1
             if self.lost >= self.most_lost:
-                self.refuse(
+                self._refuse(
                     EvaluationError(
                         f"{self.lost} processes in a row could not start (the last one {lost})",
                         fix="choose fewer processes; in a script of your own, call evaluate below `if __name__ == "
@@ -221,23 +191,31 @@ class Pool(Executor):
         except Exception as error:  # noqa: BLE001 (nobody else would hear of it)
             if not isinstance(error, BenchmarkError):
                 error = EvaluationError(f"no process can be started ({reason_of(error)})")
-            self.refuse(error)
+            self._refuse(error)
         if rank in self.workers:
             self.workers[rank].kill()
         self._end(rank)
         return None
 
-    def _make(self, worker: Worker, call: Call) -> str:
-        """Let a worker make a call; return what came of it."""
-        with suppress(InvalidStateError):  # it was ended
-            try:
-                answer = worker.make(call)
-            except Exception as error:  # noqa: BLE001 (whoever waits for the call hears of it)
-                call.set_exception(error)
-                return LOST if isinstance(error, LostError) else REFUSED
-            call.set_result(answer)
-            return answer[0]
-        return LOST
+    def _refuse(self, error: BenchmarkError) -> None:
+        """Let all calls that wait fail."""
+        with self.changed:
+            while self.calls:
+                self.calls.popleft().set_exception(error)
+
+    def _is_spoilt_by(self, worker: Worker, call: Call) -> bool:
+        """Let a worker make a call; tell whether the worker is lost, or crashed and might fail again."""
+        call.begin(worker)
+        worker.busy = True
+        try:
+            answer = worker.make(call)
+        except Exception as error:  # noqa: BLE001 (whoever waits for the call hears of it)
+            call.set_exception(error)
+            return isinstance(error, LostError)
+        finally:
+            worker.busy = False
+        call.set_result(answer)
+        return answer[0] == CRASHED
 
     def _end(self, rank: int) -> None:
         worker = self.workers.pop(rank, None)

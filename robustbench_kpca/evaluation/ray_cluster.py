@@ -1,4 +1,4 @@
-"""The executor `ray`: workers are actors of a Ray cluster, on any of its machines.
+"""The engine `ray`: workers are actors of a Ray cluster, on any of its machines.
 
 Calls, answers and the news that a worker or its machine is gone travel through Ray. Work is put into its object store
 once. A worker returns the content of a shard's file, so it need not see the folder of the records; where it does, it
@@ -18,7 +18,8 @@ from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError, LostError, reason_of
 from robustbench_kpca.evaluation.pool import Call, Pool, Worker
-from robustbench_kpca.evaluation.worker import Answer, StoppableJournal
+from robustbench_kpca.evaluation.shards import Shard
+from robustbench_kpca.evaluation.worker import Answer, StoppableJournal, make
 
 PATIENCE = 600.0
 """Seconds without any worker, such as after the last machine is gone, after which the run ends."""
@@ -58,7 +59,7 @@ class RayCluster(Pool):
                     f"the Ray cluster has no {'GPU' if on_gpu else 'CPU'}", fix="say how many with --processes"
                 )
         except BaseException:
-            self.shutdown()
+            self.close()
             raise
         self.count = self.count or at_hand
         self.most_lost = 3 + self.count  # the machine of several may go while they start
@@ -114,10 +115,10 @@ class RayCluster(Pool):
                 fix="finished shards are kept: give the same command again",
             )
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def close(self) -> None:
         """End all actors, and the cluster if it was started for the run."""
         if self.ray.is_initialized():
-            super().shutdown(wait, cancel_futures=cancel_futures)
+            super().close()
             if self.ours:
                 self.ray.shutdown()
 
@@ -139,12 +140,12 @@ class Actor(Worker):
 
     def make(self, call: Call) -> Answer:
         """Ask for the answer, and how far it is until that comes."""
-        function, work, *given = call.what
-        answer, pulse = self.handle.make.remote(function, [self.cluster.put(work)], *given), None
+        answer, pulse = self.handle.make.remote([self.cluster.put(call.work)], call.shard), None
         while not self.ray.wait([answer], num_returns=1, timeout=PULSE)[0]:
             pulse = pulse or self.handle.told.options(concurrency_group="orders").remote()
             if self.ray.wait([pulse], num_returns=1, timeout=0)[0]:
-                (call.batches, call.rows), pulse = self._of(pulse), None
+                call.line(*self._of(pulse))
+                pulse = None
         made: Answer = self._of(answer)
         return made
 
@@ -173,26 +174,25 @@ class Maker:
     """An actor. `told` and `stop` have a thread of their own: they answer while `make` works."""
 
     def __init__(self) -> None:
-        self.batches = self.rows = 0
+        self.rows = (0, 0)
 
     def ready(self) -> tuple[str, int]:
         """Return its machine and the number of the process."""
         return socket.gethostname(), os.getpid()
 
-    def make(self, function: Any, work: list[Any], *given: Any) -> Answer:
-        """Call a function; `work` holds the reference of its first argument."""
+    def make(self, work: list[Any], shard: Shard) -> Answer:
+        """Make a shard; `work` holds the reference of the pickled work."""
         import ray
 
-        self.batches = self.rows = 0
-        answer: Answer = function(ray.get(work[0]), *given, progress=self._tell)
-        return answer
+        self.rows = (0, 0)
+        return make(ray.get(work[0]), shard, self._tell)
 
     def _tell(self, done: int, total: int, /, **news: Any) -> None:  # noqa: ARG002 (the first process adds up)
-        self.batches, self.rows = self.batches + 1, done
+        self.rows = (done, total)
 
     def told(self) -> tuple[int, int]:
-        """Return the number of batches of this shard that are done, and of its rows."""
-        return self.batches, self.rows
+        """Return the number of rows of this shard that are done, and of all."""
+        return self.rows
 
     def stop(self) -> None:
         """Write the journal at the next batch, and end."""

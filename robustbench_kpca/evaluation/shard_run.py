@@ -225,7 +225,7 @@ class ShardRun:
         return (self.state.rows - done) * self._seconds / self._done / max(workers, 1)
 
     def _done_with(self, calls: Mapping[Shard, Call]) -> int:
-        return self._done + sum(call.rows for call in calls.values())
+        return self._done + sum(call.line.done for call in calls.values())
 
     def require_complete(self) -> None:
         """Refuse to make a record where shards failed.

@@ -1,10 +1,9 @@
-"""Let an executor make the shards of a record: what fails is tried again, and what is silent for long is ended."""
+"""Let several workers make the shards of a record, and try again what fails; or make some of them in this process."""
 
-import os
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +19,15 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import make_shard
 from robustbench_kpca.evaluation.pool import Call, Pool
 from robustbench_kpca.evaluation.shard_run import ShardRun, WaitingError
-from robustbench_kpca.evaluation.shards import Made, Shard, read_made
-from robustbench_kpca.evaluation.worker import MADE, REFUSED, Answer, Work, make
+from robustbench_kpca.evaluation.shards import Made, read_made
+from robustbench_kpca.evaluation.worker import MADE, REFUSED, Work
 from robustbench_kpca.records.outcomes import Outcomes
 
 _LOOK = 0.5  # seconds between two looks at calls that say nothing
 
 
 def outcomes_by(
-    executor: Executor,
+    pool: Pool,
     evaluation: Evaluation,
     *,
     smaller: Outcomes | None = None,
@@ -39,7 +38,7 @@ def outcomes_by(
     They are those of a plain run in this process with one thread, byte for byte.
 
     Args:
-        executor: calls `worker.make` wherever it does: in processes, on other machines.
+        pool: of workers.
         evaluation: of the record.
         smaller: the outcomes of the same samples at the next smaller budget, where known.
         progress: told how far all workers are together.
@@ -52,20 +51,19 @@ def outcomes_by(
     with _folder(options) as out:
         run = ShardRun.of(evaluation, out, progress)
         if run.schedule.open:
-            here = executor.same_machine if isinstance(executor, Pool) else None  # of others' it is not known
             work = Work(
                 model=evaluation.request or evaluation.subject.runner.model,
                 data=evaluation.data,
                 scenario=evaluation.scenario,
-                options=replace(options, executor=None),
+                options=options,
                 spec=evaluation.spec,
                 folder=str(run.folder.resolve()),
                 algorithms=evaluation.algorithms,
-                surroundings=None if here else evaluation.surroundings,
-                added=added_members(evaluation.scenario, evaluation.data.task, runs_script=here is not False),
+                surroundings=None if pool.same_machine else evaluation.surroundings,
+                added=added_members(evaluation.scenario, evaluation.data.task, runs_script=pool.same_machine),
                 smaller=smaller,
             )
-            carry_out(run, executor, _pickled(work), most=options.processes, patience=60 * options.stall_minutes)
+            carry_out(run, pool, _pickled(work))
         return run.outcomes(evaluation)
 
 
@@ -78,45 +76,25 @@ def _folder(options: RunOptions) -> Iterator[Path]:
             yield Path(out)
 
 
-def carry_out(
-    run: ShardRun, executor: Executor, work: bytes, *, most: int | None = None, patience: float = 0.0
-) -> None:
-    """Give out the open shards until none is left.
+def carry_out(run: ShardRun, pool: Pool, work: bytes) -> None:
+    """Give out the open shards until none is left; `work` is a pickled `Work`.
 
-    Args:
-        run: the shards.
-        executor: makes them.
-        work: a pickled `Work`.
-        most: calls at once; None: as many as the executor says to have workers, or cores of this machine.
-        patience: a call of our own executors that finishes no batch for so many seconds is ended; 0: none is.
+    Raises:
+        BenchmarkError: the work cannot be done by these workers.
     """
-    if isinstance(executor, Pool):
-        most = executor.count
-    most = most or getattr(executor, "_max_workers", None) or os.cpu_count() or 1
-    calls: dict[Future[Answer], Shard] = {}
-    running: dict[Shard, Call] = {}  # those of which it is known who makes them
-    try:
-        while run.schedule.open:
-            while len(calls) < most and (shard := run.next()) is not None:
-                calls[executor.submit(make, work, shard)] = shard
-            _wait(calls, run.schedule.pause() if len(calls) < most else None)
-            for future in [future for future in calls if future.done()]:
-                _take(run, calls.pop(future), future)
-            running = {shard: call for call, shard in calls.items() if isinstance(call, Call) and call.worker}
-            for shard, call in running.items():
-                if call.silence(run.rows_of(shard)) > patience > 0:
-                    call.end(
-                        f"finished no batch for {patience / 60:.3g} minutes and was ended "
-                        f"(--stall-minutes {patience / 30:.3g}: later)"
-                    )
-            run.report(running)
-    finally:
-        for future in calls:  # after an error, those that no worker has begun: an executor may outlive this run
-            future.cancel()
-    run.report(running, last=True)
+    calls: list[Call] = []
+    while run.schedule.open:
+        while len(calls) < pool.count and (shard := run.next()) is not None:
+            calls.append(pool.submit(work, shard))
+        _wait(calls, run.schedule.pause() if len(calls) < pool.count else None)
+        for call in [call for call in calls if call.done()]:
+            calls.remove(call)
+            _take(run, call)
+        run.report({call.shard: call for call in calls if call.worker is not None})
+    run.report({}, last=True)
 
 
-def _wait(calls: dict[Future[Answer], Shard], pause: float | None) -> None:
+def _wait(calls: Sequence[Call], pause: float | None) -> None:
     """Wait for a call to end, but not longer than until a shard that failed before may be tried again."""
     seconds = _LOOK if pause is None else min(pause, _LOOK)
     if calls:
@@ -125,25 +103,25 @@ def _wait(calls: dict[Future[Answer], Shard], pause: float | None) -> None:
         time.sleep(seconds)
 
 
-def _take(run: ShardRun, shard: Shard, future: Future[Answer]) -> None:
+def _take(run: ShardRun, call: Call) -> None:
     """Take note of what became of a call.
 
     Raises:
-        BenchmarkError: the work cannot be done by this executor.
+        BenchmarkError: the work cannot be done by these workers.
     """
-    error = future.exception()
+    error = call.exception()
     if isinstance(error, BenchmarkError) and not isinstance(error, LostError):
         raise error
     if error is not None:
-        run.failed(shard, f"its process {error}" if isinstance(error, LostError) else reason_of(error))
+        run.failed(call.shard, f"its process {error}" if isinstance(error, LostError) else reason_of(error))
         return
-    kind, content = future.result()
+    kind, content = call.result()
     if kind == REFUSED:
         raise content
     if kind == MADE:
-        run.finished(shard, *content)
+        run.finished(call.shard, *content)
     else:
-        run.failed(shard, content)
+        run.failed(call.shard, content)
 
 
 def _pickled(work: Work) -> bytes:

@@ -1,7 +1,4 @@
-"""What a worker does: load the model once, make one shard after the other, stop cleanly if told to.
-
-`make` is the function that executors call.
-"""
+"""What a worker does: load the model once, make one shard after the other, stop cleanly if told to."""
 
 import pickle
 import threading
@@ -40,7 +37,7 @@ GRACE = 25.0
 """Seconds in which a worker that is told to stop must have written its journal."""
 THREADS = 1
 """Of every worker, since another number changes the last bits of logits."""
-MADE, FAILED, CRASHED, REFUSED, LOST = "made", "failed", "crashed", "refused", "lost"
+MADE, FAILED, CRASHED, REFUSED = "made", "failed", "crashed", "refused"
 Answer = tuple[str, Any]
 """What became of a shard.
 

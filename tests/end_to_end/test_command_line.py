@@ -155,7 +155,6 @@ BAD = [
     (["images", "draw", "curves", "--out"], "--out needs a value; see: rbk images --help"),
     ([*EVAL, "--tf32=3"], "--tf32 takes no value"),
     ([*EVAL, "--audit", "some"], "--audit = 'some'; expected one of full, quick, none"),
-    ([*EVAL, "--stall-minutes", "x"], "--stall-minutes = 'x'; expected a number"),
     (
         ["images", "draw", "adversarial", "-m", "vit_digits", "--images", "99"],
         "--images = '99'; expected ... from 1 to 24",

@@ -1,18 +1,15 @@
 """Every fault ends in the outcomes of an undisturbed run, byte for byte, or in a clear error (docs/run_at_scale.md)."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 import test_kills
 import torch
-from joblib.externals.loky import get_reusable_executor
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data
@@ -41,19 +38,6 @@ def hidden(folder):
 
 def shards(folder):
     return sorted(folder.rglob(f"*{SUFFIX}"))
-
-
-def of_the_standard_library():
-    return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("forkserver"))
-
-
-@pytest.mark.parametrize("made", [of_the_standard_library, pytest.param(get_reusable_executor, marks=pytest.mark.slow)])
-def test_executors_of_others_make_the_record_of_one(made, toy, digits, tmp_path):
-    run(toy, digits, tmp_path / "plain", processes=None)
-    with made() as executor:
-        run(toy, digits, tmp_path / "out", processes=None, executor=executor)
-        assert executor.submit(len, "it is left as it was").result() == 20
-    assert tables(tmp_path / "plain") == tables(tmp_path / "out")
 
 
 @pytest.mark.parametrize("asked", [ATTACK, GRID, {"protocol": "clean"}], ids=["attack", "grid", "clean"])

@@ -1,7 +1,6 @@
 """Faults of disk, clock and data, and two runs at once: a correct result, or one line and nothing half-written."""
 
 import errno
-import multiprocessing
 import random
 import resource
 import time
@@ -16,9 +15,7 @@ from test_kills import begin, content, evaluation, training
 from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.samples import ArraySamples
 from robustbench_kpca.evaluation.shards import SUFFIX
-from robustbench_kpca.evaluation.unfinished import unfinished
 
 ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "batch_size": 4, "audit": False}
 
@@ -33,31 +30,6 @@ def shards(folder):
 
 def hidden(folder):
     return [path for path in folder.rglob(".*") if path.is_file()]
-
-
-class Hanging(ArraySamples):
-    """In other processes than the first, one image is never decoded."""
-
-    def image(self, index):
-        if self.ids[index].endswith("13") and multiprocessing.current_process().name.startswith("evaluation-"):
-            time.sleep(1000)
-        return super().image(index)
-
-
-@pytest.mark.slow
-@pytest.mark.untyped  # a stand-in for samples
-def test_an_image_that_hangs_the_decoder_is_noticed(toy, digits, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.01,))
-    images = [digits.image(number) for number in range(24)]
-    data = Hanging(images, list(digits.labels), name="digits", split="test", ids=[f"{n:02d}" for n in range(24)],
-                   classes=10)  # fmt: skip
-    with pytest.raises(EvaluationError, match=r"samples 12 to 15: .*finished no batch for 0.1 minutes and was ended"):
-        run(toy, data, tmp_path, stall_minutes=0.1)
-    assert len(shards(tmp_path)) == 5
-    assert not list(tmp_path.glob("*.json"))
-    [one] = unfinished(tmp_path)
-    assert list(one.failed) == [shard for shard in one.failed if shard.startswith("00000012")]
-    assert not multiprocessing.active_children(), "none of them is left"
 
 
 @contextmanager

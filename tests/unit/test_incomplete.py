@@ -1,7 +1,7 @@
 """A record that is incomplete stops no other one, and one that another run has finished meanwhile is not made again."""
 
+import os
 import pickle
-from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext
 
 import pytest
@@ -12,10 +12,12 @@ from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
+from robustbench_kpca.evaluation.pool import Pool, Worker
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.shard_folder import lock_of
 from robustbench_kpca.evaluation.shard_run import IncompleteError
+from robustbench_kpca.evaluation.worker import make
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -41,20 +43,35 @@ class Reports(Reporter):
         self.records.append((record.spec.model.name, record.spec.protocol.name))
 
 
-class Here(Executor):
-    """An executor that calls in this process, but fails at the work that `fails` says."""
+class Here(Pool):
+    """A pool of one worker, in this process, that fails at the work that `fails` says."""
 
     def __init__(self, fails=lambda work: False):
+        super().__init__(1)
         self.fails, self.made = fails, []
 
-    def submit(self, make, content, shard):
-        work, call = pickle.loads(content), Future()
-        if self.fails(work):
-            call.set_exception(ValueError("why"))
-        else:
-            self.made.append(work.spec.stem())
-            call.set_result(make(content, shard))
-        return call
+    def start(self, rank):
+        return Hand(self)
+
+
+class Hand(Worker):
+    def __init__(self, pool):
+        self.pool = pool
+
+    def ready(self):
+        self.host, self.pid = "here", os.getpid()
+
+    def make(self, call):
+        work = pickle.loads(call.work)
+        if self.pool.fails(work):
+            raise ValueError("why")
+        self.pool.made.append(work.spec.stem())
+        return make(call.work, call.shard)
+
+    def stop(self):
+        pass
+
+    kill = close = stop
 
 
 def carry_out(plan, reports, engine=None):

@@ -3,9 +3,7 @@
 import gc
 import signal
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -114,9 +112,10 @@ def test_the_order_in_which_shards_are_finished_changes_no_record(tmp_path):
 class Scripted(Pool):
     """Its workers do what a script says: shard -> kinds of answers, attempt by attempt; else "made"."""
 
-    def __init__(self, count, script=None, starts=()):
+    def __init__(self, count, script=None, starts=(), seconds=0):
         super().__init__(count)
         self.script, self.starts, self.begun, self.killed = script or {}, list(starts), [], []
+        self.seconds = seconds
 
     def start(self, rank):
         self.begun.append(rank)
@@ -137,7 +136,8 @@ class Stand(Worker):
         self.host, self.pid = "here", len(self.pool.begun)
 
     def make(self, call):
-        planned = self.pool.script.get(call.what[2].first, [])
+        time.sleep(self.pool.seconds)
+        planned = self.pool.script.get(call.shard.first, [])
         kind = "crashed" if self.spoilt else planned.pop(0) if planned else "made"
         if kind == "lost":
             raise LostError("was killed by SIGKILL")
@@ -159,10 +159,10 @@ def at_once(monkeypatch):
     monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.0, 0.0))
 
 
-def carry(executor, count, folder):
+def carry(pool, count, folder):
     run = ShardRun(folder, planned(count), STATE, 1, None)
-    with executor:
-        carry_out(run, executor, b"work", most=2, patience=0)
+    with pool:
+        carry_out(run, pool, b"work")
     return run
 
 
@@ -195,52 +195,10 @@ def test_an_idle_worker_is_used_before_another_one_is_started(tmp_path, at_once)
     pool = Scripted(4)
     with pool:
         for _ in range(5):
-            pool.submit(None, b"", planned(1)[0]).result()
+            pool.submit(b"", planned(1)[0]).result()
             while not pool.idle:
                 time.sleep(0.001)
         assert len(pool.begun) == 1
-
-
-def test_executors_of_the_standard_library_will_do(tmp_path, at_once, monkeypatch):
-    """What is known of ours only, such as who works, is left out; one shard fails once."""
-    monkeypatch.setattr(sharded, "make", Fails({1}))
-    carry(ThreadPoolExecutor(2), 5, tmp_path).require_complete()
-
-
-def test_an_executor_of_others_is_left_no_calls_when_the_run_ends_in_an_error(tmp_path, monkeypatch):
-    release = threading.Event()
-    monkeypatch.setattr(sharded, "make", lambda work, shard: refused_first(shard, release))
-    run = ShardRun(tmp_path, planned(6), STATE, 1, None)
-    submitted = []
-    with ThreadPoolExecutor(2) as executor:
-        plain = executor.submit
-        monkeypatch.setattr(executor, "submit", lambda *given: submitted.append(plain(*given)) or submitted[-1])
-        with pytest.raises(EvaluationError, match="not here"):
-            carry_out(run, executor, b"work", most=6, patience=0)
-        release.set()
-    first, second, _, *waiting = [call.cancelled() for call in submitted]  # the free worker may have begun the third
-    assert (first, second, waiting) == (False, False, [True] * 3)
-
-
-def refused_first(shard, release):
-    """Refuse the work by the first shard; the others take until they are released."""
-    if shard.first == 0:
-        return "refused", EvaluationError("not here")
-    release.wait(10)
-    return "made", (Made(1, 1.0, 4), CONTENT)
-
-
-class Fails:
-    """A `worker.make` that fails at the first attempt at some shards."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def __call__(self, work, shard):
-        if shard.first in self.at:
-            self.at.remove(shard.first)
-            raise OSError
-        return "made", (Made(1, 1.0, 4), CONTENT)
 
 
 def test_a_shard_that_waits_for_another_attempt_does_not_keep_this_process_busy(tmp_path, monkeypatch):
@@ -248,19 +206,11 @@ def test_a_shard_that_waits_for_another_attempt_does_not_keep_this_process_busy(
     monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (1e-9,))
     waits = []
     monkeypatch.setattr(sharded, "wait", lambda calls, seconds, _: waits.append(seconds) or time.sleep(0.01))
-    monkeypatch.setattr(sharded, "make", lambda work, shard: slow(shard, waits))
     run = ShardRun(tmp_path, planned(3), STATE, 1, None)
     run.schedule.next = partial(_new_ones_first, run.schedule)
-    with ThreadPoolExecutor(1) as executor:
-        carry_out(run, executor, b"work", most=1, patience=0)
+    with Scripted(1, {0: ["failed"]}, seconds=0.05) as pool:
+        carry_out(run, pool, b"work")
     assert set(waits) == {0.5}
-
-
-def slow(shard, waits):
-    if shard.first == 0 and len(waits) < 3:
-        return "failed", "why"
-    time.sleep(0.05)
-    return "made", (Made(1, 1.0, 4), CONTENT)
 
 
 def _new_ones_first(self):
@@ -268,6 +218,15 @@ def _new_ones_first(self):
     if shard is not None:
         self.running.add(shard)
     return shard
+
+
+def test_the_time_left_follows_from_finished_shards(tmp_path):
+    run = ShardRun(tmp_path, plan_shards([str(number) for number in range(40)], "key", 10), STATE, 1, None)
+    assert run._left(0, 2) is None
+    for _ in range(2):
+        run.finished(run.next(), Made(1, 15.0, 4), b"any bytes")
+    assert run._left(20, 2) == (STATE.samples - 20) * 30 / 20 / 2
+    assert run._left(20, 0) == (STATE.samples - 20) * 30 / 20
 
 
 def test_the_state_names_what_failed(tmp_path, at_once):

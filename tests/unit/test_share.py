@@ -1,9 +1,10 @@
 """Parts that know nothing of each other make the record of one process; the last one writes it."""
 
-from concurrent.futures import ThreadPoolExecutor
+import sys
 from pathlib import Path
 
 import pytest
+from fake_ray import FakeRay
 
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError
@@ -49,7 +50,7 @@ def test_the_last_part_makes_the_record_of_one_process(how, order, digits, tmp_p
     assert again.created == made.created
 
 
-@pytest.mark.parametrize("who", ["part", "executor"])
+@pytest.mark.parametrize("who", ["part", "ray"])
 def test_a_curve_goes_on_from_the_smaller_budget_in_every_shard(who, digits, tmp_path, monkeypatch):
     how, real, known = {**ATTACK, "curve": ["1/255", "4/255"]}, part.attack_all, []
     plain = evaluate("symvit_digits", digits, out=tmp_path / "plain", **how)
@@ -60,9 +61,10 @@ def test_a_curve_goes_on_from_the_smaller_budget_in_every_shard(who, digits, tmp
         return real(runner, data, protocol, smaller=smaller, **more)
 
     monkeypatch.setattr(part, "attack_all", attack_all)
-    with ThreadPoolExecutor(1) as executor:
-        given = {"part": "1/1"} if who == "part" else {"executor": executor}
-        made = evaluate("symvit_digits", digits, out=tmp_path / "shards", **given, **how)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", FakeRay(resources={"CPU": 1}))
+    given = {"part": "1/1"} if who == "part" else {"executor": "ray"}
+    made = evaluate("symvit_digits", digits, out=tmp_path / "shards", **given, **how)
     assert [one.model_dump(exclude=TIMES) for one in made] == [one.model_dump(exclude=TIMES) for one in plain]
     assert tables(tmp_path / "shards") == tables(tmp_path / "plain")
     assert [ids for ids, _ in known] == [ids for _, ids in known] == [digits.ids[at : at + 4] for at in range(0, 20, 4)]
