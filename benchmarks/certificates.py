@@ -2,8 +2,7 @@
 
 `python benchmarks/certificates.py` trains four networks on digits as they are certified: minutes on one core. `--only
 cifar` and `--only deit` take networks of others, which saw whole images in training, from the folder `RBK_DATA` with
-`peers.py`: up to an hour each for 100 images. `--only bounds` trains small networks with batch norms against FGSM at
-8/255, and bounds them within 1/255 in L-infinity. `--only bundled` certifies and attacks every bundled network of
+`peers.py`: up to an hour each for 100 images. `--only bundled` certifies and attacks every bundled network of
 digits in all four ways, to see whether an attack contradicts a proof.
 """
 
@@ -12,24 +11,20 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.certified import Certified, Viewed
 from robustbench_kpca.models.sources.ablated import Ablated
-from robustbench_kpca.models.sources.bounded import Bounded
 from robustbench_kpca.models.sources.masked import Masked
 from robustbench_kpca.models.sources.smoothed import Noisy, Sparse
-from robustbench_kpca.models.transformer import ViT
-from robustbench_kpca.records.proof import Bands, Bounds, Masks, Noise, Pixels
+from robustbench_kpca.records.proof import Bands, Masks, Noise, Pixels
 from robustbench_kpca.report.contradictions import broken_proof
 
 MODELS = {
@@ -42,10 +37,7 @@ PROTOCOLS = {
     "patches": ("certified-patch-4", "patch-4-anywhere"),
     "l2": ("certified-l2-0.25", "pgd20-l2-128_255"),
     "l0": ("certified-l0-4", "l0-8"),
-    "linf": ("certified-linf-1_255", "autoattack-fast-linf-8_255"),
 }
-BOUNDED = {"softmax": {}, "symmetric": {}, "rpc": {"iterations": 2}}
-"""Attentions of the networks with batch norms, and their options."""
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "patches": ({}, {}),
     "l2": ({}, {"eps": 0.25, "draws": 100}),
@@ -95,39 +87,6 @@ def trained(kind: type, proof, epochs: int) -> Certified:
     return model.eval()
 
 
-class TokenNorm(nn.BatchNorm1d):
-    """Batch norm over the channels of tokens."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Keep the shape, (batch, tokens, channels)."""
-        return super().forward(x.flatten(0, -2)).view(x.shape)
-
-
-def bounded(limit: int, epochs: int) -> Iterator[Case]:
-    """Yield networks of two blocks and five tokens."""
-    data = load_data("digits", "test", limit=limit)
-    images, labels = load_data("digits", "train").tensors()
-    shape = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 10}
-    for name, options in BOUNDED.items():
-        torch.manual_seed(0)
-        network = ViT(**shape, mlp_ratio=2.0, attention=partial(ATTENTIONS.get(name), **options), norm=TokenNorm)
-        steps = epochs * -(-len(images) // 64)
-        optimizer = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=0.05)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-        for _ in range(epochs):
-            for rows in torch.randperm(len(images)).split(64):
-                shift = (8 / 255 * (2 * torch.rand_like(images[rows]) - 1)).requires_grad_()
-                loss = F.cross_entropy(network((images[rows] + shift).clamp(0, 1)), labels[rows])
-                sign = torch.autograd.grad(loss, shift)[0].sign()
-                shift = (shift.detach() + 10 / 255 * sign).clamp(-8 / 255, 8 / 255)
-                optimizer.zero_grad()
-                F.cross_entropy(network((images[rows] + shift).clamp(0, 1)), labels[rows]).backward()
-                optimizer.step()
-                schedule.step()
-        eps = {"eps": "1/255"}
-        yield f"bounds, {name}", Bounded(network.eval(), Bounds(eps=1 / 255)), (data,), eps, eps
-
-
 def digits(limit: int, epochs: int) -> Iterator[Case]:
     """Yield networks that are trained here."""
     data = load_data("digits", "test", limit=limit)
@@ -163,13 +122,13 @@ def of_others(part: str, limit: int) -> Iterator[Case]:
 def main() -> None:
     """Certify, attack, compare, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("digits", "bounds", "bundled", *PEERS), default="digits")
+    parser.add_argument("--only", choices=("digits", "bundled", *PEERS), default="digits")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--limit", type=int, help="images; 50 digits, 8 of bundled networks, else 100")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     limit = asked.limit or {"deit": 100, "cifar": 100, "bundled": 8}.get(asked.only, 50)
-    own = {"digits": digits, "bounds": bounded, "bundled": of_the_package}.get(asked.only)
+    own = {"digits": digits, "bundled": of_the_package}.get(asked.only)
     cases = own(limit, asked.epochs) if own else of_others(asked.only, limit)
     print("| model | clean | abstained | [certified, attacked] | mean radius | contradictions | CPU seconds |")
     print("|---|---|---|---|---|---|---|")

@@ -130,8 +130,7 @@ METRICS = (
     Mean(
         name="certified_radius",
         title="Mean certified radius",
-        what="The mean certified radius, 0 for images that are misclassified: side of a patch, pixels, L2 or "
-        "L-infinity.",
+        what="The mean certified radius, 0 for images that are misclassified: side of a patch, pixels, or L2.",
         task="classification",
         unit=Unit(digits=4),
         kinds=("certificate",),

@@ -160,5 +160,5 @@ def require_certifiable(model: nn.Module, scenario: Scenario) -> None:
         stated = f"a proof in {model.proof.norm}" if isinstance(model, Certified) else "no proof"
         raise BadInputError(
             f"protocol '{scenario.title}' asks for a proof in {scenario.norm}, but the model states {stated}",
-            expected="ablated:NAME or masked:NAME for patches, smoothed:NAME for l2 and l0, bounded:NAME for linf",
+            expected="ablated:NAME or masked:NAME for patches, smoothed:NAME for l2 and l0",
         )

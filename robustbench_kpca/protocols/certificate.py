@@ -15,7 +15,7 @@ Draws = Annotated[int, Field(ge=0, le=MANY, strict=True)]
 class Certificate(Common):
     """Accuracy that no attack within eps can take away; the model states what its proof is (`models.certified`).
 
-    norm: `patches` of any values, `l0` (pixels that change), `l2` or `linf`.
+    norm: `patches` of any values, `l0` (pixels that change), `l2`.
     eps: the radius asked about: of patches their number, and `patch` is their side.
     patch, corners: with `patches`, the side in pixels, and `anywhere`.
     selection: draws that choose the class of each image (n0); of a proof without noise 0, as the next two.
@@ -25,7 +25,7 @@ class Certificate(Common):
     """
 
     kind: Literal["certificate"]
-    norm: Literal["patches", "l0", "l2", "linf"]
+    norm: Literal["patches", "l0", "l2"]
     eps: Annotated[float, BeforeValidator(parse_fraction)]
     selection: Draws
     samples: Draws

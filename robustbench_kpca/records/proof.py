@@ -10,10 +10,9 @@ from math import comb, floor, isqrt
 from statistics import NormalDist
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
-from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.strict import STRICT, parse_fraction, validate
+from robustbench_kpca._core.strict import STRICT, validate
 
 Side = Annotated[int, Field(ge=1, le=4096, strict=True)]
 Shade = Annotated[float, Field(ge=0, le=1)]
@@ -170,29 +169,7 @@ class Pixels(Proof):
         return lower_bound(votes, votes + rival, alpha) - (1 - unseen)
 
 
-def _number(text: str | float) -> str | float:
-    try:
-        return parse_fraction(text)
-    except BadInputError:
-        return text  # is refused with the name of its field
-
-
-class Bounds(Proof):
-    """Bounds on the logits over all images within eps in L-infinity, up to floating point (`models.bounds`).
-
-    The votes are the answer and the classes whose logits are lower everywhere, the rivals those that may not be.
-    """
-
-    name = "bounds"
-    norm = "linf"
-    eps: Annotated[float, BeforeValidator(_number), Field(gt=0, le=1, allow_inf_nan=False)]
-
-    def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
-        """Return the radius in L-infinity, in pixel space: see `Proof.radius`."""
-        return self.eps if rival == 0 < votes else 0.0
-
-
-PROOFS: Mapping[str, type[Proof]] = {kind.name: kind for kind in (Bands, Blocks, Masks, Noise, Pixels, Bounds)}
+PROOFS: Mapping[str, type[Proof]] = {kind.name: kind for kind in (Bands, Blocks, Masks, Noise, Pixels)}
 
 
 def proof_of(config: Mapping[str, Any], where: str) -> Proof | None:

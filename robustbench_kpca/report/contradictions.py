@@ -167,8 +167,8 @@ def furthest(asked: Certificate, made: Attack) -> float:
     threat, sided = made.threat, made.norm == "l0" or isinstance(made.patch, int)
     if made.space != "pixel":
         return np.inf
-    if asked.norm in ("l2", "linf"):
-        return made.eps if made.norm == asked.norm else np.inf
+    if asked.norm == "l2":
+        return made.eps if made.norm == "l2" else np.inf
     if asked.norm == "l0":
         return float(threat.count * threat.side**2) if sided and threat.counted else np.inf
     return float(threat.side) if made.norm == "patches" and sided and made.eps <= asked.eps else np.inf

@@ -428,7 +428,7 @@ def test_a_library_that_is_missing_is_one_line(monkeypatch):
 
 
 def test_sources_are_listed_without_their_libraries():
-    known = ["ablated", "bounded", "hf", "masked", "onnx", "robustbench", "smoothed", "timm", "torchvision"]
+    known = ["ablated", "hf", "masked", "onnx", "robustbench", "smoothed", "timm", "torchvision"]
     assert SOURCES.names() == known
 
 

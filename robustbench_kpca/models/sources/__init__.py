@@ -8,7 +8,7 @@ from robustbench_kpca._core.registry import Family
 
 SOURCES = Family("source of models", __name__, "build", needs=("__call__",), by_address=False)
 
-CERTIFIED = ("ablated", "bounded", "masked", "smoothed")
+CERTIFIED = ("ablated", "masked", "smoothed")
 """Sources that make a model of another one: the rest of the name is that of the other."""
 
 
