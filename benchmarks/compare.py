@@ -1,9 +1,8 @@
-"""How far comparisons can be trusted: of protocols, of recipes over many trainings, of their test, of searches.
+"""How far comparisons can be trusted: of protocols, of recipes over many trainings, of their test.
 
     RBK_DATA=FOLDER python benchmarks/compare.py protocols [--only digits] [--write]
     python benchmarks/compare.py recipes leaderboards/cifar10/records /tmp/before/leaderboards/cifar10/records
     python benchmarks/compare.py error-rates [--trainings 3 5 10] [--recipes 4] [--repeats 4000] [--level 0.05]
-    python benchmarks/compare.py searches runs [--images 32]
 
 `protocols`: how often `autoattack-fast` and `autoattack` give the same verdict, and what each costs. Both attack the
 same images of the same networks, at several eps. Where they differ, the images are listed. With `--write` the rows go
@@ -22,10 +21,6 @@ aimed at `--level`; in the others the interval covers the true difference. Recip
 of `--level` at most. Scores are x_{s,i} = a_s + b_i + e_{s,i}, with b_i of recipe and sample, and of the variance of e.
 What recipes share about a sample or a seed cancels. The spread of a_s is in units of the standard error that e gives
 the mean of one training; it is that of the first recipe, of the second, and of all others.
-
-`searches`: for the closest adversarial image in L2 at equal passes: ours, torchattacks, foolbox, the AutoAttack port
-(the extra `reference`). Two bundled networks on digits, each search at about 60 and about 200 passes an image, into a
-folder; it prints local and global optimality. Some give up early: passes are those that records count.
 """
 
 import argparse
@@ -48,14 +43,12 @@ from torch import Tensor, nn
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.files import without_seed, write_atomic
 from robustbench_kpca._core.strict import validate_json
-from robustbench_kpca.cli.main import main as rbk
 from robustbench_kpca.evaluation.caveats import in_full
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA, detectable_difference
 from robustbench_kpca.protocols.agreement import FILE, Agreement, Measurements, Part, search_digest
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.presets import load_protocol
-from robustbench_kpca.protocols.scenario import Attack, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.records.trainings import OverSamples
 from robustbench_kpca.records.trainings import compare as compare_recipes
@@ -63,9 +56,7 @@ from robustbench_kpca.report import rows as board_rows
 from robustbench_kpca.report.answers import COMPARISONS
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import difference
-from robustbench_kpca.verification.equivalents import to_toml
 
-ROOMY = 5.0  # eps in L2 of `searches`: none is to fail for want of room
 PROTOCOLS = {
     "linf": ("autoattack-fast-linf-8_255", "autoattack-linf-8_255"),
     "l2": ("autoattack-fast-l2-128_255", "autoattack-l2-128_255"),
@@ -324,40 +315,6 @@ def error_rates(asked: argparse.Namespace) -> None:
         print(f"different told apart {power}, called equivalent {equivalent}", flush=True)
 
 
-def searches_of(passes: int) -> dict[str, dict[str, object]]:
-    """Return the searches with options that cost about so many passes an image, forward and backward."""
-    steps, each, run = passes // 2, passes // 10, max(passes // 9, 1)
-    carlini = {"lr": 0.05, "binary_steps": 5, "initial_const": 0.01, "confidence": 0.0}
-    fab = {"alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": False}
-    return {
-        "fmn": {"steps": steps, "step_size": 1.0, "gamma": 0.05},
-        "ddn": {"steps": steps, "gamma": 0.05, "init_norm": 1.0},
-        "cw": {"steps": 2 * each, **carlini},
-        "fab": {"steps": run, "targets": 3, **fab},
-        "torchattacks:CW": {"steps": steps, "lr": 0.05},
-        "foolbox:DDNAttack": {"steps": steps},
-        "foolbox:L2CarliniWagnerAttack": {"steps": 2 * each, "stepsize": 0.05, "binary_search_steps": 5},
-        "foolbox:L2DeepFoolAttack": {},
-        "pyautoattack:fab-t": {"n_iter": 3 * run, "n_target_classes": 3},
-    }
-
-
-def searches(asked: argparse.Namespace) -> None:
-    data = load_data("digits", limit=asked.images)
-    for passes in (60, 200):
-        folder = asked.out / f"{passes}-passes"
-        folder.mkdir(parents=True, exist_ok=True)
-        for attack, options in searches_of(passes).items():
-            stated = load_protocol("fmn-l2-2")[1] | {"title": f"{attack}, L2", "eps": ROOMY, "citations": []}
-            stated["stage"] = [{"attack": attack, "restarts": 1, **options}]
-            protocol = folder / f"{attack.replace(':', '-')}.toml"
-            protocol.write_text(to_toml(parse_scenario(stated, attack)))
-            for name in ("vit_digits", "vit_digits_adv"):
-                evaluate(load_model(name), data, protocol=protocol, name=name, out=folder, audit=False, quiet=True)
-        print(f"\nabout {passes} passes\n", flush=True)
-        rbk(["records", "attacks", str(folder)])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parts = parser.add_subparsers(required=True)
@@ -381,10 +338,6 @@ def main() -> None:
         part.add_argument(f"--{name}", type=int, default=usual)
     part.add_argument("--level", type=float, default=0.05)
     part.set_defaults(run=error_rates)
-    part = parts.add_parser("searches", help="compare searches for the closest adversarial image at equal passes")
-    part.add_argument("out", type=Path, help="folder of the records")
-    part.add_argument("--images", type=int, default=32)
-    part.set_defaults(run=searches)
     asked = parser.parse_args()
     asked.run(asked)
 

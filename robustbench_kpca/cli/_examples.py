@@ -74,11 +74,6 @@ EXAMPLES = {
         "rbk records export runs --to latex -o table.tex",
         "rbk records export runs --to parquet --by sample -o samples.parquet",
     ),
-    "records attacks": (
-        "rbk records attacks runs",
-        "rbk records attacks fmn.record.json ddn.record.json",
-        "rbk records attacks runs --json",
-    ),
     "records import-images": (
         "rbk records import-images x_adv.pt --record OWN.record.json --by 'A. Finder' --method MALT -o runs",
         "rbk records import-images x_adv.npy --record OWN.record.json --by 'A. Finder' --method 'by hand' -o runs",
