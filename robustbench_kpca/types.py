@@ -27,10 +27,6 @@ END_OF_LINE = 0
 State: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Tensor], Tensor]
 """Maps logits to one loss per sample, which the attacker increases."""
-AttentionMaps: TypeAlias = list[Float[Tensor, "batch query row column"]]
-"""Of every layer: how much attention each token gives to the cells of the image, averaged over heads."""
-AttentionLoss: TypeAlias = Callable[[Tensor, AttentionMaps], Tensor]
-"""Maps logits and attention maps to one loss per sample."""
 
 
 @runtime_checkable
@@ -99,28 +95,6 @@ class Query(Protocol):
 
         Images are not checked and successes not recorded. A NaN or infinite gradient is refused.
         """
-        ...
-
-
-@runtime_checkable
-class AttentionQuery(Query, Protocol):
-    """What the loop's query has beyond that, for attacks that read attention."""
-
-    @property
-    def layers(self) -> int:
-        """Number of layers whose attention can be read; without any, the model is refused."""
-        ...
-
-    def attention_maps(self, x: Images) -> AttentionMaps:
-        """One forward pass per sample, of which the attention maps are returned."""
-        ...
-
-    def gradients_on_attention(self, x: Images, losses: Sequence[AttentionLoss]) -> Iterator[tuple[PerSample, Images]]:
-        """`gradient_of_each` of losses that see the attention maps of the pass."""
-        ...
-
-    def rows(self, mask: Mask) -> "AttentionQuery":
-        """See `Query`."""
         ...
 
 

@@ -11,8 +11,8 @@ from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import UNHASHED, Clean, Corruption, Override, Scenario, parse_scenario
 
 _TABLES = ("stage", "grid")
-_OPTIONAL = ("backward_of", "attention_loss")
-"""Fields that every stage can have, and none must state."""
+_OPTIONAL = "backward_of"
+"""The field that every stage can have, and none must state."""
 
 
 def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
@@ -72,7 +72,7 @@ def _override(data: dict[str, Any], key: str, value: Override, name: str) -> Non
     tables = [table for parts in values if isinstance(parts, list) for table in parts if isinstance(table, dict)]
     tables += [data["inference"]] if isinstance(data.get("inference"), dict) else []
     fixed = {"kind", "inference", *_TABLES, *UNHASHED}
-    optional = "attack" if key in _OPTIONAL else key
+    optional = "attack" if key == _OPTIONAL else key
     targets = [table for table in tables if optional in table and key != "attack"]
     if key in data and key not in fixed:
         targets = [data]
@@ -81,6 +81,6 @@ def _override(data: dict[str, Any], key: str, value: Override, name: str) -> Non
     if not targets:
         known = [field for field in data if field not in fixed]
         known += [field for table in tables for field in table if field != "attack"]
-        known += _OPTIONAL if any("attack" in table for table in tables) else ()
+        known += [_OPTIONAL] if any("attack" in table for table in tables) else []
         hint = did_you_mean(key, known) if known else "this protocol has no field that can be set"
         raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

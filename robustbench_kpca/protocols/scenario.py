@@ -39,12 +39,8 @@ class Stage(BaseModel):
     """One attack of a cascade: later stages attack only the samples that earlier stages did not break.
 
     backward_of: what gradients go back through, where that is not the model: itself with an option of its attention
-        layers changed (`iterations=0`, `lam=inf`, `gradient=restored`), the mean over several values of it
-        (`iterations=1,2,3,4`), or with another gradient of attention (`pna`, `tgr`, see
-        `_engine.attack_loop.token_gradients`); or the address of a function that makes a twin of it. Answers and losses
-        are those of the model. Each gradient costs one more forward pass; with k values k, and k backward passes.
-    attention_loss: weight of Attention-Fool's loss, which is added to every loss whose gradient the attack asks for
-        (`_engine.attack_loop.attention_loss`).
+        layers changed (`iterations=0`, `lam=inf`, `gradient=restored`), or the address of a function that makes a twin
+        of it. Answers and losses are those of the model. Each gradient costs one more forward pass.
     """
 
     model_config = STRICT
@@ -52,22 +48,15 @@ class Stage(BaseModel):
     restarts: Count
     options: dict[str, Scalar]
     backward_of: str | None = None
-    attention_loss: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     @property
     def name(self) -> str:
-        """The attack, what it goes back through and what is added to its loss, as `broken_by` states it."""
-        through = "" if self.backward_of is None else f" through {self.backward_of}"
-        return f"{self.attack}{through}{'' if self.attention_loss is None else ' on attention'}"
-
-    @property
-    def twins(self) -> int:
-        """How many twins a gradient goes back through; 0: the model itself."""
-        return 0 if self.backward_of is None else 1 + self.backward_of.partition("=")[2].count(",")
+        """The attack and what it goes back through, as `broken_by` states it."""
+        return self.attack if self.backward_of is None else f"{self.attack} through {self.backward_of}"
 
     def spent(self, forwards: float, backwards: float) -> tuple[float, float]:
         """Return the passes of the stage from those of its attack."""
-        return forwards + self.twins * backwards, max(self.twins, 1) * backwards
+        return forwards + (self.backward_of is not None) * backwards, backwards
 
     @model_serializer(mode="wrap")
     def _omit_optional(self, handler: Callable[[Any], Any]) -> dict[str, Any]:

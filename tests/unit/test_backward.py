@@ -189,6 +189,8 @@ def test_a_twin_by_its_address(tmp_path, monkeypatch, few_resamples):
     assert by.count("pgd") == 0
     assert by.count("pgd through twin.py:smooth") > 5
     assert record.spec.code["twin twin.py:smooth"]
+    assert record.outcomes["forwards"].max() <= 1 + 11 + 21, "a gradient through the twin costs a second forward pass"
+    assert record.outcomes["forwards"].max() > 1 + 11 + 11
     images, labels = data.tensors()
     with torch.no_grad():
         assert F.cross_entropy(model(images), labels) < 1

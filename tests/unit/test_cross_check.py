@@ -62,7 +62,7 @@ def test_the_reference_of_every_protocol(protocol, tmp_path):
 def test_the_table_knows_every_attack_but_those_that_nobody_else_is_trusted_with():
     assert set(ATTACKS.names()) - set(REFERENCES) == {
         "malt", "sld", "segpgd", "apgd_shrinking", "spsa_cleverhans", "cw_cleverhans", "hotflip", "gbda", "random_swap",
-        "patch", "patch_fool", "sigma_zero", "sparse_rs", "universal",
+        "patch", "sigma_zero", "sparse_rs",
     }  # fmt: skip
     with pytest.raises(BadInputError, match="'sld'"):
         programs("sld-l1-10")

@@ -2,18 +2,14 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.attack_loop.attention_loss import attention_loss, changed_tokens, watched
-from robustbench_kpca._engine.attack_loop.attention_maps import attention_layers, by_cells, mapped
 from robustbench_kpca._engine.attack_loop.checks import Checks
 from robustbench_kpca._engine.attack_loop.counted_model import CountedModel, Counters, nonfinite_gradient
 from robustbench_kpca._engine.attack_loop.sets.base import PerturbationSet
@@ -25,7 +21,7 @@ from robustbench_kpca._engine.inference.same_images import gradient_of_each
 from robustbench_kpca.attacks.shared.ball import per_sample
 from robustbench_kpca.attacks.shared.rows import choose, waits
 from robustbench_kpca.protocols.scenario import Stage
-from robustbench_kpca.types import AttentionLoss, AttentionMaps, Images, Labels, Logits, Loss, Mask, PerSample
+from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
 
 
 @dataclass
@@ -64,8 +60,7 @@ class CountingQuery:
 
     Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach;
     `truth` are the true labels, whose ranks are noted.
-    Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too, or is one of the
-    loss plus that on attention.
+    Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too.
     `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
     """
 
@@ -84,8 +79,7 @@ class CountingQuery:
         stops: bool,
         stage: Stage | None = None,
     ) -> None:
-        self.twins = 0 if stage is None else stage.twins
-        self.attention = None if stage is None else stage.attention_loss
+        self.through_twin = stage is not None and stage.backward_of is not None
         self.runner, self.space, self.success, self.attack = runner, space, success, attack
         self.allowed, self.threat = allowed, allowed.threat
         self.clean, self.labels, self.truth, self.worst, self.stops = clean, labels, truth, worst, stops
@@ -144,8 +138,7 @@ class CountingQuery:
                 and the sample would wrongly count as robust.
         """
         self._check(x, outside)
-        with self._whole(x, [loss]) as (whole,):
-            losses, gradient, logits = self.runner.gradient(self.space.leave(x), whole)
+        losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
         self._note(x, logits, self._far(x, outside))
         return losses, self._pulled_back(gradient, logits)
 
@@ -153,60 +146,11 @@ class CountingQuery:
         self, x: Images, losses: Sequence[Loss], *, outside: bool = False
     ) -> Iterator[tuple[PerSample, Images]]:
         """`gradient` of every loss at the same images, in turn; fewer passes are shown than counted."""
-        if self.attention is not None:  # whose gradient goes to the first rows of a batch
-            yield from (self.gradient(x, loss, outside=outside) for loss in losses)
-            return
         self._check(x, outside)
         far = self._far(x, outside)
-        with self._whole(x, losses) as whole:
-            for values, gradient, logits in gradient_of_each(self.runner, self.space.leave(x), whole):
-                self._note(x, logits, far)
-                yield values, self._pulled_back(gradient, logits)
-
-    @property
-    def layers(self) -> int:
-        """Number of layers whose attention can be read."""
-        return len(attention_layers(self.runner.model))
-
-    def attention_maps(self, x: Images) -> AttentionMaps:
-        """One forward pass per sample, of which the attention maps are returned."""
-        with mapped(self.runner.model) as maps:
-            self.logits(x)
-        return by_cells(maps, x, self.runner.model)
-
-    def gradients_on_attention(self, x: Images, losses: Sequence[AttentionLoss]) -> Iterator[tuple[PerSample, Images]]:
-        """`gradient_of_each` of losses that see the attention maps of the pass."""
-        self._check(x, outside=False)
-        together = max(self.runner.batch_size // len(x), 1) if self.runner.draws == 1 else 1
-        with mapped(self.runner.model) as maps:
-            for first in range(0, len(losses), together):
-                some = losses[first : first + together]
-                shown = self.space.leave(torch.cat([x] * len(some)))
-
-                def joined(logits: Tensor, some: Sequence[AttentionLoss] = some, shown: Images = shown) -> Tensor:
-                    seen = zip(*(a.split(len(x)) for a in by_cells(maps, shown, self.runner.model)), strict=True)
-                    return torch.cat(
-                        [loss(*pair) for loss, *pair in zip(some, logits.split(len(x)), map(list, seen), strict=True)]
-                    )
-
-                parts = (part.split(len(x)) for part in self.runner.gradient(shown, joined))
-                for values, gradient, logits in zip(*parts, strict=True):
-                    self._note(x, logits, None)
-                    yield values, self._pulled_back(gradient, logits)
-
-    @contextmanager
-    def _whole(self, x: Images, losses: Sequence[Loss]) -> Iterator[Sequence[Loss]]:
-        """Return the losses with that on attention added, if the stage wants it."""
-        if self.attention is None:
-            yield losses
-            return
-        weight, changed = self.attention, changed_tokens(x, self.clean[self.at], self.runner.model)
-        with watched(self.runner.model) as seen:
-
-            def whole(loss: Loss, logits: Logits) -> PerSample:
-                return loss(logits) + weight * attention_loss(seen.first(len(logits)), changed)
-
-            yield [partial(whole, loss) for loss in losses]
+        for values, gradient, logits in gradient_of_each(self.runner, self.space.leave(x), losses):
+            self._note(x, logits, far)
+            yield values, self._pulled_back(gradient, logits)
 
     def rows(self, mask: Mask) -> "CountingQuery":
         """Return a query for the samples where `mask` is true."""
@@ -222,9 +166,8 @@ class CountingQuery:
         Raises:
             BadInputError: gradients of the loop are not the model's, which such an attack would not see.
         """
-        if self.twins or self.attention is not None:
-            what = "no backward_of and no attention_loss"
-            raise BadInputError(f"attack '{self.attack}' calls the model itself", expected=what)
+        if self.through_twin:
+            raise BadInputError(f"attack '{self.attack}' calls the model itself", expected="no backward_of")
 
         def answer(x: Tensor) -> Tensor:
             shown = self.space.leave(x).clone()
@@ -242,9 +185,9 @@ class CountingQuery:
         That is refused, but where the logits are not finite either: then the model gave no answer, and is broken.
         """
         gradient = self.space.pull_back(gradient)
-        _add(self.backwards, self.at, max(self.twins, 1) * self.runner.draws)
-        if self.twins:
-            _add(self.forwards, self.at, self.twins * self.runner.draws)
+        _add(self.backwards, self.at, self.runner.draws)
+        if self.through_twin:
+            _add(self.forwards, self.at, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
         if waits(largest.device) or not bool(torch.isfinite(largest).all()):
             finite = torch.isfinite(largest)

@@ -23,7 +23,7 @@ from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.types import Attack, Images, Keys, Labels, State
 from robustbench_kpca.verification.conformance.finding import Finding, checked, require
-from robustbench_kpca.verification.conformance.plain_query import Attentive, PlainQuery, Wavy, rand
+from robustbench_kpca.verification.conformance.plain_query import PlainQuery, Wavy, rand
 
 SHAPE = (2, 6, 6)
 THREATS = (
@@ -49,13 +49,10 @@ class Case:
     threat: Threat
 
     @classmethod
-    def usual(
-        cls, threat: Threat, shape: tuple[int, ...] = SHAPE, dtype: torch.dtype = torch.float64, *, tokens: bool = False
-    ) -> "Case":
-        """Six images of a model whose rows do not depend on each other, to the bit; with `tokens`, one of attention."""
+    def usual(cls, threat: Threat, shape: tuple[int, ...] = SHAPE, dtype: torch.dtype = torch.float64) -> "Case":
+        """Six images of a model whose rows do not depend on each other, to the bit."""
         x, y = rand(7, 6, *shape, dtype=dtype), torch.arange(6) % 3
-        model = Attentive(shape, dtype=dtype) if tokens else Wavy(shape, dtype=dtype)
-        return cls(model, x, y, torch.arange(6) + 2**62, threat)
+        return cls(Wavy(shape, dtype=dtype), x, y, torch.arange(6) + 2**62, threat)
 
     def begin(self, attack: Attack, rows: Tensor) -> State:
         """Return the first state of some samples."""
@@ -121,7 +118,7 @@ def _cases(attack: Attack) -> Iterator[Case]:
     began = False
     for threat in THREATS:
         for clip in (True,) if threat.counted else (True, False):
-            case = Case.usual(replace(threat, clip=clip), tokens=getattr(attack, "reads_attention", False))
+            case = Case.usual(replace(threat, clip=clip))
             try:
                 set_of(threat).require_attack(type(attack).__name__, attack)
                 case.begin(attack, case.everything)
@@ -221,9 +218,7 @@ def _same(first: State, second: State, broken: str) -> None:
 def costs(stage: Stage, threat: Threat) -> None:
     """Require that no sample costs more passes than the attack states, as the loop counts them."""
     x, y = rand(3, 5, *SHAPE, dtype=torch.float32), torch.zeros(5, dtype=torch.int64)
-    attack = build_attack(stage)
-    reads, stated = getattr(attack, "reads_attention", False), passes_of(attack, 3)
-    model = Attentive(SHAPE, dtype=torch.float32) if reads else Wavy(SHAPE, lead=100.0, dtype=torch.float32)
+    stated, model = passes_of(build_attack(stage), 3), Wavy(SHAPE, lead=100.0, dtype=torch.float32)
     given = {"attack": stage.attack, "restarts": 1, **stage.options}
     where: dict[str, Any] = {"patch": threat.patch, "corners": threat.corners}
     for made in passes(given, threat.norm, threat.eps, model, x, y=y, **where)[0]:

@@ -1,15 +1,12 @@
 """A `Query` that only runs the model, for driving an attack by hand; and models whose rows do not depend on others."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca._engine.attack_loop.attention_maps import attention_layers, by_cells, mapped
-from robustbench_kpca.attention.softmax import SoftmaxAttention
-from robustbench_kpca.types import AttentionLoss, AttentionMaps, Images, Loss, Mask
+from robustbench_kpca.types import Images, Loss, Mask
 
 Look = Callable[[Images, Any, bool], None]
 
@@ -34,33 +31,6 @@ class Wavy(nn.Module):
     def forward(self, x: Images) -> Tensor:
         """Return logits, (batch, 3)."""
         return (self.weight * torch.sin(5 * x.flatten(1)[:, None] + self.phase)).sum(2) + self.lead
-
-
-class Attentive(nn.Module):
-    """Tokens of 2 x 2 pixels through two layers of softmax attention, for attacks that read attention.
-
-    It computes eight rows or more, since products of matrices round otherwise where there are fewer.
-    """
-
-    patch_size = 2
-
-    def __init__(self, shape: Sequence[int], classes: int = 3, dtype: torch.dtype = torch.float64) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            self.first = nn.Conv2d(shape[0], 8, 2, stride=2, dtype=dtype)
-            self.attention = nn.ModuleList(SoftmaxAttention(8, num_heads=2, dtype=dtype) for _ in range(2))
-            self.last = nn.Linear(8, classes, dtype=dtype)
-
-    def forward(self, x: Images) -> Tensor:
-        """Return logits, (batch, classes)."""
-        rows = len(x)
-        x = torch.cat([x, x.new_zeros(max(8 - rows, 0), *x.shape[1:])])
-        tokens: Tensor = 5 * self.first(x).flatten(2).transpose(1, 2)
-        for layer in self.attention:
-            tokens = tokens + 5 * layer(tokens)
-        logits: Tensor = self.last(tokens.mean(1))
-        return logits[:rows]
 
 
 def _ignore(images: Images, rows: Any, outside: bool) -> None:
@@ -101,26 +71,6 @@ class PlainQuery:
     ) -> Iterator[tuple[Tensor, Images]]:
         """See `Query`."""
         return (self.gradient(x, loss, outside=outside) for loss in losses)
-
-    @property
-    def layers(self) -> int:
-        """See `Query`."""
-        return len(attention_layers(self.model))
-
-    def attention_maps(self, x: Images) -> AttentionMaps:
-        """See `Query`."""
-        with mapped(self.model) as maps:
-            self.logits(x)
-        return by_cells(maps, x, self.model)
-
-    def gradients_on_attention(self, x: Images, losses: Sequence[AttentionLoss]) -> Iterator[tuple[Tensor, Images]]:
-        """See `Query`."""
-        with mapped(self.model) as maps:
-
-            def seeing(loss: AttentionLoss, logits: Tensor) -> Tensor:
-                return loss(logits, by_cells(maps, x, self.model))
-
-            yield from self.gradient_of_each(x, [partial(seeing, loss) for loss in losses])
 
     def rows(self, mask: Mask) -> "PlainQuery":
         """See `Query`."""
