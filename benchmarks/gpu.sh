@@ -98,8 +98,8 @@ PY
   else
     loop=() sizes=(--repeats 15) shapes=(--shapes tiny base) models=() big=()
   fi
-  part tests 240 "$python" -m pytest -n 0 -q -m 'cuda or not slow' tests/unit/test_fused_attention.py \
-    tests/unit/test_acceleration.py tests/unit/test_cuda.py
+  part tests 240 "$python" -m pytest -n 0 -q -m 'cuda or not slow' tests/unit/test_acceleration.py \
+    tests/unit/test_cuda.py
   part parity 180 "$python" benchmarks/gpu.py parity --device "$device" $quick
   part batches 120 "$python" benchmarks/gpu.py batches --device "$device" $quick
   for case in spsa l2 fab draws segmentation language processes compiled tf32; do
@@ -110,9 +110,9 @@ PY
   part deit-tiny 300 "$python" benchmarks/gpu.py attacks --device "$device" --model deit_tiny_patch16_224 "${big[@]}"
   part syncs 60 "$python" benchmarks/gpu.py syncs --device "$device" $quick
   part attention 120 "$python" benchmarks/models.py attention --device "$device" "${shapes[@]}" "${sizes[@]}" \
-    --only rpc fused sym
+    --only rpc sym
   part attention-bf16 120 "$python" benchmarks/models.py attention --device "$device" --dtype bfloat16 \
-    "${shapes[@]}" "${sizes[@]}" --only rpc fused
+    "${shapes[@]}" "${sizes[@]}" --only rpc
   part models 90 "$python" benchmarks/models.py cost --device "$device" "${models[@]}" "${sizes[@]}"
   part vit-base 480 "$python" benchmarks/gpu.py attacks --device "$device" --model vit_base_patch16_224 --images 16 \
     --batch-size 16 "${big[@]}"

@@ -187,7 +187,6 @@ VARIANTS = {
     "identity": Variant("identity", 2, lambda *tensors: tensors[-1]),
     **_pursuits(),
     "rpc_asymmetric, n = 4": Variant("rpc_asymmetric", 3, lambda _, q, k, v: pursuit(k, v, 4, q)),
-    "fused rpc, n = 4": Variant("rpc", 2, lambda _, k, v: pursuit(k, v, 4), {"iterations": 4, "fused": True}),
     "scaled, alpha": Variant("scaled", 3, scaled, {"form": "alpha"}),
     "scaled, matrix": Variant("scaled", 3, scaled, {"form": "matrix"}),
     "primal": Variant("primal", 0, primal, {"rank": 20}),
@@ -292,8 +291,7 @@ def floor(settings: argparse.Namespace, shape: tuple[int, int, int, int], thread
 
 def attention(settings: argparse.Namespace) -> None:
     """Print a table for each number of threads and shape."""
-    possible = [name for name in VARIANTS if settings.device == "cuda" or "fused" not in name]
-    chosen = [name for name in possible if not settings.only or name.startswith(tuple(settings.only))]
+    chosen = [name for name in VARIANTS if not settings.only or name.startswith(tuple(settings.only))]
     for threads in settings.threads:
         torch.set_num_threads(threads)
         for shape in settings.shapes:

@@ -23,8 +23,6 @@ if settings().deadline is not None:  # no test states how fast an example is; so
     settings.load_profile("without-deadline")
 
 torch.set_num_threads(1)
-if not torch.cuda.is_available():  # then Triton's kernels are interpreted; it asks when it is imported
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_collection_modifyitems(items):

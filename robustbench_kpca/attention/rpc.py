@@ -5,7 +5,6 @@ released code. It differs from the paper in the threshold, in the width in mu, a
 (docs/decisions/0004).
 """
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -70,9 +69,6 @@ class Pursuit:
         mu_span: in causal attention: `past`, mu_t from the keys up to t; or `window`, one mu from all keys, as in the
             paper, so that earlier tokens depend on later ones.
         dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
-        fused: run each iteration as one Triton kernel (`_fused.py`), on CUDA devices only; the results differ by
-            rounding. With an observer, padding or dropout the plain form runs. On trial: its speed is not
-            measured; run `benchmarks/gpu.sh` on your GPU first. No second derivatives.
     """
 
     iterations: int = 4
@@ -81,7 +77,6 @@ class Pursuit:
     mu_width: MuWidth = "embed"
     mu_span: MuSpan = "past"
     dual_sign: int = -1
-    fused: bool = False
 
     def __post_init__(self) -> None:
         if self.iterations < 0 or not self.lam > 0:
@@ -135,11 +130,6 @@ class Pursuit:
         if not self.iterations:
             return self._unpursued(k, v, query, causal, mask=mask, dropout=dropout, observer=observer)
         bound = self.bound(k, causal=causal, mask=mask)
-        if self.fused and observer is None and mask is None and not dropout:
-            found: Heads = _fused().pursue(
-                k, v, query, bound, iterations=self.iterations, dual_sign=self.dual_sign, causal=causal
-            )
-            return found
         low_rank = dual = None
         for iteration in range(1, self.iterations + 1):
             carried, inner = _split(k, low_rank, dual, bound, self.dual_sign)
@@ -201,20 +191,6 @@ class Pursuit:
                 Iterate(0, k, v, left, inner=k, low_rank=out, sparse=torch.zeros_like(k), causal=causal, mask=mask)
             )
         return out
-
-
-def _fused() -> Any:
-    """Import the kernels when they are first used: Triton comes with torch for CUDA only.
-
-    Raises:
-        BadInputError: there is no Triton.
-    """
-    try:
-        return importlib.import_module("robustbench_kpca.attention._fused")
-    except ModuleNotFoundError as error:
-        if error.name != "triton":
-            raise
-        raise BadInputError("fused = true without the package triton", fix="pip install triton") from None
 
 
 def _argument(k: Heads, low_rank: Heads | None, dual: Heads | None) -> Heads:

@@ -29,11 +29,11 @@ def create_model(name: str, **options: Any) -> Any:
             `normalisation`; of a language model `vocab_size`, `window`, `hidden`, `design` and `dropout`. Where the
             special attention is: `layers` (`"first"`, `"quarter"`, `"last"`, `"all"`, or block indices), and in a
             segmenter `decoder_layers` (the same, or `"none"`). Of the special attention: `iterations`, `lam`,
-            `threshold`, `mu_width`, `dual_sign` and `fused` (a kernel for GPUs, on trial) of RPC, in language models
-            also `mu_span`; `form` of scaled attention; `rank` and `rank_multi` of Primal attention; all three of
-            KEP-SVGP. Of any architecture, `attention` puts another one in place of its own, in all blocks unless
-            `layers` says which: a name, or an address such as `my.py:MyAttention`. Further options are its own, such as
-            `qk_norm="standardised"` of softmax attention.
+            `threshold`, `mu_width` and `dual_sign` of RPC, in language models also `mu_span`; `form` of scaled
+            attention; `rank` and `rank_multi` of Primal attention; all three of KEP-SVGP. Of any architecture,
+            `attention` puts another one in place of its own, in all blocks unless `layers` says which: a name, or an
+            address such as `my.py:MyAttention`. Further options are its own, such as `qk_norm="standardised"` of
+            softmax attention.
 
     Raises:
         UnknownNameError: no such model.
@@ -56,17 +56,12 @@ def create_model(name: str, **options: Any) -> Any:
     placed = {"layers": family.layers} if family.special else {}
     if family.special and "decoder" in shape:
         placed["decoder_layers"] = family.layers if shape["decoder"] == "mask" else "none"
-    switches = {"fused": False} if "iterations" in special else {}
-    known = [*shape, *asked, *special, *placed, *switches]
+    known = [*shape, *asked, *special, *placed]
     for option in options:
         if option not in known:
             raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, known))
-    special, placed, switches = (
-        {key: options.get(key, value) for key, value in own.items()} for own in (special, placed, switches)
-    )
+    special, placed = ({key: options.get(key, value) for key, value in own.items()} for own in (special, placed))
     _require_counts(shape | special)
-    _require_switches(switches)
-    special |= {key: True for key, value in switches.items() if value}  # a config does not name what is off
     _require_share(shape)
     _require_ratio(shape)
     try:
@@ -112,12 +107,6 @@ def _require_counts(options: dict[str, Any]) -> None:
             raise BadInputError(
                 f"{key} = {value!r}", expected=f"a whole number, at least {least}" if whole else "a number"
             )
-
-
-def _require_switches(options: dict[str, Any]) -> None:
-    for key, value in options.items():
-        if not isinstance(value, bool):
-            raise BadInputError(f"{key} = {value!r}", expected="true or false")
 
 
 def _require_ratio(options: dict[str, Any]) -> None:

@@ -85,7 +85,6 @@ class RPCAttentionNet(nn.Module):
         ("iterations=half", "a value like 4"),
         ("lam=-1", "lam > 0"),
         ("threshold=mu", "one of"),
-        ("fused=1", "an option with a number"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(setting, what):

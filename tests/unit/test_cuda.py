@@ -19,10 +19,9 @@ def few():
     return digits.take(range(0, len(digits), len(digits) // 24))
 
 
-def attacked(few, name="vit_digits_adv", *, fused=False, **how):
-    model = load_model(name, **({"fused": True} if fused else {}))
+def attacked(few, name="vit_digits_adv", **how):
     settings = {"protocol": "pgd20-linf-8_255", "eps": "18/255", "steps": 5, "batch_size": 16, "audit": False}
-    return evaluate(model, few, **settings | how)
+    return evaluate(load_model(name), few, **settings | how)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,6 @@ def on_the_cpu(few):
     [
         ("vit_digits_adv", {}),
         ("rpc_symvit_digits", {}),
-        ("rpc_symvit_digits", {"fused": True}),
         ("vit_digits_adv", {"compile": "default"}),
         ("vit_digits_adv", {"compile": "reduce-overhead"}),
         ("vit_digits_adv", {"tf32": True}),
