@@ -1,6 +1,6 @@
 """Compare our attack engine with torchattacks, foolbox, the reference AutoAttack, and the time of its own passes.
 
-Five tables, all measured in one process; times are process CPU time, medians of interleaved runs.
+Three tables, all measured in one process; times are process CPU time, medians of interleaved runs.
 
 - cost: each attack on a model that is never misclassified. The ratio is the time of the whole `evaluate` call over
   (passes x time of a pass): 1 means no overhead beyond the passes.
@@ -9,8 +9,6 @@ Five tables, all measured in one process; times are process CPU time, medians of
   AutoAttack does this itself). Parameters require gradients, as after loading.
 - loops: FGSM and PGD-7 of a batch of 64 as in a training loop: torchattacks, `perturb`, which like it returns images
   alone, and `attack(..., checks="once")`, which judges them, too. Each in the mode that the network is in.
-- bf16: the protocol that searches in bfloat16 and verifies in single precision, compared with the exact one.
-- gradients: one gradient in single precision, in bfloat16 with weights converted in every pass, and converted once.
 
 Rows shown are all images that the model processed, counted at the model: including empty rows of our batches, rows
 shown ahead of their turn, our checks of the first images, and the checks of the reference AutoAttack. Rows needed are
@@ -28,7 +26,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -41,7 +39,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, perturb
-from robustbench_kpca._engine.inference.runner import Runner, frozen
+from robustbench_kpca._engine.inference.runner import frozen
 from robustbench_kpca.data.samples import Samples
 
 BATCH_SIZE = 32
@@ -327,59 +325,6 @@ def duel(name: str, images: int, repeats: int, peers: str) -> list[Any]:
     ]  # fmt: skip
 
 
-# ---- bf16
-
-PRECISIONS = {"exact": "autoattack-linf-8_255", "bf16 search": "autoattack-bf16-search-linf-8_255"}
-BUDGETS = (8, 16)
-
-
-def precisions(images: int, repeats: int) -> list[list[Any]]:
-    """Measure the third table."""
-    model, samples, rows = load_model(ROBUST), subset(images), []
-    batch_size = min(BATCH_SIZE, len(samples))
-    for eps in BUDGETS:
-        robust: dict[str, float] = {}
-
-        def run(name: str, eps: int = eps, robust: dict[str, float] = robust) -> None:
-            how: dict[str, Any] = {"protocol": PRECISIONS[name], "batch_size": batch_size, "eps": f"{eps}/255"}
-            robust[name] = evaluate(model, samples, **how, audit=False).metrics["robust_accuracy"].value
-
-        contenders = [lambda name=name, run=run: run(name) for name in PRECISIONS]
-        times = [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
-        verdicts = [100 * robust[name] for name in PRECISIONS]
-        rows.append([f"{eps}/255", len(samples), *verdicts, *times, times[0] / times[1]])
-    return rows
-
-
-# ---- gradients
-
-
-def gradients(repeats: int) -> list[list[Any]]:
-    """Measure the fourth table: milliseconds of a gradient of `BATCH_SIZE` images."""
-    rows: list[list[Any]] = []
-    large = (Unbreakable().eval(), torch.rand(BATCH_SIZE, 3, 64, 64), torch.zeros(BATCH_SIZE, dtype=torch.int64))
-    for name, (model, x, y) in {
-        ROBUST: (load_model(ROBUST), *subset(BATCH_SIZE).tensors()),
-        "DeiT-tiny, 64 px": large,
-    }.items():
-        exact, converted, each_pass = (
-            Runner(model, BATCH_SIZE, torch.device("cpu"), search=search)
-            for search in (torch.float32, torch.bfloat16, torch.bfloat16)
-        )
-        each_pass.search_weights.in_place = nullcontext  # type: ignore[method-assign]
-
-        def run(runner: Runner, x: Tensor = x, y: Tensor = y) -> None:
-            for _ in range(REFERENCE_PASSES):
-                runner.gradient(x, lambda logits: nn.functional.cross_entropy(logits, y, reduction="none"))
-
-        contenders = [lambda one=one, run=run: run(one) for one in (exact, each_pass, converted)]
-        with frozen(model):
-            interleaved(contenders, 1, time.process_time)
-            times = [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
-        rows.append([name, *(1e3 * seconds / REFERENCE_PASSES for seconds in times), times[0] / times[2]])
-    return rows
-
-
 COST_COLUMNS = {
     "attack": "", "forwards/image": ".0f", "backwards": ".0f", "CPU s": ".2f", "passes x time": ".2f",
     "ratio": ".3f", "least": ".3f", "most": ".3f",
@@ -390,15 +335,6 @@ VERSUS_COLUMNS = {
     "backwards/image, needed": ".1f", " shown": ".1f", " theirs": ".1f", "shown / needed": ".2f",
     "CPU s, ours": ".2f", " theirs ": ".2f", "theirs / ours": ".2f", "a pass, theirs / ours": ".2f",
 }  # fmt: skip
-GRADIENT_COLUMNS = {
-    "model": "", "ms, fp32": ".1f", "bf16, converted every pass": ".1f", "bf16, converted once": ".1f",
-    "fp32 / once": ".2f",
-}  # fmt: skip
-BF16_COLUMNS = {
-    "eps": "", "images": "", "robust acc. (%), exact": ".2f", "bf16": ".2f", "CPU s, exact": ".2f", "bf16 ": ".2f",
-    "exact / bf16": ".2f",
-}  # fmt: skip
-
 
 # ---- loops: inside training loops
 
@@ -464,7 +400,7 @@ def main() -> None:
         "--only",
         nargs="+",
         default=[],
-        help="tables (cost, versus, loops, bf16, gradients), or rows whose name contains a given word",
+        help="tables (cost, versus, loops), or rows whose name contains a given word",
     )
     parser.add_argument(
         "--images", type=int, default=16, help="number of images for the slow rows; the others use all 364"
@@ -494,10 +430,6 @@ def main() -> None:
         modes = [(name, training) for name in NETWORKS for training in (False, True)]
         rows = [row for name, training in modes for row in loops(name, training=training, repeats=repeats)]
         show("Loops: a batch of 64 images", rows, LOOPS_COLUMNS)
-    if wanted("bf16", "bf16"):
-        show("bf16: AutoAttack searched in bfloat16, robust model", precisions(images, repeats), BF16_COLUMNS)
-    if wanted("gradients", "gradients"):
-        show("gradients: 32 images", gradients(repeats), GRADIENT_COLUMNS)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -296,11 +295,9 @@ def moved(images: Images, device: torch.device) -> Images:
 
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
     """Return the runner of the model for these data and this protocol."""
-    bf16 = isinstance(scenario, Attack) and scenario.precision == "bf16-search"
-    search = torch.bfloat16 if bf16 else torch.float32
     presentation = task_named(data.task).compute.presentation(model, scenario.kind)
-    how: dict[str, Any] = {"search": search, "as_it_is": scenario.kind == "certificate"}  # that draws its noise itself
-    return Runner(model.to(device), batch_size, device, scenario.draws, presentation=presentation, **how)
+    drawn = scenario.kind == "certificate"  # it draws its noise itself
+    return Runner(model.to(device), batch_size, device, scenario.draws, presentation, as_it_is=drawn)
 
 
 def _data_info(data: Dataset, matched: str) -> DataInfo:

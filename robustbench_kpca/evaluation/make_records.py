@@ -12,8 +12,6 @@ from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.journal import Journal
-from robustbench_kpca._engine.inference.precision import remark
-from robustbench_kpca._engine.inference.runner import frozen
 from robustbench_kpca.audit.first_batch import require_apart
 from robustbench_kpca.audit.preflight import as_flags, preflight
 from robustbench_kpca.data.base import Dataset
@@ -24,7 +22,6 @@ from robustbench_kpca.evaluation.shard_folder import telling
 from robustbench_kpca.evaluation.shard_run import IncompleteError, ShardRun
 from robustbench_kpca.evaluation.sharded import make_share, outcomes_by
 from robustbench_kpca.evaluation.shards import Made
-from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.images import LIMIT, KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
@@ -112,12 +109,7 @@ def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
         if not isinstance(evaluation.scenario, Attack):
             return as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
         shown = first_batch(compute, data, subject.runner)
-        notes = as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
-        if evaluation.scenario.space == "word" or not is_differentiable(subject.runner.model):
-            return notes
-        with frozen(subject.runner.model):
-            slower = remark(subject.runner, *shown)
-        return [*notes, *([slower] if slower else [])]
+        return as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
     except BadInputError as error:
         if alone:
             raise

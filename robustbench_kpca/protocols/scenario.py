@@ -156,7 +156,7 @@ class Attack(Common):
     clip: whether images stay in [0, 1] of that space. Images outside are invalid in pixel space. Normalised inputs are
         clipped before the attack starts; a sample that this breaks has `broken_by` = `clamp`.
     draws: forward passes averaged for each logit and gradient (expectation over transformation), for stochastic models.
-    precision: `fp32`, or `bf16-search`: attacks run in bfloat16, and every success is confirmed in single precision.
+    precision: `fp32`: all passes are in single precision.
     below: smaller budgets that are attacked first, ascending; a sample broken there counts as broken here too, so that
         a curve over eps is monotone.
     stage: the attacks, in order. Without stages, the clean image (clipped, if `clip`) decides.
@@ -171,7 +171,7 @@ class Attack(Common):
     target: Literal["none", "random", "least_likely", "runner_up"]
     space: Literal["pixel", "normalised", "signal", "word"]
     clip: StrictBool
-    precision: Literal["fp32", "bf16-search"]
+    precision: Literal["fp32"]
     below: tuple[Fraction, ...]
     stage: tuple[Stage, ...]
     patch: Count | Literal["token"] | None = None

@@ -62,7 +62,7 @@ def perturb(
     if not isinstance(scenario, AttackProtocol) or not _is_one_search(scenario):
         raise BadInputError(
             f"protocol '{label}' for a training loop",
-            expected="an attack in pixels of one stage with one restart, fp32, true labels, without a target or twin",
+            expected="an attack in pixels of one stage with one restart, true labels, without a target or twin",
         )
     _require_batch(images, labels)
     [stage] = scenario.stage
@@ -77,7 +77,7 @@ def perturb(
 def _is_one_search(scenario: AttackProtocol) -> bool:
     """Whether a protocol asks for the search of one attack alone."""
     single = [stage.restarts for stage in scenario.stage] == [1] and scenario.stage[0].name == scenario.stage[0].attack
-    usual = scenario.space == "pixel" and scenario.precision == "fp32" and scenario.draws == 1
+    usual = scenario.space == "pixel" and scenario.draws == 1
     return single and usual and scenario.target == "none" and scenario.labels != "predicted" and not scenario.below
 
 

@@ -132,11 +132,6 @@ def test_rand_is_two_attacks_under_expectation_over_twenty_draws():
     assert stands("autoattack-rand-linf-8_255", steps=5) == (20 * 14, 20 * 12)
 
 
-def test_the_search_in_bfloat16_is_the_standard_ensemble():
-    fast, exact = (load_scenario(f"autoattack-{which}linf-8_255")[1] for which in ("bf16-search-", ""))
-    assert fast.model_copy(update={"precision": "fp32"}).digest() == exact.digest() != fast.digest()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_passes_of_a_sample_that_is_never_broken(name, types_unchecked):

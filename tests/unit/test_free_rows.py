@@ -199,7 +199,7 @@ def test_probes_of_spsa_share_batches(monkeypatch):
         {"attack": "spsa", "restarts": 1, "steps": 3, "samples": 32, "delta": 0.01, "lr": 0.01, "random_start": True}
     ]
     ours, together = attacked(stage, n=5, batch_size=16)
-    monkeypatch.setattr(Runner, "logits_of_each", lambda runner, parts, search: (runner.logits(x) for x in parts))
+    monkeypatch.setattr(Runner, "logits_of_each", lambda runner, parts: (runner.logits(x) for x in parts))
     theirs, one_by_one = attacked(stage, n=5, batch_size=16)
     same(ours, theirs)
     assert one_by_one.forwards >= 2 * together.forwards

@@ -87,7 +87,6 @@ def test_mode_statistics_and_gradients_stay(fails, batch):
 REFUSED = {
     "an attack in pixels of one stage": {"protocol": "autoattack-linf-8_255"},
     "with one restart": {"restarts": 2},
-    "fp32": {"precision": "bf16-search"},
     "or twin": {"backward_of": "scale=1"},
     "an attack in pixels": {"protocol": "teo2024-pgd"},
     "without a target": {"target": "runner_up"},

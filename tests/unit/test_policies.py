@@ -1,4 +1,4 @@
-"""What a protocol can say beside its attacks: policy, labels, target, space, clipping, draws, precision, budgets."""
+"""What a protocol can say beside its attacks: policy, labels, target, space, clipping, draws, budgets."""
 
 import itertools
 
@@ -30,9 +30,7 @@ ONE = torch.ones(1, 1, 1)
 def run(model, images, labels, /, *stages, batch_size=8, **fields):
     found = {}
     engine = Engine(
-        Runner(
-            model.eval(), batch_size, torch.device("cpu"), fields.get("draws", 1), fields.pop("search", torch.float32)
-        ),
+        Runner(model.eval(), batch_size, torch.device("cpu"), fields.get("draws", 1)),
         attack_checks.scenario(fields.pop("stages", stages or (STEPS,)), **fields),
         attack_checks.MISCLASSIFIED,
         [str(i) for i in range(len(labels))],
@@ -343,18 +341,6 @@ def test_kep_svgp_can_be_attacked_under_expectation(fork):
     assert record.passes.forwards % 3 == 0
     assert record.passes == evaluate(model, data, protocol="pgd20-linf-8_255", steps=2, draws=3, audit=False).passes
     assert evaluate(model, data, protocol="clean", draws=3, audit=False).passes.forwards == 24
-
-
-def test_a_search_in_bfloat16_is_confirmed_in_single_precision():
-    data = load_data("digits", limit=24)
-    model = load_model("symvit_digits")
-    images, labels = data.tensors()
-    found = attack(model, images, labels, "pgd20-linf-2_255", batch_size=24, precision="bf16-search")
-    exact = attack(model, images, labels, "pgd20-linf-2_255", batch_size=24)
-    assert 0 < int(found.broken.sum()) < 24
-    assert torch.equal(model(found.images).argmax(1) != labels, found.broken)
-    assert int((found.broken != exact.broken).sum()) <= 2
-    assert not torch.equal(found.images, exact.images)
 
 
 class Narrow(nn.Module):

@@ -105,7 +105,7 @@ class CountingQuery:
     def logits(self, x: Images, *, outside: bool = False) -> Logits:
         """One forward pass per sample."""
         self._check(x, outside)
-        logits = self.runner.logits(self.space.leave(x), search=True)
+        logits = self.runner.logits(self.space.leave(x))
         self._note(x, logits, self._far(x, outside))
         return logits
 
@@ -125,7 +125,7 @@ class CountingQuery:
                 shown.append(x)
                 yield self.space.leave(x)
 
-        for logits in self.runner.logits_of_each(checked(), search=True):
+        for logits in self.runner.logits_of_each(checked()):
             x = shown.popleft()
             self._note(x, logits, self._far(x, outside))
             yield logits

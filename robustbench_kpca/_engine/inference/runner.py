@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._engine.inference.guard import Costs, unharmed
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode
-from robustbench_kpca._engine.inference.search_weights import SearchWeights
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
@@ -125,9 +124,6 @@ class Runner:
     stochastic model (Athalye, Engstrom, Ilyas & Kwok 2018, arXiv:1707.07397). Torch's generator is seeded by the images
     and the number of the draw, so equal batches get equal noise and different batches get different noise.
 
-    `search` is the precision of gradients, and of logits that are requested with `search=True`; `search_weights` holds
-    the weights in it.
-
     `presentation` calls the model and defines the shape of its logits.
 
     `keeps_graphs` tells whether a graph can be gone through twice (`same_images`); None until that was tried.
@@ -143,7 +139,6 @@ class Runner:
         batch_size: int,
         device: torch.device,
         draws: int = 1,
-        search: torch.dtype = torch.float32,
         presentation: Presentation = ANY_LOGITS,
         *,
         as_it_is: bool = False,
@@ -159,19 +154,18 @@ class Runner:
         if batch_size < 1:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device
-        self.draws, self.search, self.presentation = draws, search, presentation
-        self.search_weights = SearchWeights(model, search)
+        self.draws, self.presentation = draws, presentation
         self.classes: int | None = None
         self.keeps_graphs: bool | None = None
         self.forwards = self.backwards = 0
         self.costs = Costs()
 
-    def logits(self, x: Images, *, search: bool = False) -> Logits:
+    def logits(self, x: Images) -> Logits:
         """One forward pass."""
-        with torch.no_grad(), self._precision(search=search):
+        with torch.no_grad():
             return self._within_memory(lambda: self._logits(x))
 
-    def logits_of_each(self, parts: Iterable[Images], *, search: bool = False) -> Iterator[Logits]:
+    def logits_of_each(self, parts: Iterable[Images]) -> Iterator[Logits]:
         """Return the logits of equally long batches in turn; their rows are shown in full batches across their borders.
 
         Up to a batch of rows more than asked for is taken from `parts` ahead of the answers.
@@ -186,22 +180,22 @@ class Runner:
                 continue
             joined = rows[0] if len(rows) == 1 else torch.cat(rows)
             full = len(joined) - len(joined) % self.batch_size
-            answers.append(self.logits(joined[:full], search=search))
+            answers.append(self.logits(joined[:full]))
             rows = [joined[full:]]
             *whole, rest = torch.cat(answers).tensor_split(list(range(length, sum(map(len, answers)) + 1, length)))
             yield from whole
             answers = [rest]
         if sum(map(len, rows)):
-            answers.append(self.logits(torch.cat(rows), search=search))
+            answers.append(self.logits(torch.cat(rows)))
             yield from torch.cat(answers).split(length)
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
-        with torch.inference_mode(mode=False), torch.enable_grad(), self._precision(search=True):
+        with torch.inference_mode(mode=False), torch.enable_grad():
             return self._within_memory(lambda: self._gradient(x, loss))
 
     def graph(self, x: Images) -> tuple[Images, Logits]:
-        """One forward pass of at most a batch in single precision; return images and logits for `through`."""
+        """One forward pass of at most a batch; return images and logits for `through`."""
         with torch.inference_mode(mode=False), torch.enable_grad():
             x = (x.clone() if x.is_inference() else x.detach()).requires_grad_()
             return x, self._call(x, 0)
@@ -301,14 +295,6 @@ class Runner:
         devices = [] if self.device.type != "cuda" else [self.device]
         with torch.random.fork_rng(devices):
             torch.manual_seed(int.from_bytes(content.digest()[:8], "little"))
-            yield
-
-    @contextmanager
-    def _precision(self, *, search: bool) -> Iterator[None]:
-        if not search or self.search == torch.float32:
-            yield
-            return
-        with self.search_weights.in_place(), torch.autocast(self.device.type, dtype=self.search):
             yield
 
     def _within_memory(self, work: Callable[[], T]) -> T:

@@ -29,7 +29,7 @@ def gradient_of_each(runner: Runner, x: Images, losses: Sequence[Loss]) -> Itera
         yield from (runner.gradient(x, loss) for loss in losses)
     elif together > 1:
         yield from _side_by_side(runner, x, losses, together)
-    elif runner.search == torch.float32 and compiled_as() is None:
+    elif compiled_as() is None:
         yield from _from_one_graph(runner, x, losses)
     else:
         yield from (runner.gradient(x, loss) for loss in losses)
