@@ -1,7 +1,13 @@
 """Primal attention: the kernel is represented by its leading singular functions; no N x N matrix is built.
 
 Chen et al. (2023), "Primal-Attention: Self-attention through Asymmetric Kernel SVD in Primal Representation",
-arXiv:2305.19798. Cosine kernel, data-dependent weights, and the regulariser as the authors' released code has it.
+arXiv:2305.19798. Cosine kernel and data-dependent weights.
+
+- Paper: the regulariser is J^2 with J = 1/2 e^T Lambda e + 1/2 r^T Lambda r - tr(W_e^T W_r).
+- Released code: J has ||Lambda e||^2, so the paper's Lambda is the square of this one, and the trace is of the
+  parameters, not of the data-dependent weights.
+- Here: as in the released code. J is averaged over the batch before it is squared, as the authors do for pictures, and
+  after it in the causal form, as they do for language.
 """
 
 from typing import Any

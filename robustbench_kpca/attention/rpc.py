@@ -1,8 +1,12 @@
 """RPC attention: Principal Attention Pursuit, n iterations that split the keys into a low-rank L and a sparse S.
 
-Teo & Nguyen (2024), arXiv:2406.13762, section 3, Definition 1 and Algorithm 1. The defaults reproduce the authors'
-released code. It differs from the paper in the threshold, in the width in mu, and in the sign of the dual variable
-(docs/decisions/0004).
+Teo & Nguyen (2024), arXiv:2406.13762, section 3, Definition 1 and Algorithm 1.
+
+- Paper: S is shrunk by lam / mu, with mu = N D / (4 ||K||_1) and D the width of one head.
+- Released code: S is shrunk by lam * mu, with the embedding width C in mu in place of D. Both have K - S - Y / mu in
+  the L step, where textbook ADMM has + Y / mu.
+- Here: the released code is the default, because results can only have come from code; `threshold`, `mu_width` and
+  `dual_sign` give the other forms (docs/decisions/0004).
 """
 
 from collections.abc import Callable

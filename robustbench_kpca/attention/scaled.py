@@ -1,6 +1,10 @@
 """Scaled attention: softmax(Q K^T / sqrt(D)) (I - S) V; S is a learned matrix or a multiple of softmax(K K^T).
 
 Teo & Nguyen (2024), arXiv:2406.13762, Remark 3, equation 12 and appendix E.1.
+
+- Paper: S_jj' = (1/N) g(k_j') / g(k_j) follows from the keys; for training it is learned (S) or alpha softmax(K K^T).
+- Released code: S is a parameter of shape (heads, N, N), or alpha is one number a layer; both are zero at first.
+- Here: both forms of the released code (`form`), and a causal form of each, which neither has.
 """
 
 from typing import Any

@@ -26,20 +26,23 @@ COMPARISONS = 2
 
 @dataclass(frozen=True)
 class Duel:
-    """The subject of a question against another row; differences are subject minus other, in the metric's own scale.
+    """The subject of a question against another row; all numbers are in the metric's own scale.
 
     Attributes:
         other: title of the other row.
-        trainings: of it that have a number; planned: all of it.
-        difference: of the two numbers.
-        low, high: its interval, with 97.5 %; None where nothing was tested: one training has no spread, and rows are
-            compared on at least two seeds that they share.
-        p_value: doubled, since there are two comparisons; None as `low`.
-        inner_low, inner_high: its interval with 95 %, which decides on equivalence; None as `low`.
-        seeds: that both rows share, over which they are compared; None as `low`.
-        rows: that lend their spread; 2 where these two spread more than the others; None as `low`.
-        least: the smallest true difference that would have been found with a probability of 80 %, if trainings of a
-            recipe spread as those of all rows do; None where that is not known.
+        value: number of the other row.
+        trainings: how many trainings of the other row have a number.
+        planned: how many trainings of the other row there are to be.
+        difference: subject minus other, over the seeds that both rows have.
+        low, high: 97.5 % interval of the difference. None where nothing was tested: a single training has no spread,
+            and rows are compared on at least two seeds that both have.
+        p_value: of the difference, doubled because a question makes two comparisons; None as `low`.
+        inner_low, inner_high: 95 % interval of the difference, which decides on equivalence; None as `low`.
+        seeds: how many seeds both rows have; None as `low`.
+        rows: how many rows the spread between seeds is estimated from: all with these seeds, or the two compared ones
+            if they spread clearly more than the others; None as `low`.
+        least: the smallest true difference that this comparison finds with a probability of 80 %, if trainings spread
+            as those of all rows do; None where that is not known.
     """
 
     other: str
@@ -74,12 +77,15 @@ class Answer:
 
     Attributes:
         verdict: `HELPS`, `HURTS`, `LESS`, `EQUIVALENT`, `SAME` or `OPEN`.
-        value: the number of the subject; None without one.
-        trainings, planned: of the subject.
-        data: the set that they are of, as records name it; empty without a record.
-        against: the subject against its baseline; None where one has no number.
-        control: the subject against its control; None where one has no number.
-        audited: `NONE` with the eps, `RAISED` or `UNKNOWN`, of the subject; audit: the same in a sentence.
+        value: number of the subject; None if it has none.
+        trainings: how many trainings of the subject have a number.
+        planned: how many trainings of the subject there are to be.
+        samples: how many samples the number of the subject is of.
+        data: name of their data set, as records have it; empty without a record.
+        against: the subject against its baseline; None where either has no number.
+        control: the subject against its control; None where either has no number.
+        audited: what audits of the subject found: `NONE` with the eps, `RAISED` or `UNKNOWN`.
+        audit: the same in a sentence.
     """
 
     question: "Question"
@@ -102,7 +108,7 @@ class Answer:
         return all(row is not None and row.trainings == row.planned for row in rows)
 
     @property
-    def said(self) -> str:
+    def verdict_with_margin(self) -> str:
         """The verdict, with the margin within which rows are equivalent."""
         if self.verdict != EQUIVALENT:
             return self.verdict
@@ -170,11 +176,11 @@ def _verdict(metric: Metric, against: Duel | None, control: Duel | None, margin:
 
 
 def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | None:
-    first, second = board.estimate(title, column), board.estimate(other, column)
-    if first is None or second is None:
+    own, others = board.estimate(title, column), board.estimate(other, column)
+    if own is None or others is None:
         return None
-    here, planned = len(board.trainings(other, column)), board.planned(other)
-    duel = Duel(other, second.value, here, planned, first.value - second.value)
+    trainings, planned = len(board.trainings(other, column)), board.planned(other)
+    duel = Duel(other, others.value, trainings, planned, own.value - others.value)
     comparison = board.comparison(title, other, column)
     if comparison is None:
         return duel
@@ -198,17 +204,17 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | No
 def _audited(board: "Board", title: str) -> tuple[str, str]:
     """Say what the audits of a row found of masked gradients, in short and in a sentence."""
     row = next(row for row in board.spec.rows if row.title == title)
-    audits = board.audits(row)
-    made = [audit for audit in audits if audit is not None]
-    names = sorted({check.name for audit in made for check in audit.flags})
-    if names:
-        flags = f"audits of {quoted(title)} raise flags ({', '.join(names)}), so its gradients may hide something"
-        return RAISED, flags
-    if not audits or None in audits:
-        unknown = f"{quoted(title)} was not audited throughout, so whether its gradients hide anything is not known"
-        return UNKNOWN, unknown
-    quick = "quick " if any(audit.plan.level == "quick" for audit in made) else ""
-    plans = sorted({(audit.plan.images, audit.plan.eps) for audit in made})
+    of_trainings = board.audits(row)
+    audits = [audit for audit in of_trainings if audit is not None]
+    flags = sorted({check.name for audit in audits for check in audit.flags})
+    if flags:
+        why = f"audits of {quoted(title)} raise flags ({', '.join(flags)}), so its gradients may hide something"
+        return RAISED, why
+    if not audits or None in of_trainings:
+        why = f"{quoted(title)} was not audited throughout, so whether its gradients hide anything is not known"
+        return UNKNOWN, why
+    quick = "quick " if any(audit.plan.level == "quick" for audit in audits) else ""
+    plans = sorted({(audit.plan.images, audit.plan.eps) for audit in audits})
     where = ", ".join(f"{images} images at {255 * eps:g}/255" for images, eps in plans)
     where += "; a quick audit makes no black-box attack" if quick else ""
     short = f"{NONE} at {' and '.join(f'{255 * eps:g}/255' for eps in sorted({eps for _, eps in plans}))}"

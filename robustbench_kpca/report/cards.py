@@ -49,7 +49,7 @@ def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
     audit = f"{answer.audit[0].upper()}{answer.audit[1:]}."
     decided = " ".join([*tests, audit, _HOW, *_equivalence(answer)])
     blocks.append(Details("How this is decided", [Paragraph(decided)]))
-    return Card(_asked(answer, spoken), Verdict(answer.said, KINDS[answer.verdict]), blocks)
+    return Card(_asked(answer, spoken), Verdict(answer.verdict_with_margin, KINDS[answer.verdict]), blocks)
 
 
 def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
@@ -57,7 +57,7 @@ def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
     part = f" ({answer.trainings} of {answer.planned} trainings)" if answer.trainings < answer.planned else ""
     return [
         f"{_asked(answer, spoken)} ",
-        Verdict(answer.said, KINDS[answer.verdict]),
+        Verdict(answer.verdict_with_margin, KINDS[answer.verdict]),
         f"{part}. {_text(answer, spoken)}",
     ]
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.models.families import ARCHITECTURES
 from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column
 
 _WORDS = {
     "vit": "ViT", "fan": "FAN", "symvit": "SymViT", "symfan": "SymFAN", "rpc": "RPC", "primal": "Primal",
@@ -24,11 +25,10 @@ def spoken(board: Board) -> dict[str, str]:
 
     Others keep their title. `rpc_symvit_digits_adv` is "RPC-SymViT, adversarial". A page loads no plugin for a name.
     """
-    titles = [row.title for row in board.spec.rows]
-    places = {title: ARCHITECTURES.place_of(title.removesuffix("_adv")) for title in titles}
-    parts = {title: place for title, place in places.items() if place is not None}
-    names = {title: _said(family, adversarial=title.endswith("_adv")) for title, (family, _) in parts.items()}
-    sizes = {size for _, size in parts.values()}
+    architectures = {row.title: ARCHITECTURES.place_of(row.title.removesuffix("_adv")) for row in board.spec.rows}
+    known = {title: architecture for title, architecture in architectures.items() if architecture is not None}
+    names = {title: _name(family, adversarial=title.endswith("_adv")) for title, (family, _) in known.items()}
+    sizes = {size for _, size in known.values()}
     return names if len(sizes) == 1 and len(set(names.values())) == len(names) else {}
 
 
@@ -42,71 +42,100 @@ def named(names: Mapping[str, str], title: str) -> str:
     return names.get(title, title)
 
 
-def _said(family: str, *, adversarial: bool) -> str:
+def _name(family: str, *, adversarial: bool) -> str:
     words = family.split("_")
-    said = "-".join(filter(None, (_WORDS.get(word, word) for word in words)))
+    attention = "-".join(filter(None, (_WORDS.get(word, word) for word in words)))
     layers = [_LAYERS[word] for word in words if word in _LAYERS]
-    return ", ".join([said, *layers, *(["adversarial"] if adversarial else [])])
+    return ", ".join([attention, *layers, *(["adversarial"] if adversarial else [])])
 
 
 LITERAL, CORRECTED = ", literal", ", corrected"
 """Ends of the titles of two columns: an attack as its authors ran it, and as it is meant."""
-FIRST, LAST = 3, 1
-"""So many rows beside the first, and beside the last, are named; more are counted."""
+MOST_TIES_WITH_BEST, MOST_TIES_WITH_LAST = 3, 1
+"""So many rows that tie with the best row, or with the last, are named; more are counted."""
 
 
 def lead(board: Board, names: Mapping[str, str]) -> str:
-    """Say who is best and who is last; empty where no rows are compared. `names`: of rows, as people say them."""
+    """Say which row is best in the ranked column and which is last; empty where no rows are compared.
+
+    Rows of one training are not compared with rows of several, so only rows of the best row's kind are named.
+
+    Args:
+        board: the board.
+        names: title of a row -> its name as people say it.
+    """
     column = next(column for column in board.spec.column if column.title == board.spec.rank_by)
     values = {title: number.value for title in board.ranked() if (number := board.estimate(title, column)) is not None}
     if not values or (len(values) > 1 and not board.compared[column.title]):
         return ""
-    numbers = {title: metric_for(column.metric).unit.text(value) for title, value in values.items()}
     best = next(iter(values))
-    alike = [title for title in values if (board.planned(title) > 1) == (board.planned(best) > 1)]
-    *_, last = alike
-    first = [title for title in alike[1:] if board.ranks[title] == board.ranks[best] == 1]
-    if len(first) == len(alike) - 1 > 0:
-        ends = f"{named(names, best)} {numbers[best]} to {named(names, last)} {numbers[last]}"
-        said = f"no row is clearly better than another ({ends})"
-    else:
-        which = "best " if len(values) > 1 else ""
-        said = f"{which}{named(names, best)} {numbers[best]}{_beside(first, names, 'better', FIRST)}"
-        if len(alike) > 1 and last not in first:
-            others = [title for title in alike[1:-1] if board.ranks[title] is not None and title not in first]
-            worst = [title for title in others if not board.beats(title, last, column)]
-            said += f"; last {named(names, last)} {numbers[last]}{_beside(worst, names, 'worse', LAST)}"
-    if apart := len(values) - len(alike):
+    comparable = [title for title in values if (board.planned(title) > 1) == (board.planned(best) > 1)]
+    own = {title: values[title] for title in comparable}
+    sentence = _best_and_last(board, column, own, names, alone=len(values) == 1)
+    if not_comparable := len(values) - len(comparable):
         kind = "one training" if board.planned(best) > 1 else "several trainings"
-        said += f"; not compared: {apart} row{'s' * (apart > 1)} of {kind}"
-    return f"{column.title}: {said}."
+        sentence += f"; not compared: {not_comparable} row{'s' * (not_comparable > 1)} of {kind}"
+    return f"{column.title}: {sentence}."
 
 
-def _beside(titles: Sequence[str], names: Mapping[str, str], than: str, most: int) -> str:
-    """Name the rows that share a place, at most so many; names may hold commas."""
+def _best_and_last(
+    board: Board, column: Column, values: Mapping[str, float], names: Mapping[str, str], *, alone: bool
+) -> str:
+    """Name the best row, the last row, and the rows that tie with either.
+
+    Args:
+        board: the board.
+        column: the ranked one.
+        values: of the comparable rows, best first.
+        names: of rows, as people say them.
+        alone: whether no other row has a value.
+    """
+    best, *others = values
+    last = others[-1] if others else best
+    text = {title: f"{named(names, title)} {metric_for(column.metric).unit.text(values[title])}" for title in values}
+    ties_with_best = [title for title in others if board.ranks[title] == board.ranks[best] == 1]
+    if others and ties_with_best == others:
+        return f"no row is clearly better than another ({text[best]} to {text[last]})"
+    sentence = f"{'' if alone else 'best '}{text[best]}{_ties(ties_with_best, names, 'better', MOST_TIES_WITH_BEST)}"
+    if others and last not in ties_with_best:
+        between = [title for title in others[:-1] if board.ranks[title] is not None and title not in ties_with_best]
+        ties_with_last = [title for title in between if not board.beats(title, last, column)]
+        sentence += f"; last {text[last]}{_ties(ties_with_last, names, 'worse', MOST_TIES_WITH_LAST)}"
+    return sentence
+
+
+def _ties(titles: Sequence[str], names: Mapping[str, str], than: str, most: int) -> str:
+    """Name the rows that tie, at most so many; names may hold commas."""
     rows = "; ".join(named(names, title) for title in titles) if len(titles) <= most else f"{len(titles)} other rows"
     return f" (not clearly {than} than {rows})" if titles else ""
 
 
 def contrast(board: Board) -> str:
-    """Say between which numbers all rows are as the authors ran the attack of the ranked column, and corrected.
+    """Compare the ranked column, where its attack is corrected, with the same attack as its authors ran it.
 
-    Rows count whose trainings all have both numbers. Empty where the column is not a corrected one.
+    Gives the range of all rows in both columns. Only rows count whose trainings all have both numbers. Empty where the
+    ranked column is not of a corrected attack.
     """
-    title = board.spec.rank_by.removesuffix(CORRECTED)
-    pair = [column for end in (LITERAL, CORRECTED) for column in board.spec.column if column.title == title + end]
-    whole = [
+    attack = board.spec.rank_by.removesuffix(CORRECTED)
+    columns = [column for end in (LITERAL, CORRECTED) for column in board.spec.column if column.title == attack + end]
+    complete_rows = [
         row.title
         for row in board.spec.rows
-        if all(len(board.trainings(row.title, column)) == len(row.models) for column in pair)
+        if all(len(board.trainings(row.title, column)) == len(row.models) for column in columns)
     ]
-    spans = []
-    for column in pair:
-        values = [number.value for row in whole if (number := board.estimate(row, column)) is not None]
-        unit = metric_for(column.metric).unit
-        ends = [unit.text(value) for value in (min(values), max(values))] if values else []
-        spans += [ends[-1] if len(set(ends)) == 1 else f"{unit.number(min(values))} to {ends[-1]}"] if ends else []
-    if len(spans) < 2:
+    ranges = [text for column in columns if (text := _range(board, column, complete_rows))]
+    if len(ranges) < 2:
         return ""
-    what = metric_for(pair[0].metric).title
-    return f"{title}, {what[0].lower()}{what[1:]}: {spans[0]} as the authors ran it, {spans[1]} corrected."
+    metric = metric_for(columns[0].metric).title
+    literal, corrected = ranges
+    return f"{attack}, {metric[0].lower()}{metric[1:]}: {literal} as the authors ran it, {corrected} corrected."
+
+
+def _range(board: Board, column: Column, rows: Sequence[str]) -> str:
+    """Return the smallest and the largest value of rows in a column, as `3.1 to 52.0 %`; empty without values."""
+    values = [number.value for row in rows if (number := board.estimate(row, column)) is not None]
+    if not values:
+        return ""
+    unit = metric_for(column.metric).unit
+    low, high = unit.text(min(values)), unit.text(max(values))
+    return high if low == high else f"{unit.number(min(values))} to {high}"

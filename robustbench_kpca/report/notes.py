@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from robustbench_kpca._core.web import asset
 from robustbench_kpca._core.web.marks import quoted, unquoted
 from robustbench_kpca.evaluation.caveats import caution, in_full
 from robustbench_kpca.metrics import metric_for
@@ -39,17 +40,8 @@ _PIECES = (
     "say nothing of other pictures."
 )
 _BY_VALUE = "Place: 1 + the rows{kind} with better values in the column {rank_by}; there are too many to test."
-_TRAININGS = (
-    "A row of several trainings shows their mean, with a 95 % interval for the mean of all trainings of that recipe: "
-    "Student's t, whose variance is that between trainings plus that over {resampled}. Chance in single {resampled} "
-    "is counted in both, so it is somewhat too wide. Two such rows are compared on the seeds that both have, two or "
-    "more: seeds are blocks, and {resampled} a second source of chance. The spread that seeds leave is that of all "
-    "rows with these seeds, or of the two where theirs is larger; its degrees of freedom are those of the two alone "
-    "where they spread clearly more than the others (F-test at 10 %). All this takes the numbers of trainings as "
-    "normally distributed. (2 of 3) beside a number: two of three trainings were evaluated. With (1 of 3) it is about "
-    "that network, and is neither ranked nor compared. A row that has one training only is about that network, too, "
-    "and is compared only with others of its kind."
-)
+_TRAININGS = " ".join(asset("report", "trainings.txt").split())
+"""How rows of several trainings are shown and compared."""
 
 
 def caption(board: Board) -> str:

@@ -473,7 +473,7 @@ def test_it_is_equivalent_where_both_intervals_of_95_percent_lie_inside_the_marg
     duels = answer(made, ASKED).against, answer(made, ASKED).control
     least = 100 * max(max(-duel.inner_low, duel.inner_high) for duel in duels)
     said = answer(made, asked(least + 0.01))
-    assert (said.verdict, said.said) == ("equivalent", f"equivalent within ± {least + 0.01:g} points")
+    assert (said.verdict, said.verdict_with_margin) == ("equivalent", f"equivalent within ± {least + 0.01:g} points")
     assert answer(made, asked(least - 0.01)).verdict == "no difference found"
     assert answer(made, ASKED).verdict == "no difference found"
     assert all(-duel.low > -duel.inner_low and duel.high > duel.inner_high for duel in duels), "97.5 % is wider"

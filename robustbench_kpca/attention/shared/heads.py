@@ -75,14 +75,28 @@ def _norm(kind: bool | str, layer: Any, width: int, place: dict[str, Any]) -> nn
 class MultiHeadAttention(nn.Module, ABC):
     """out = proj(attend(Q, K, V)), with (Q, K, V) = qkv(x), one linear layer of width 3C.
 
-    Where the class says `symmetric`, keys are also the queries: the layer has width 2C, and `attend` gets K twice. With
-    `qk_norm`, every query and key is first normalised: `True` by its own `norm_layer`, `"standardised"` to mean 0 and
-    deviation 1, without parameters. With `rotary`, they are turned by their place. The layer's name is `projection`:
-    `qkv` as in timm and the authors' checkpoints, `kv` in those of FAN. The other parameters are what timm >= 1.0.23
-    passes to an `attn_layer`.
+    A variant defines `attend`. Where the class says `symmetric`, keys are also the queries: the linear layer has width
+    2C, and `attend` gets K twice. An `attend` without `causal` is called once for every token and those before it where
+    later tokens are hidden: right, but as many times slower. An `attend` without `mask` sees padding as words.
 
-    An `attend` without `causal` is called once for every token and those before it where later ones are hidden: right,
-    but as many times slower. One without `mask` sees padding as words.
+    Args:
+        dim: C, the width of a token; `num_heads` must divide it.
+        num_heads: number of heads H; each has width D = C / H.
+        qkv_bias: whether the linear layer that makes Q, K and V has a bias.
+        qk_norm: normalise every query and key: True by a `norm_layer` of its own, `"standardised"` to mean 0 and
+            deviation 1 without parameters. Refused where the class says `symmetric`.
+        scale_norm: refused; timm passes it to every attention.
+        proj_bias: whether the last linear layer has a bias.
+        attn_drop: rate of dropout of attention weights in training, from 0 to 1.
+        proj_drop: rate of dropout of the result in training, from 0 to 1.
+        norm_layer: makes the normalisation of `qk_norm=True` from a width.
+        device: of the parameters.
+        dtype: of the parameters.
+        projection: name of the linear layer: `qkv` as in timm and the authors' checkpoints, `kv` as in those of FAN.
+        rotary: turn queries and keys by their place in the sequence; D must be even.
+
+    Raises:
+        BadInputError: an option is refused, or sizes do not fit.
 
     Examples:
         >>> import torch
