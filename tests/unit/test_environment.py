@@ -1,11 +1,15 @@
 """What a record says of the machine."""
 
 import platform
+import subprocess
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from robustbench_kpca._engine.inference import environment
 
+CHECKOUT = Path(environment.__file__).parents[3]
 EPYC = (
     "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: {}\nmodel name\t: AMD EPYC\nstepping\t: 1"
 )
@@ -28,3 +32,12 @@ def test_processors_of_one_name_are_told_apart_by_family_and_model(text, name, t
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
     assert environment.processor() == name
+
+
+def test_the_revision_is_what_git_says():
+    """Git reads the repository with its configuration; `revision` without."""
+    if not (CHECKOUT / ".git").exists():
+        pytest.skip("no checkout")
+    ask = partial(subprocess.check_output, cwd=CHECKOUT, text=True)
+    changed = ask(["git", "status", "--porcelain", "--", "robustbench_kpca", "attacks", "corruptions"])
+    assert environment.revision() == ask(["git", "rev-parse", "HEAD"]).strip() + ("+" if changed else "")

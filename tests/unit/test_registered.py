@@ -42,7 +42,8 @@ def test_records_at_the_plan_and_after_it_follow_it(git, tmp_path):
     planned = commit(git, tmp_path, plan="Ten seeds.")
     later = commit(git, tmp_path, notes="A deviation.")
     said = registered(tmp_path, [made_at(planned), made_at(f"{later}+")])
-    assert said == f"The plan of this pack (plan.md, commit {planned[:8]}) is older than the records."
+    named = f"the plan of this pack (plan.md, commit {planned[:8]})"
+    assert said == f"By its maker's history, {named} is older than the records."
 
 
 @pytest.mark.parametrize("mark", ["", "+"])
@@ -85,3 +86,11 @@ def test_a_plan_with_changes_of_no_commit_is_refused(git, tmp_path):
     (tmp_path / "plan.md").write_text("Five seeds.")
     with pytest.raises(BadInputError, match=r"plan\.md has changes that are not committed"):
         registered(tmp_path, [made_at(planned)])
+
+
+def test_a_linked_working_tree_with_packed_branches_is_read(git, tmp_path):
+    planned = commit(git, tmp_path, plan="Ten seeds.")
+    git("worktree", "add", "--quiet", "tree")
+    git("pack-refs", "--all")
+    git("gc", "--quiet")
+    assert "older than the records." in registered(tmp_path / "tree", [made_at(planned)])

@@ -1,13 +1,14 @@
 """Describe where an evaluation ran: package versions, device, threads, git revision, determinism."""
 
 import platform
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import torch
 
-from robustbench_kpca._core.git import git
+from robustbench_kpca._core.git import blob, history_of
 from robustbench_kpca._engine.inference.acceleration import compiled_as, float32_products
 from robustbench_kpca.records.spec import Environment
 
@@ -15,6 +16,7 @@ PACKAGE = "robustbench-kpca"
 PACKAGES = (PACKAGE, "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
 FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # libraries whose attacks a protocol can use
 _CHECKOUT = Path(__file__).parents[3]
+_PARTS = ("robustbench_kpca", "attacks", "corruptions")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -68,10 +70,24 @@ def processor() -> str:
     return f"{name} (family {family}, model {model})" if family and model else name
 
 
+@cache
 def revision() -> str | None:
-    """Git commit of this checkout, `+` marking uncommitted changes; None for an installed package."""
+    """Git commit of this checkout, `+` marking uncommitted changes; None for an installed package.
+
+    What is asked first holds for the whole process: code that is changed later was not loaded.
+    """
     if not (_CHECKOUT / ".git").exists():
         return None
-    commit = git(_CHECKOUT, ["rev-parse", "HEAD"])
-    changed = git(_CHECKOUT, ["status", "--porcelain", "--", "robustbench_kpca", "attacks", "corruptions"])
-    return None if commit is None or changed is None else commit + ("+" if changed else "")
+    with history_of(_CHECKOUT) as history:
+        if history is None:
+            return None
+        committed = history.blobs(*_PARTS)
+        files = (path for part in _PARTS for path in (_CHECKOUT / part).rglob("*") if path.is_file())
+        here = {path for path in files if "__pycache__" not in path.parts}
+        return history.head + ("" if _are(here, committed) else "+")
+
+
+def _are(files: Collection[Path], committed: Mapping[str, str]) -> bool:
+    """Whether these are the files of a commit, with their contents."""
+    digests = {path.relative_to(_CHECKOUT).as_posix(): blob(path.read_bytes()) for path in files}
+    return digests == committed

@@ -1,12 +1,12 @@
 """The board of a table in a pack: rows and columns with their names replaced, its records, plan and curves."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.git import git
+from robustbench_kpca._core.files import read_file
+from robustbench_kpca._core.git import History, blob, history_of
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.models.families import task_of
@@ -165,13 +165,16 @@ def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:
 
 
 PLAN = "plan.md"
+MOST = 2**20
+"""Bytes of a plan."""
 
 
 def registered(folder: Path, records: Iterable[Record]) -> str:
     """Say in which commit the plan of a pack was last changed, and that its records are younger.
 
-    Empty where `folder` has no `plan.md`. Where a history is not here, or a revision is not in it, it says so: a copy
-    without `.git` cannot tell. A revision counts only as a whole commit: `HEAD` would always be young enough.
+    It is the maker's word: anybody can write a history, and a record's revision is the record's own text. Empty where
+    `folder` has no `plan.md`. Where a history is not here, or a revision is not in it, it says so: a copy without
+    `.git` cannot tell. A revision counts only as a whole commit: `HEAD` would always be young enough.
 
     Raises:
         BadInputError: the plan has changes that are not committed, or a record's revision does not have it.
@@ -179,24 +182,32 @@ def registered(folder: Path, records: Iterable[Record]) -> str:
     plan = folder / PLAN
     if not plan.is_file():
         return ""
-    if git(folder, ["status", "--porcelain", "--", PLAN]):
+    made = {(record.environment.revision or "").removesuffix("+"): record.spec.model.name for record in records}
+    with history_of(folder) as history:
+        return f"{_UNTOLD}: no git history." if history is None else _told(plan, history, made)
+
+
+_UNTOLD = f"There is a plan ({PLAN}); whether it is older than the records cannot be told here"
+
+
+def _told(plan: Path, history: History, made: Mapping[str, str]) -> str:
+    """Say it of a plan with a history, and of models by the revision at which a record of them was made."""
+    path = plan.parent.resolve().relative_to(history.top).joinpath(PLAN).as_posix()
+    if history.blob(path) != blob(read_file(plan, most=MOST)):
         raise BadInputError(f"{plan} has changes that are not committed", fix=f"git restore {PLAN}, or commit it first")
-    commit = git(folder, ["log", "-1", "--format=%H", "--", PLAN])
-    untold = f"There is a plan ({PLAN}); whether it is older than the records cannot be told here"
-    if not commit:
-        return f"{untold}: no git history."
-    revisions = {record.environment.revision: record.spec.model.name for record in records}
-    unknown = 0
-    for revision, model in revisions.items():
-        made_at = (revision or "").removesuffix("+")
-        if not re.fullmatch("[0-9a-f]{40}", made_at) or git(folder, ["cat-file", "-t", made_at]) != "commit":
-            unknown += 1
-        elif git(folder, ["merge-base", commit, made_at]) != commit:
+    commit = history.last_change(path)
+    known = [revision for revision in made if history.has(revision)]
+    if commit is None or (made and not known):
+        why = "is not whole" if commit is None else "has none of their revisions"
+        return f"{_UNTOLD}: this history {why}."
+    for revision in known:
+        if not history.is_ancestor(commit, revision):
             raise BadInputError(
-                f"{plan} was changed in {commit[:8]}, after a record of {model} was made (revision {made_at[:8]})",
+                f"{plan} was changed in {commit[:8]}, after a record of {made[revision]} was made "
+                f"(revision {revision[:8]})",
                 expected="a plan that is older than its records; deviations go into another file",
             )
-    if 0 < unknown == len(revisions):
-        return f"{untold}: this history has none of their revisions."
+    unknown = len(made) - len(known)
     rest = f"; this history does not have {unknown} of their revisions" if unknown else ""
-    return f"The plan of this pack ({PLAN}, commit {commit[:8]}) is older than the records{rest}."
+    named = f"the plan of this pack ({PLAN}, commit {commit[:8]})"
+    return f"By its maker's history, {named} is older than the records{rest}."
