@@ -7,7 +7,7 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -95,6 +95,7 @@ class Family:
         separator: replaces the underscores of module names in member names.
         needs: names of what a member must have, such as its methods.
         by_address: whether an address is taken for a name; not where records name members, which run no code.
+        rows: name -> first line of further members: values of a mapping, the constant `member` of the file `_table.py`.
         added: members from outside the package, by name; see `add`.
     """
 
@@ -105,13 +106,14 @@ class Family:
     separator: str = "_"
     needs: tuple[str, ...] = ()
     by_address: bool = True
+    rows: Mapping[str, str] = field(default_factory=dict)
     added: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         plugins.TABLES.append(self.added)
 
     def __contains__(self, name: str) -> bool:
-        if any(name == module.replace("_", self.separator) for module in _modules(self.package, folders=self.folders)):
+        if name in self._own_names():
             return True
         if name not in self.added:
             plugins.load()
@@ -120,8 +122,11 @@ class Family:
     def names(self) -> list[str]:
         """Return the names of all members, sorted, without importing them."""
         plugins.load()
+        return sorted(self._own_names() + list(self.added))
+
+    def _own_names(self) -> list[str]:
         modules = _modules(self.package, folders=self.folders)
-        return sorted([name.replace("_", self.separator) for name in modules] + list(self.added))
+        return [*(name.replace("_", self.separator) for name in modules), *self.rows]
 
     def add(self, name: str, member: Any) -> None:
         """Add a member that is not a file of the folder, until the program ends.
@@ -158,7 +163,8 @@ class Family:
         self.require(name)
         if name in self.added:
             return self.added[name]
-        return getattr(importlib.import_module(self._module(name)), self.member)
+        member = getattr(importlib.import_module(self._module(name)), self.member)
+        return member[name] if name in self.rows else member
 
     def is_outside(self, name: str) -> bool:
         """Whether a member is code from outside the package: an address, or an added member."""
@@ -181,6 +187,8 @@ class Family:
         if self.is_outside(name):
             said = (self.get(name).__doc__ or "").partition("\n")[0]
             return " ".join(filter(None, [said, plugins.origin(self.kind, name)]))
+        if name in self.rows:
+            return self.rows[name]
         spec = importlib.util.find_spec(self._module(name))
         assert spec is not None
         assert spec.origin is not None
@@ -201,4 +209,4 @@ class Family:
         return member
 
     def _module(self, name: str) -> str:
-        return f"{self.package}.{name.replace(self.separator, '_')}"
+        return f"{self.package}.{'_table' if name in self.rows else name.replace(self.separator, '_')}"

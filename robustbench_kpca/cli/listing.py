@@ -57,10 +57,9 @@ def _rows(what: Shelf) -> list[dict[str, Any]]:
         paths = presets.protocols() if what == "protocols" else presets.find(_FOUND[what])
         return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in paths.items()]
     if what == "recipes":
-        from robustbench_kpca._core.strict import load_toml
-        from robustbench_kpca.training import recipes
+        from robustbench_kpca.training.schedules import recipes
 
-        return [{"name": name, "title": load_toml(path).get("title", "")} for name, path in recipes().items()]
+        return [{"name": name, "title": recipe["title"]} for name, recipe in recipes().items()]
     if what == "corruptions":
         from robustbench_kpca.corruptions import ALL
 

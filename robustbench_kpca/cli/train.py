@@ -65,9 +65,9 @@ def train(
     from robustbench_kpca._core.files import safe_name
     from robustbench_kpca._core.strict import assignment, parse_assignments
     from robustbench_kpca.report.loggers import open_loggers
-    from robustbench_kpca.training import recipe_path
+    from robustbench_kpca.training.schedules import read_recipe
 
-    recipe_path(recipe)
+    read_recipe(recipe)
     from robustbench_kpca.training.loop import require_free
     from robustbench_kpca.training.seeds import parse_seeds, runs_of, train_at_once
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
@@ -12,12 +13,12 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.plugins import require_used
 from robustbench_kpca._core.registry import unknown_name
-from robustbench_kpca._core.strict import STRICT, load_toml, parse_fraction, validate
+from robustbench_kpca._core.strict import STRICT, parse_fraction, validate
 from robustbench_kpca.models.families import ARCHITECTURES
 from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.protocols.threat import BallNorm, Threat
-from robustbench_kpca.training import recipe_path
 from robustbench_kpca.training.chosen_classes import class_numbers
+from robustbench_kpca.training.schedules import read_recipe
 
 Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -296,8 +297,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
         UnknownNameError: no such recipe, or an architecture that is none of the package.
         BadInputError: a key or value of it cannot be used, or its file names code that the user did not.
     """
-    path = recipe_path(name)
-    data, text = load_toml(path), path.read_text("utf-8")
+    (data, text), path = read_recipe(name), Path(name)
     for key, value in (overrides or {}).items():
         *tables, last = key.split(".")
         table = data

@@ -28,8 +28,6 @@ from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.tasks import TASKS
-from robustbench_kpca.training import recipes
-from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.types import Attack, Corruption
 from robustbench_kpca.verification.conformance import check_member, corruption
 from robustbench_kpca.verification.conformance.attack import Case, keeps_ball_and_state
@@ -64,11 +62,6 @@ def test_every_board_reads(name):
     spec = validate(BoardSpec, load_toml(presets.find("leaderboards")[name]), name)
     for evaluation in spec.evaluations:
         evaluation.resolve()
-
-
-@pytest.mark.parametrize("name", [*recipes()])
-def test_every_recipe_reads(name):
-    assert load_recipe(name)[0] == name
 
 
 @pytest.mark.parametrize("name", ATTACKS.names())

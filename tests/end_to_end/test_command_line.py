@@ -20,7 +20,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import WEIGHTS, bundled
 from robustbench_kpca.protocols.presets import board_path
 from robustbench_kpca.records.record import find_records, load_record
-from robustbench_kpca.training import RECIPES
+from robustbench_kpca.training.schedules import read_recipe
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 RBK = [sys.executable, "-m", "robustbench_kpca"]
@@ -79,7 +79,7 @@ def prepare_broken_things(folder: Path) -> None:
     (folder / "latin.toml").write_bytes("é = 1\n".encode() + "# é".encode("latin-1"))
     (folder / "newer.record.json").write_text('{"schema_version": 4}')
     (folder / "recipe.toml").write_text('title = "t"\n')
-    recipe = (RECIPES / "digits" / "symvit_digits.toml").read_text()
+    recipe = read_recipe("symvit_digits")[1]
     (folder / "optimizer.toml").write_text(recipe.replace('"adamw"', '"adamww"'))
     (folder / "classes.toml").write_text(recipe.replace("model_options = {}", "model_options = { num_classes = 3 }"))
     (folder / "strict.toml").write_text(protocol + good.replace("steps = 2", 'steps = "2"'))

@@ -9,7 +9,7 @@ import pytest
 from robustbench_kpca import load_model, place
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.metrics import METRICS
-from robustbench_kpca.training import recipe_path
+from robustbench_kpca.training.schedules import read_recipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text("utf-8")
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
@@ -49,7 +49,7 @@ def test_an_example(title, tmp_path, monkeypatch, capsys):
     if title == "An attention":
         kinds = [type(block.attn).__name__ for block in place(load_model("fan_digits"), ADDRESS, "last").blocks]
         assert kinds == ["TokenMix", "TokenMix", "Cosine"]
-        Path("my.toml").write_text(recipe_path("vit_digits").read_text().replace("{}", f"{{attention = '{ADDRESS}'}}"))
+        Path("my.toml").write_text(read_recipe("vit_digits")[1].replace("{}", f"{{attention = '{ADDRESS}'}}"))
         assert main(["train", "my.toml"]) == 2
         assert "recipe my.toml names code" in capsys.readouterr().err
     if title == "A metric":

@@ -36,9 +36,9 @@ from robustbench_kpca.records.spot_check import load_spot_check
 from robustbench_kpca.records.text import MOST, unpack
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.study.reproduction.pack import load_pack
-from robustbench_kpca.training import recipes
 from robustbench_kpca.training.chosen_classes import class_numbers
 from robustbench_kpca.training.recipe import load_recipe
+from robustbench_kpca.training.schedules import read_recipe
 
 Parse = Callable[[bytes], object]
 
@@ -88,7 +88,7 @@ def _texts(folder: Path) -> list[Parser]:
     protocols = [attacks[name].read_bytes() for name in names]
     protocols.append(corruptions["imagenet-c"].read_bytes())
     boards = find("leaderboards")
-    recipe = next(path.read_bytes() for path in recipes().values())
+    recipe = read_recipe("rpc_symvit_segmenter_tiny")[1].encode()
     pack, items = folder / "pack", folder / "items"
     pack.mkdir(parents=True)
     items.mkdir()

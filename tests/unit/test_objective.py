@@ -7,10 +7,7 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca import create_model, load_data
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.sets import cifar10
-from robustbench_kpca.models import ARCHITECTURES
-from robustbench_kpca.models.families import task_of
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.training import recipes
 from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.machine import own_generators
@@ -90,23 +87,6 @@ def test_mixup_mixes_targets_with_their_images(batch):
     share = ((seen[0] - batch.x.flip(0)) / (batch.x - batch.x.flip(0))).median()
     soft = share * F.one_hot(batch.y, 10) + (1 - share) * F.one_hot(batch.y.flip(0), 10)
     assert torch.allclose(losses, -(soft * logits.log_softmax(1)).sum(1), atol=1e-4)
-
-
-@pytest.mark.parametrize("name", recipes())
-def test_every_recipe_builds_its_model(fork, name):
-    _, recipe, _ = load_recipe(name)
-    assert recipe.model in ARCHITECTURES
-    small = {"depth": 2} | ({"vocab_size": 50} if task_of(recipe.model) == "language" else {})
-    model = create_model(recipe.model, **recipe.model_options | small)
-    adding = [module for module in model.train().modules() if hasattr(module, "penalties")]
-    if adding:
-        seen = model.config
-        words = seen.get("vocabulary", seen.get("vocab_size"))
-        length = seen.get("length", seen.get("window"))
-        length = length and length * seen.get("texts", 1)
-        shape = (3, seen["img_size"], seen["img_size"]) if length is None else (seen.get("channels", 1), 1, length)
-        model(torch.randint(0, words, (2, *shape)).float() if words else torch.rand(2, *shape))
-    assert {key for module in adding for key in module.penalties} == set(recipe.penalties)
 
 
 def test_cifar10_reads_the_official_binary_version(tmp_path, monkeypatch):

@@ -109,12 +109,12 @@ TABLE = """kind = "table"\ntitle = "t"\nintro = "i"\narms = ["a"]\nrank_by = "C"
 )
 def test_a_pack_runs_no_code(here, capsys, words):
     """A recipe that names code, with weights that lie where a training would leave them."""
-    from robustbench_kpca.training import recipes
+    from robustbench_kpca.training.schedules import read_recipe
 
     Path("pack").mkdir()
     Path("pack/pack.toml").write_text(PACK)
     Path("pack/table-1.toml").write_text(TABLE)
-    text = recipes()[RECIPE].read_text()
+    text = read_recipe(RECIPE)[1]
     Path("mine.toml").write_text(text.replace('model = "symvit_digits"', 'model = "mine.py:make"'))
     folder = Path("out/trainings/mine.toml-s0")
     folder.mkdir(parents=True)

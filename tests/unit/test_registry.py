@@ -1,10 +1,12 @@
 """A family is a folder, and what programs add to it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
-from robustbench_kpca._core.registry import MOST, Family, close_names, did_you_mean, unknown_name
+from robustbench_kpca._core.registry import MOST, close_names, did_you_mean, unknown_name
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import kind_of, load_data
 from robustbench_kpca.data.request import Request
@@ -14,7 +16,7 @@ from robustbench_kpca.data.scenes import ArrayScenes, Scenes
 
 @pytest.fixture
 def family():
-    return Family("data set", "robustbench_kpca.data.sets", "load", separator="-")
+    return replace(DATASETS)
 
 
 def load(request: Request) -> ArraySamples:
@@ -47,7 +49,7 @@ def test_a_name_is_given_once(family):
 def test_names_have_hyphens_where_files_have_underscores(family):
     assert "imagenet-c-bar" in family.names()
     assert "imagenet_c_bar" not in family.names()
-    assert family.summary("imagenet-c-bar").startswith("ImageNet-C-bar: ")
+    assert family.summary("imagenet-100").startswith("ImageNet-100: ")
     with pytest.raises(UnknownNameError, match="did you mean 'imagenet-c-bar'"):
         family.get("imagenet_c_bar")
 

@@ -1,43 +1,13 @@
 """Read images of ImageNet classes: one folder per class, labels are ImageNet-1K indices."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids, robustbench_validation
-from robustbench_kpca.data.io.folder import ImageFiles
-from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
-from robustbench_kpca.data.request import Request
 
-_VALIDATION = re.compile(r"ILSVRC2012_val_\d{8}")
-
-
-def collection(name: str, published: int, *, classes: int = 1000) -> Callable[[Request], ImageFiles]:
-    """Return the function that loads a collection of images, one folder an ImageNet class.
-
-    All its published classes must be present. Fewer images per class than published are accepted: compare `len` with
-    `expected`. The only split is `test`. With 0 classes, the images belong to none of the classes of their folders.
-    """
-
-    def load(request: Request) -> ImageFiles:
-        """Load the only split, `test`."""
-        root = stored_folder(name, request.folder)
-        split = request.split_of(name, ("test",))
-        files, labels = read_classes(root, name, complete=True)
-        odd = next((file for file in files if _VALIDATION.match(Path(file).name)), None)
-        if odd is not None:
-            raise BadInputError(
-                f"{root} is not {name}: '{odd}' is an ImageNet validation image", fix="give another folder"
-            )
-        samples = ImageFiles(
-            root, files, labels, classes, name=name, split=split, view=request.view, bad_images=request.bad_images
-        )
-        samples.expected = published
-        return samples
-
-    return load
+VALIDATION = re.compile(r"ILSVRC2012_val_\d{8}")
 
 
 def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list[str], list[int]]:
@@ -72,7 +42,7 @@ def require_validation(files: list[str], labels: list[int], root: Path, name: st
     """Refuse images that are not from the validation set, or whose label contradicts RobustBench's list of 5,000."""
     known, wnids = robustbench_validation(), imagenet_wnids()
     for file, label in zip(files, labels, strict=True):
-        match = _VALIDATION.match(Path(file).name)
+        match = VALIDATION.match(Path(file).name)
         if match is None:
             raise BadInputError(
                 f"{root} is not {name}: '{file}' is not a validation image",
