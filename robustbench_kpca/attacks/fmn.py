@@ -22,6 +22,8 @@ from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
 _LAST_GAMMA = 0.001  # end of the schedule of gamma
 _LAST_SHARE = 0.01  # of the step size, at the end of its schedule
+OVERSHOOT = 1.01
+"""Of the radius until the first success; 1 in algorithm 1."""
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -32,11 +34,14 @@ class FMN:
     threat's norm, q the dual norm, and delta* the closest success so far:
 
         r_{k+1} = min(r_k (1 - gamma_k), ||delta*||)     if L < 0 (misclassified),
-                  ||delta_k|| + L / ||g||_q              else, as long as nothing was misclassified,
+                  1.01 (||delta_k|| + L / ||g||_q)       else, as long as nothing was misclassified,
                   r_k (1 + gamma_k)                      else,
 
     at most the distance to the furthest corner of the box. On cosine schedules a_k falls from `step_size` to a
     hundredth of it, gamma_k from `gamma` to 0.001.
+
+    The factor 1.01 is ours. Without it, the search nears the boundary from inside and never crosses it wherever the box
+    clips every step: of a linear model with pixels at 0 and 1 it then breaks no image, at any distance.
 
     The search may leave the ball. It keeps the closest misclassified image as `best`: the proposal `x` is that image if
     it lies in the ball, else the clean image. With policy `last`, the whole budget is spent and the closest image
@@ -69,7 +74,7 @@ class FMN:
         turn = (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
         gamma = _LAST_GAMMA + (self.gamma - _LAST_GAMMA) * turn
         length = self.step_size * (_LAST_SHARE + (1 - _LAST_SHARE) * turn)
-        to_boundary = far + boundary_distance(value.double(), gradient.double(), norm)
+        to_boundary = OVERSHOOT * (far + boundary_distance(value.double(), gradient.double(), norm))
         grown = torch.where(found, state["radius"] * (1 + gamma), to_boundary)
         shrunk = torch.minimum(state["radius"] * (1 - gamma), state["best_distance"])
         radius = torch.minimum(torch.where(broken, shrunk, grown), furthest_corner(clean, norm))

@@ -86,13 +86,6 @@ def _agreement(record: "Record") -> list[tuple[str, str]]:
     return [] if agreement is None else [("agreement", in_full(agreement))]
 
 
-def _floor(record: "Record") -> list[tuple[str, str]]:
-    from robustbench_kpca.evaluation.caveats import floor
-
-    text = floor(record)
-    return [("caution", text)] if text else []
-
-
 def _rows(record: "Record") -> list[tuple[str, str]]:
     from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 
@@ -105,7 +98,6 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ("data", f"{data.name} {data.split}, n = {data.n}, digest {data.digest[:16]}"),
         ("protocol", f"{spec.protocol.name}: {scenario.title}, digest {spec.protocol.digest[:16]}"),
         *_agreement(record),
-        *_floor(record),
         *_pictures(scenario),
         *([("threat", scenario.budget)] if isinstance(scenario, Attack) else []),
         ("seed, batch", f"{spec.seed}, {spec.batch_size}"),

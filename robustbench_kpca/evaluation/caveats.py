@@ -1,21 +1,13 @@
-"""What must be read with a protocol's numbers.
-
-How often a short protocol gave the same verdicts as the one that it stands for, with an interval; and where numbers
-rest on FMN in L2 alone: as published it can miss images that other attacks break.
-"""
+"""What must be read with a short protocol's numbers: how often it agreed with the one that it stands for."""
 
 from collections.abc import Sequence
 
 from robustbench_kpca.protocols.agreement import Agreement, Part, agreement_of
-from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
+from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.estimate import proportion
 from robustbench_kpca.records.record import Record
 
 _WHERE = {"robust": "robust networks", "plain": "plain networks", "masked": "networks with masked gradients"}
-_CAUTION = (
-    "rests on FMN in L2 alone, which can miss images that PGD breaks, so a curve can level off too high; put an attack "
-    "of fixed eps beside it"
-)
 
 
 def agreement_of_record(record: Record) -> Agreement | None:
@@ -85,16 +77,3 @@ def _share(parts: Sequence[Part], of: str) -> str:
     n = _total(parts, of)
     share = proportion(n - _total(parts, "only_reference_broke") - _total(parts, "only_this_broke"), n)
     return f"{100 * share.value:.2f} % [{100 * share.low:.2f}, {100 * share.high:.2f}] of {n:,}"
-
-
-def caution(protocol: Scenario) -> str:
-    """Say of a protocol that its numbers rest on FMN in L2 alone; empty for every other one."""
-    attacks = {stage.attack for stage in protocol.stage} if isinstance(protocol, Attack) else set()
-    return _CAUTION if attacks == {"fmn"} and getattr(protocol, "norm", "") == "l2" else ""
-
-
-def floor(record: Record) -> str:
-    """Return `caution`, and for how many images of the record no adversarial image was found at all."""
-    text = caution(parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name))
-    missing = int((record.outcomes["broken_by"] == "").sum()) if text else 0
-    return text and f"{text}; it found nothing for {missing} of {len(record.outcomes)} images"

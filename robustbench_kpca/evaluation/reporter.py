@@ -50,7 +50,7 @@ class Reporter:
 
         Of a kept record, say if it was made by other code: nobody knows here whether that would give other numbers.
         """
-        from robustbench_kpca.evaluation.caveats import agreement_of_record, floor, in_short
+        from robustbench_kpca.evaluation.caveats import agreement_of_record, in_short
         from robustbench_kpca.metrics import metric_for
         from robustbench_kpca.tasks import task_named
 
@@ -63,10 +63,10 @@ class Reporter:
         for flag in record.flags:
             self.screen.warn(f"{spec.model.name}, {spec.protocol.name}: {flag}")
         agreement = agreement_of_record(record)
-        for text in ("" if agreement is None else in_short(agreement), floor(record)):
-            if text and (line := f"  {spec.protocol.name} {text}") not in self.insisted:  # numbers are read with it
-                self.insisted.add(line)
-                self.screen.insist(line)
+        line = "" if agreement is None else f"  {spec.protocol.name} {in_short(agreement)}"
+        if line and line not in self.insisted:  # numbers are read with it
+            self.insisted.add(line)
+            self.screen.insist(line)
 
 
 @contextmanager

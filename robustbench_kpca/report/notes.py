@@ -5,7 +5,7 @@ from typing import Any
 
 from robustbench_kpca._core.web import asset
 from robustbench_kpca._core.web.marks import quoted, unquoted
-from robustbench_kpca.evaluation.caveats import caution, in_full
+from robustbench_kpca.evaluation.caveats import in_full
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.protocols.agreement import agreement_of
@@ -199,7 +199,6 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
         text += f"; {budget}{'; ' if stages else ''}{stages.strip()}"
     agreement = agreement_of(protocol, scenario)
     text += "" if agreement is None else f"; {in_full(agreement)}"
-    text += f"; {told}" if (told := caution(scenario)) else ""
     inference = getattr(scenario, "inference", None)
     if inference is not None:
         text += f"; {_windows(inference)}"
