@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from PIL import Image
 
+from robustbench_kpca._core.web import asset
+from robustbench_kpca._core.web.as_html import html as as_html
+from robustbench_kpca._core.web.document import Document, Widget
 from robustbench_kpca.tasks.drawing import Drawing
 
 Picture = NDArray[np.generic]
@@ -71,12 +73,10 @@ def page(
     legend: Legend = (),
 ) -> bytes:
     """Show uint8 images (height, width, 3) in a table, every pixel as it is; return one self-contained HTML page."""
-    environment = Environment(
-        loader=PackageLoader("robustbench_kpca.report"), autoescape=True, undefined=StrictUndefined
-    )
     shown = [(name, [_data_uri(image) for image in images]) for name, images in zip(row_titles, rows, strict=True)]
-    template = environment.get_template("pictures.html.j2")
-    return template.render(rows=shown, columns=column_titles, title=title, legend=legend).encode()
+    values = {"rows": shown, "columns": column_titles, "legend": legend}
+    table = Widget("pictures.html.j2", "report", values)
+    return as_html(Document(title, [table], style=asset("report", "pictures.css"))).encode()
 
 
 def _data_uri(image: Picture) -> str:

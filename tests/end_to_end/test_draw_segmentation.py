@@ -202,6 +202,7 @@ def test_names_that_look_like_markup_are_only_names():
     legend = [("<script>", (1, 2, 3)), ("$\\notatexcommand$", (4, 5, 6)), ("_underscored", (7, 8, 9))]
     shown = page([[image]], *titles, legend=legend).decode()
     assert "&lt;script&gt;" in shown
+    assert "background: rgb(1, 2, 3)" in shown
     assert "&lt;i&gt;.png" in shown
     assert "<script>" not in shown
     assert "<i>" not in shown
