@@ -166,8 +166,8 @@ def _join(texts: Iterable[bytes], table: Table, cells: Sequence[Cell], where: st
     if len(cells) == 1 or "corruption" not in table.columns:
         return outcomes
     places = {cell: place for place, cell in enumerate(cells)}
-    names, severity = outcomes.coded("corruption"), outcomes["severity"]
-    place = np.array([places[name, level] for name, level in zip(names.text(), severity.tolist(), strict=True)])
+    rows = zip(outcomes["corruption"], outcomes["severity"].tolist(), strict=True)
+    place = np.array([places[cell] for cell in rows])
     return outcomes.where(np.argsort(place, kind="stable"))
 
 

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca.records import text
-from robustbench_kpca.records.coded import Coded, Columns, joined
-from robustbench_kpca.records.coded import Column as Column
 from robustbench_kpca.records.table import COUNTS as COUNTS
 from robustbench_kpca.records.table import ColumnType as ColumnType
 from robustbench_kpca.records.table import Table as Table
+from robustbench_kpca.records.text import Column as Column
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,7 @@ class Outcomes:
 
     task: the task that the samples belong to, such as `classification`.
     kind: the kind of protocol: `clean`, `attack`, `corruption`, `shift` or `ood`.
-    columns: equally long arrays: text as objects, whole numbers as int64, others as float64. Text is kept as `Coded`;
-        see `coded`.
+    columns: equally long arrays: text as objects, whole numbers as int64, others as float64.
     """
 
     task: str
@@ -37,10 +35,11 @@ class Outcomes:
         return cls.from_columns(table, {name: [row[name] for row in rows] for name in table.columns})
 
     @classmethod
-    def from_columns(cls, table: Table, columns: Mapping[str, Sequence[Any] | Column | Coded]) -> "Outcomes":
+    def from_columns(cls, table: Table, columns: Mapping[str, Sequence[Any] | Column]) -> "Outcomes":
         """Gather columns of equal length, exactly those of `table`."""
-        typed = {name: text.typed(columns[name], kind) for name, kind in table.columns.items()}
-        return cls(table.task, table.kind, Columns(typed))
+        return cls(
+            table.task, table.kind, {name: text.typed(columns[name], kind) for name, kind in table.columns.items()}
+        )
 
     @classmethod
     def from_text(cls, content: bytes, table: Table, where: str) -> "Outcomes":
@@ -49,31 +48,31 @@ class Outcomes:
         Raises:
             BadInputError: truncated, or another table.
         """
-        return cls(table.task, table.kind, Columns(text.parse(content, table, where)))
+        return cls(table.task, table.kind, text.parse(content, table, where))
 
     @classmethod
     def joined(cls, parts: Sequence["Outcomes"]) -> "Outcomes":
         """Return tables of the same columns below each other as one."""
         first = parts[0]
-        columns = {name: joined([part.kept[name] for part in parts]) for name in first.columns}
-        return cls(first.task, first.kind, Columns(columns))
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in first.columns}
+        return cls(first.task, first.kind, columns)
 
     @property
     def table(self) -> Table:
         """Names and types of the columns."""
-        return Table(self.task, self.kind, {name: _type(column) for name, column in self.kept.items()})
+        return Table(self.task, self.kind, {name: _type(column) for name, column in self.columns.items()})
 
     def __len__(self) -> int:
-        return len(self.kept["sample"])
+        return len(self["sample"])
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[name]
 
-    def coded(self, name: str) -> Coded:
-        """Return a column of text as numbers."""
-        column = self.kept[name]
-        assert isinstance(column, Coded)
-        return column
+    def numbered(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
+        """Return the number of each row's text, and the different texts of a column in order of appearance."""
+        if name not in self._numbered:
+            self._numbered[name] = numbered(self[name])
+        return self._numbered[name]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per row: what `from_rows` was given."""
@@ -82,7 +81,7 @@ class Outcomes:
 
     def where(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "Outcomes":
         """Return some rows: those where a mask is true, or those of these numbers, in their order."""
-        return replace(self, columns=Columns({name: column[rows] for name, column in self.kept.items()}))
+        return replace(self, columns={name: column[rows] for name, column in self.columns.items()})
 
     def sorted(self) -> "Outcomes":
         """Order the rows by sample."""
@@ -90,7 +89,7 @@ class Outcomes:
 
     def to_csv(self) -> bytes:
         """Return the canonical text; see `text.write`."""
-        return text.write(self.kept)
+        return text.write(self.columns)
 
     def digest(self) -> str:
         """SHA-256 of the canonical text (not of the packed file), computed once."""
@@ -101,15 +100,17 @@ class Outcomes:
         return sha256(self.to_csv())
 
     @cached_property
-    def kept(self) -> dict[str, Column | Coded]:
-        """The columns as they are kept."""
-        columns = self.columns
-        return {name: columns.held(name) if isinstance(columns, Columns) else _kept(columns[name]) for name in columns}
+    def _numbered(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.object_]]]:
+        return {}
 
 
-def _kept(column: Column) -> Column | Coded:
-    return Coded.of(column.tolist()) if column.dtype == object else column
+def numbered(texts: Column) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
+    """Return the number of each text, and the different texts in order of appearance."""
+    import pandas as pd  # a table of one cell does without
+
+    codes, different = pd.factorize(texts)
+    return codes, different
 
 
-def _type(column: Column | Coded) -> ColumnType:
-    return "str" if isinstance(column, Coded) else "int" if column.dtype == np.int64 else "float"
+def _type(column: Column) -> ColumnType:
+    return "str" if column.dtype == object else "int" if column.dtype == np.int64 else "float"

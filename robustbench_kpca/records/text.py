@@ -5,13 +5,16 @@ import io
 import lzma
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
+from sys import intern
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
-from robustbench_kpca.records.coded import Coded, Column, joined
 from robustbench_kpca.records.table import ColumnType, Table
+
+Column = NDArray[Any]
 
 SUFFIX = ".outcomes.csv.xz"
 NUMBER, TEXT = 32, 1024
@@ -24,11 +27,11 @@ PORTION = 2**16
 _CHUNK = 2**20
 _XZ_MEMORY = 2**26  # bytes that unpacking may take (ours need 2**23)
 _QUICK = 2**22  # bytes of text beyond which packing well would take minutes
-_HELD: Mapping[ColumnType, int] = {"str": 4, "int": 8, "float": 8}  # bytes of a cell in memory; each text is kept once
+_CELL = 8  # bytes in memory; each text is kept once
 _DAMAGE = (ValueError, OverflowError, csv.Error)
 
 
-def write(columns: Mapping[str, Column | Coded]) -> bytes:
+def write(columns: Mapping[str, Column]) -> bytes:
     """Return the canonical text: header, line feeds, floats with the nine digits that single precision needs."""
     content = io.BytesIO()
     lines = io.TextIOWrapper(content, "utf-8", newline="", write_through=True)
@@ -39,9 +42,7 @@ def write(columns: Mapping[str, Column | Coded]) -> bytes:
     return content.getvalue()
 
 
-def _cells(column: Column | Coded) -> list[object]:
-    if isinstance(column, Coded):
-        column = column.text()
+def _cells(column: Column) -> list[object]:
     return [f"{value:.9g}" for value in column.tolist()] if column.dtype == np.float64 else column.tolist()
 
 
@@ -56,7 +57,7 @@ def most_bytes(table: Table, rows: int, where: str) -> int:
     Raises:
         BadInputError: no table has so many rows of these columns.
     """
-    most = MOST // sum(_HELD[kind] for kind in table.columns.values())
+    most = MOST // (_CELL * len(table.columns))
     if not 0 <= rows <= most:
         raise BadInputError(
             f"{where} is of a record that declares {rows:,} rows", expected=f"at most {most:,} of these columns"
@@ -96,7 +97,7 @@ def _chunks(data: bytes, size: int) -> Iterator[bytes]:
         raise UnfitError("more follows its end")
 
 
-def parse(text: bytes, table: Table, where: str) -> dict[str, Column | Coded]:
+def parse(text: bytes, table: Table, where: str) -> dict[str, Column]:
     """Return the columns of a text.
 
     Raises:
@@ -113,7 +114,7 @@ def parse(text: bytes, table: Table, where: str) -> dict[str, Column | Coded]:
         ]
     except _DAMAGE as error:
         raise _damaged(where, error) from None
-    return {name: joined([part.pop(0) for part in parts]) for name in table.columns}
+    return {name: np.concatenate([part.pop(0) for part in parts]) for name in table.columns}
 
 
 def _portions(text: bytes) -> Iterator[Sequence[Sequence[str]]]:
@@ -135,11 +136,10 @@ def _portions(text: bytes) -> Iterator[Sequence[Sequence[str]]]:
         yield [cells[place::width] for place in range(width)]
 
 
-def typed(values: Sequence[Any] | Column | Coded, kind: ColumnType) -> Column | Coded:
-    """Return a column as it is kept: text as `Coded`, whole numbers as int64, others in single precision as float64."""
+def typed(values: Sequence[Any] | Column, kind: ColumnType) -> Column:
+    """Return a column as it is kept: text as objects, whole numbers as int64, others in single precision as float64."""
     if kind == "str":
-        return values if isinstance(values, Coded) else Coded.of(values)
-    assert not isinstance(values, Coded)
+        return np.array([intern(value) if type(value) is str else value for value in values], dtype=object)
     if kind == "int":
         return np.array(values if isinstance(values, np.ndarray) else list(map(int, values)), dtype=np.int64)
     return np.array(values, dtype=np.float32).astype(np.float64)

@@ -35,7 +35,7 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
             expected=f"those of {task.name} under protocols of kind '{scenario.kind}': {', '.join(table.columns)}",
             fix="evaluate again",
         )
-    rows, samples = len(record.outcomes), len(record.outcomes.coded("sample").compact()[0].values)
+    rows, samples = len(record.outcomes), len(record.outcomes.numbered("sample")[1])
     if not rows:
         raise BadInputError(f"{path}: its table has no rows", expected="a row for each sample", fix="evaluate again")
     remade = measure(record.outcomes, scenario, only)

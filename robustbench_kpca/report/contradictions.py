@@ -54,9 +54,9 @@ def _labels(record: Record) -> str:
         outcomes = record.outcomes
         if "label" not in outcomes.columns:
             return ""
-        sample, rows = outcomes.coded("sample").compact()
-        labels = outcomes["label"][rows].tolist()
-        pairs = sorted(zip(sample.values.tolist(), labels, strict=True))
+        owner, samples = outcomes.numbered("sample")
+        labels = outcomes["label"][np.unique(owner, return_index=True)[1]].tolist()
+        pairs = sorted(zip(samples.tolist(), labels, strict=True))
         _LABELS[key] = sha256("\n".join(f"{label},{name}" for name, label in pairs).encode())
     return _LABELS[key]
 

@@ -40,8 +40,8 @@ def possible_passes(record: Record, scenario: Scenario) -> str | None:
         least, most = _costs(scenario, outcomes)
     except (NameError, TypeError, AttributeError):
         return "an attack of its protocol lacks an option, or has one of the wrong type"
-    sample, rows = outcomes.coded("sample").compact()
-    owner = sample.codes
+    owner, _ = outcomes.numbered("sample")
+    rows = np.unique(owner, return_index=True)[1]
     retracted = scenario.draws * np.bincount(owner, outcomes["retracted"])
     whole = _whole(scenario, outcomes, rows)
     for kind, name in enumerate(("forwards", "backwards")):
@@ -126,8 +126,8 @@ def one_row_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG
 def _numbered(outcomes: Outcomes, name: str) -> tuple[NDArray[np.int64], int]:
     """Return a column as numbers from 0, equal where it is equal, and a number above all of them."""
     if name in TEXTS:
-        coded = outcomes.coded(name)
-        return coded.codes.astype(np.int64), len(coded.values)
+        codes, texts = outcomes.numbered(name)
+        return codes, len(texts)
     values = outcomes[name]
     if not len(values):
         return values, 1
@@ -143,23 +143,24 @@ def every_cell(record: Record, scenario: Scenario) -> str | None:
     if not isinstance(scenario, Corruption):
         return None
     outcomes = record.outcomes
-    sample, _ = outcomes.coded("sample").compact()
-    shown = np.zeros((len(sample.values), len(scenario.cells)), bool)
+    (owner, samples), (corruption, names) = outcomes.numbered("sample"), outcomes.numbered("corruption")
+    numbers = {name: number for number, name in enumerate(names)}
+    shown = np.zeros((len(samples), len(scenario.cells)), bool)
     other = np.ones(len(outcomes), bool)
     for place, (name, severity) in enumerate(scenario.cells):
-        here = outcomes.coded("corruption").equals(name) & (outcomes["severity"] == severity)
-        shown[sample.codes[here], place] = True
+        here = (corruption == numbers.get(name, -1)) & (outcomes["severity"] == severity)
+        shown[owner[here], place] = True
         other &= ~here
     odd: Rows = np.asarray(~shown.all(1))
-    odd[sample.codes[other]] = True
+    odd[owner[other]] = True
     if not odd.any():
         return None
     number = int(odd.argmax())
-    rows = outcomes.where(sample.codes == number)
+    rows = outcomes.where(owner == number)
     cells, wanted = set(zip(rows["corruption"].tolist(), rows["severity"].tolist(), strict=True)), set(scenario.cells)
     odd_cells, word = (wanted - cells, "is missing") if wanted - cells else (cells - wanted, "is not of the protocol")
     name, severity = sorted(odd_cells)[0]
-    return f"sample '{sample.values[number]}': cell {name}, severity {severity} {word}"
+    return f"sample '{samples[number]}': cell {name}, severity {severity} {word}"
 
 
 def counts_add_up(record: Record, scenario: Scenario) -> str | None:

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
-from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.estimate import Estimate, proportion
-from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.outcomes import Outcomes, numbered
 
 Cell = tuple[str, int]
 PerCorruption = dict[str, float]
@@ -175,7 +174,7 @@ class CorruptionGrid:
             BadInputError: as `from_rows`.
         """
         right = outcomes["rank"] < top
-        return cls._arranged(outcomes.coded("sample"), outcomes.coded("corruption"), outcomes["severity"], right)
+        return cls._arranged(outcomes.numbered("sample"), outcomes.numbered("corruption"), outcomes["severity"], right)
 
     @classmethod
     def from_rows(
@@ -186,34 +185,38 @@ class CorruptionGrid:
         Raises:
             BadInputError: a cell is missing, or does not hold each image exactly once.
         """
-        return cls._arranged(Coded.of(sample), Coded.of(corruption), severity, correct)
+        return cls._arranged(numbered(sample), numbered(corruption), severity, correct)
 
     @classmethod
     def _arranged(
-        cls, sample: Coded, corruption: Coded, severity: NDArray[np.int64], correct: NDArray[np.bool_]
+        cls,
+        numbered_samples: tuple[NDArray[np.int64], Names],
+        numbered_corruptions: tuple[NDArray[np.int64], Names],
+        severity: NDArray[np.int64],
+        correct: NDArray[np.bool_],
     ) -> "CorruptionGrid":
-        (sample, _), (corruption, _) = sample.compact(), corruption.compact()
-        is_clean, given = corruption.equals(CLEAN_CELL), severity == 0
+        (owner, samples), (corruption, corruptions) = numbered_samples, numbered_corruptions
+        is_clean, given = (corruptions == CLEAN_CELL)[corruption], severity == 0
         if (is_clean != given).any() or is_clean.all():
             raise BadInputError(
-                f"corruptions {', '.join(canonical(corruption.values))} at severities {np.unique(severity).tolist()}",
+                f"corruptions {', '.join(canonical(corruptions))} at severities {np.unique(severity).tolist()}",
                 expected=f"corruptions from severity 1 on, and '{CLEAN_CELL}' at severity 0 only",
             )
         with_clean = bool(is_clean.any())
-        names = canonical(name for name in corruption.values if name != CLEAN_CELL)
+        names = canonical(name for name in corruptions if name != CLEAN_CELL)
         levels = np.unique(severity if not with_clean else severity[~is_clean])
         cells = [(name, int(level)) for name in names for level in levels] + [(CLEAN_CELL, 0)] * with_clean
         first = {name: place * len(levels) for place, name in enumerate(names)}
-        starts = np.array([first.get(name, len(names) * len(levels)) for name in corruption.values])
+        starts = np.array([first.get(name, len(names) * len(levels)) for name in corruptions])
         place = np.where(is_clean, 0, np.searchsorted(levels, severity))
-        at = sample.codes.astype(np.int64) * len(cells) + starts[corruption.codes] + place
-        count = np.bincount(at, minlength=len(sample.values) * len(cells)).reshape(-1, len(cells))
+        at = owner * len(cells) + starts[corruption] + place
+        count = np.bincount(at, minlength=len(samples) * len(cells)).reshape(-1, len(cells))
         _require_once(count, cells)
         wrong = np.empty(count.shape, dtype=np.bool_)
         wrong.ravel()[at] = ~correct
-        grid = wrong[:, : len(names) * len(levels)].reshape(len(sample.values), len(names), len(levels))
+        grid = wrong[:, : len(names) * len(levels)].reshape(len(samples), len(names), len(levels))
         clean = wrong[:, -1] if with_clean else None
-        return cls(sample.values, names, tuple(levels.tolist()), grid, clean)
+        return cls(samples, names, tuple(levels.tolist()), grid, clean)
 
     def table(self, name: str) -> ErrorTable:
         """Return the errors by cell of this model, called `name`."""

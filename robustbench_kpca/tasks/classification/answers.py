@@ -12,7 +12,6 @@ from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
-from robustbench_kpca.records.coded import Coded
 from robustbench_kpca.records.outcomes import Column, Outcomes
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
@@ -91,9 +90,9 @@ class Answers(ModelResults):
         """Return one row per image and cell."""
         places, count = cells_of(self.protocol), len(self.samples)
         given: dict[str, Any] = {
-            "sample": Coded.of(self.samples.ids).tiled(len(places)),
+            "sample": np.tile(np.array(self.samples.ids, object), len(places)),
             "label": np.tile(np.array(self.samples.labels), len(places)),
-            "corruption": Coded.of([name for name, _ in places]).repeated(count),
+            "corruption": np.repeat(np.array([name for name, _ in places], object), count),
             "severity": np.repeat([severity for _, severity in places], count),
         }
         return Outcomes.from_columns(self.table, given | self.columns)

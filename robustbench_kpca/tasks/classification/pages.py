@@ -42,8 +42,9 @@ def known_classes(record: Record, scenario: Scenario) -> str | None:
 def one_label_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
     """Check that a sample has one label, in whatever cell it is shown."""
     outcomes = record.outcomes
-    sample, rows = outcomes.coded("sample").compact()
-    other = outcomes["label"] != outcomes["label"][rows][sample.codes]
+    owner, _ = outcomes.numbered("sample")
+    rows = np.unique(owner, return_index=True)[1]
+    other = outcomes["label"] != outcomes["label"][rows][owner]
     return first(outcomes, other, "its label is not the same everywhere")
 
 
