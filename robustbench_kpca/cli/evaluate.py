@@ -105,9 +105,8 @@ def evaluate(
         for each in models
     ]
     options = replace(options, device=usable_device(options.device))
-    request = DataRequest(
-        data, split, limit, against, subset=subset, bad_images=bad_images, size=size, crop=crop, classes=classes,
-    )  # fmt: skip
+    request = DataRequest(data, split, limit, against, subset=subset, bad_images=bad_images)
+    request = replace(request, size=size, crop=crop, classes=classes)
     loggers = open_loggers(log)
     plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     if planned:

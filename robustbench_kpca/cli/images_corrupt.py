@@ -133,11 +133,9 @@ def corrupt(
         return
     for name in result.skipped:
         _console.note(f"skipped, cannot be read: {name}", quiet=quiet)
-    _console.out().print(
-        f"{target}: {result.made} files made, {result.kept} kept, of {result.sources} images"
-        f" ({len(result.skipped)} skipped)",
-        markup=False,
-    )
+    done = f"{target}: {result.made} files made, {result.kept} kept, of {result.sources} images"
+    done += f" ({len(result.skipped)} skipped)"
+    _console.out().print("; ".join([done, *result.left_out]), markup=False)
 
 
 class Stored:

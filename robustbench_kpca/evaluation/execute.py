@@ -266,7 +266,7 @@ def load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> l
 def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
     """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
     if shown := how_shown(data):
-        (reporter.warn if data.resized else reporter.announce)(f"{named.label}: {shown}")
+        (reporter.warn if data.resized or data.notes else reporter.announce)(f"{named.label}: {shown}")
     classes = stated_classes(named.model)
     if classes is not None:
         how = ""

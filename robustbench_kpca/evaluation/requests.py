@@ -109,10 +109,11 @@ class NamedModel:
 
 
 def how_shown(data: Dataset) -> str:
-    """Say how stored pictures are shown; empty for other data."""
-    if data.resized:
-        return f"pictures of {data.name} are resized: {data.resized}"
-    return f"pictures of {data.name} are shown as they are: {'{1} x {0}'.format(*data.size(0))}" if data.raw else ""
+    """Say how stored pictures are shown, and what else is to be said of the data; empty for others."""
+    shown = f"are resized: {data.resized}" if data.resized else ""
+    if not shown and data.raw:
+        shown = "are shown as they are: {1} x {0}".format(*data.size(0))
+    return "; ".join([f"pictures of {data.name} {shown}"] * bool(shown) + list(data.notes))
 
 
 @dataclass(frozen=True)

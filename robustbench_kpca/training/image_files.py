@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from PIL import Image as Pillow
-from timm.data import auto_augment, create_dataset, create_transform
+from timm.data import auto_augment, create_dataset, create_transform, set_img_extensions
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.data.distributed_sampler import RepeatAugSampler
 from timm.data.readers.reader_image_folder import ReaderImageFolder
@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import sha256
-from robustbench_kpca.data.io.reading import open_image
+from robustbench_kpca.data.io.reading import left_out, open_image, suffixes, to_rgb
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.models.families import shape_of
 from robustbench_kpca.models.hub import silent_hub
@@ -54,6 +54,7 @@ class ImageFileSource(Source):
         _require_parts(train, val, folder)
         for data in (train, val) if chosen else ():
             require_classes(data, chosen)
+        self.notes = tuple(line for data in (train, val) for line in _left_out(data))
         self.data_sha256 = _digest(train)
         self.content_sha256 = content_sha256([*_files(train), *_files(val)])
         self.train = self._prepared(train, self._augmentation())
@@ -175,7 +176,7 @@ class Readable(Dataset[_Item]):
             try:
                 file, label = self.reader[place]
                 with file, open_image(file) as opened:
-                    image = opened.convert("RGB")
+                    image = to_rgb(opened)
             except (OSError, BadInputError):
                 bad.append(str(self.reader.filename(place)))
                 continue
@@ -226,6 +227,7 @@ def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, 
     if name == FOLDER and root is not None:
         tar = root / ("train.tar" if part == "train" else "val.tar")
         root = tar if tar.is_file() else root
+    set_img_extensions(sorted(suffixes()))  # timm's own are .png, .jpg and .jpeg
     try:
         with silent_hub() if name.startswith(("hfds/", "hfids/")) else nullcontext():
             return create_dataset(
@@ -265,6 +267,12 @@ def _files(data: Any) -> list[Path]:
         return [Path(path) for path, _ in reader.samples]
     root = Path(getattr(reader, "root", None) or "")
     return [root] if root.is_file() else []
+
+
+def _left_out(data: Any) -> tuple[str, ...]:
+    """Say which files of a folder timm ignores."""
+    reader = getattr(data, "reader", None)
+    return left_out(Path(reader.root)) if isinstance(reader, ReaderImageFolder) else ()
 
 
 def _classes(reader: Any) -> dict[str, int]:

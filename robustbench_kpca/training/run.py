@@ -331,7 +331,7 @@ class Run:
             ledger.provenance = self.start.header() | {"recipe_sha256": self.recipe.digest(self.start.origin)}
             ledger.provenance |= {DATA: self.source.data_sha256} | ({VOCABULARY: words} if words else {})
             ledger.provenance |= {CONTENT: self.source.content_sha256} if self.source.content_sha256 else {}
-            for note in self.start.notes:
+            for note in (*self.start.notes, *self.source.notes):
                 self._note(note)
 
     def _note(self, text: str) -> None:

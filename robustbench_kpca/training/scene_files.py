@@ -144,6 +144,7 @@ class SceneSource(Source):
         self.settings = recipe.scenes
         where = recipe.data if folder is None else f"{recipe.data}:{folder}"
         self.train, self.val = (Scenes.require(load_data(where, part)) for part in ("train", "val"))
+        self.notes = self.train.notes + self.val.notes
         self.data_sha256 = sha256("\n".join(self.train.ids).encode())
         prints = [part.fingerprint(number) for part in (self.train, self.val) for number in spread(len(part))]
         self.content_sha256 = sha256("\n".join(prints).encode())

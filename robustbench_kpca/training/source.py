@@ -62,6 +62,7 @@ class Source(ABC):
         length: images of one epoch, over all processes; 0 if unknown.
         vocabulary_sha256: see `Dataset`.
         data_sha256: digest of the training data; of files, of their names and classes; "" if they are streamed.
+        notes: what of a folder was left out.
         content_sha256: digest of the content of files (`training.content`); "" where `data_sha256` covers it.
 
     Raises:
@@ -73,6 +74,7 @@ class Source(ABC):
     vocabulary_sha256: str | None = None
     data_sha256: str
     content_sha256: str = ""
+    notes: tuple[str, ...] = ()
 
     def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:  # noqa: ARG002
         self.recipe, self.accelerator = recipe, accelerator

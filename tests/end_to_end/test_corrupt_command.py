@@ -188,6 +188,17 @@ def test_a_killed_run_goes_on_to_the_same_bytes(source, tmp_path, workers):
     assert left == contents(tmp_path / "whole")
 
 
+def test_pictures_of_every_format_are_corrupted_and_what_is_left_out_is_counted(tmp_path, capsys):
+    for number, suffix in enumerate(["png", "tif", "tiff", "gif", "jfif", "ppm", "heic", "heic"]):
+        path = tmp_path / "src" / "a" / f"{number}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32)).save(path, "PNG" if suffix == "heic" else None)
+    assert rbk("src", "dst", *SOME) == 0
+    assert "of 6 images (0 skipped); 2 files of src were left out: 2 .heic" in capsys.readouterr().out
+    assert rbk("src", "dst", *SOME, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == ["2 files of src were left out: 2 .heic"]
+
+
 def test_two_at_once_are_refused(source, tmp_path, capsys):
     code = (
         "import pathlib, sys; from robustbench_kpca._core.lock import locked\n"

@@ -218,6 +218,18 @@ def test_unreadable_images_are_named_or_skipped_and_counted(tmp_path, folder, re
     assert curves(out / "plain.csv")[-1]["unreadable"] == 1
 
 
+def test_pictures_of_every_format_are_trained_on_and_others_counted(tmp_path, folder, recipe, capsys):
+    images = sorted((folder / "train").rglob("*.png"))
+    for path, suffix in zip(images, (".tif", ".gif", ".ppm"), strict=False):
+        Image.open(path).save(path.with_suffix(suffix))
+        path.unlink()
+    images[3].rename(images[3].with_suffix(".heic"))
+    source = ImageFileSource(load_recipe(recipe)[1], folder, Accelerator(cpu=True))
+    assert len(source.train) == len(images) - 1
+    assert main(["train", recipe, "--data", str(folder), "-o", str(tmp_path / "out"), "--set", "epochs=1"]) == 0
+    assert "1 files of train were left out: 1 .heic" in capsys.readouterr().err
+
+
 def _no_parts(folder):
     return folder / "train"
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from torchvision import transforms
+from torchvision import datasets, transforms
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.reading import image_files, read_rgb, unreadable
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.request import View
+from robustbench_kpca.evaluation.requests import how_shown
 
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)
@@ -41,7 +42,7 @@ def grey(pixels):
     ("names", "reason"),
     [
         ([], "contains no images"),
-        (["a/1.jfif", "b/2.jfif", "a/notes"], r"no file that ends in .*\.webp, but 3 others, such as 'a/1\.jfif'"),
+        (["a/1.heic", "b/2.heic", "a/notes"], r"no picture in a format that is read, but 2 \.heic, 1 without suffix"),
         (["1.png", "a/2.png"], r"1 images beside its class folders, such as '1\.png'"),
     ],
 )
@@ -133,6 +134,52 @@ def test_a_thread_of_pixels_is_refused_before_it_fills_the_memory(tmp_path):
         load_data(str(tmp_path / "t"), view=View(224, 0.875)).image(0)
 
 
+LOSSLESS = {
+    "gif": {}, "tif": {"compression": "tiff_lzw"}, "tiff": {}, "ppm": {}, "pnm": {}, "jp2": {"irreversible": False},
+    "j2k": {"irreversible": False}, "webp": {"lossless": True}, "bmp": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [*LOSSLESS, "jfif", "jpe", "avif", "pgm"])
+def test_every_format_has_the_pixels_of_torchvision(tmp_path, suffix):
+    pixels = COLOURS // 64 * 64 % 128  # eight colours, as a palette holds them
+    image = Image.fromarray(GREY if suffix == "pgm" else pixels)
+    path = save(tmp_path / "t" / "a" / f"0.{suffix}", image, **LOSSLESS.get(suffix, {}))
+    found = load_data(str(tmp_path / "t")).image(0)
+    assert np.array_equal(found, datasets.folder.pil_loader(str(path)))
+    assert suffix not in LOSSLESS or np.array_equal(found, pixels)
+
+
+@pytest.mark.parametrize("form", ["GIF", "TIFF", "WEBP", "PNG", "AVIF"])
+def test_of_several_frames_none_is_chosen(tmp_path, form):
+    frames = [Image.new("RGB", (8, 8), (90 * number, 0, 0)) for number in range(3)]
+    path = save(tmp_path / "x", frames[0], format=form, save_all=True, append_images=frames[1:])
+    with pytest.raises(BadInputError, match="several frames or pages"):
+        read_rgb(path)
+
+
+def test_a_camera_adds_frames_behind_its_picture(tmp_path):
+    frames = [Image.new("RGB", (8, 8), (90 * number, 0, 0)) for number in range(3)]
+    path = save(tmp_path / "x.jpg", frames[1], format="MPO", save_all=True, append_images=frames[2:])
+    assert np.asarray(read_rgb(path))[0, 0, 0] == pytest.approx(90, abs=2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_grey_without_a_known_white_is_refused(tmp_path, dtype):
+    with pytest.raises(BadInputError, match="grey of 32 bits"):
+        read_rgb(save(tmp_path / "x.tif", Image.fromarray(GREY.astype(dtype))))
+
+
+def test_a_codestream_without_its_end_is_no_picture(tmp_path):
+    """OpenJPEG shows one that ends with the marker of its first tile as grey."""
+    path = save(tmp_path / "x.j2k", Image.fromarray(COLOURS))
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"\xff\x90") + 2])
+    Image.open(path).load()
+    with pytest.raises(BadInputError, match="truncated"):
+        read_rgb(path)
+
+
 def spoiled(path: Path, kind: str) -> None:
     file = io.BytesIO()
     Image.fromarray(RNG.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(file, "JPEG")
@@ -188,14 +235,17 @@ def test_foreign_and_hidden_files_are_no_images(tmp_path):
 def test_what_of_a_folder_is_left_out_is_said(tmp_path):
     root = tree(tmp_path / "t", ("a", "b"), 1)
     (root / "c").mkdir()
-    (root / "a" / "1.tif").write_bytes(b"x")
+    for name in ("a/1.heic", "b/1.HEIC", "a/1.mov", "a/1.txt", "a/1.\udcff"):
+        (root / name).write_bytes(b"x")
     data = load_data(str(root))
-    assert data.notes == ("1 pictures of t were left out: a/1.tif", "1 empty class folders of t were left out: c")
+    left_out = r"4 files of t were left out: 2 .heic, 1 .mov, 1 .\udcff"
+    assert data.notes == (left_out, "1 empty class folders of t were left out: c")
     assert data.take([0]).notes == data.notes
+    assert how_shown(data).endswith("; ".join(data.notes)), "every command shows it"
     (root / "labels.csv").write_text("file,label\n./a/0.png,cat\n")
     data = load_data(str(root))
     assert data.ids == ["a/0.png"]
-    assert data.notes == ("2 pictures of t were left out: a/1.tif; b/0.png",)
+    assert data.notes == (left_out, "1 pictures of t were left out: b/0.png")
 
 
 @pytest.mark.parametrize("names", [("Train", "Val"), ("train", "valid")])

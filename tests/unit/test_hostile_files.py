@@ -126,10 +126,10 @@ def test_a_link_to_another_folder_is_followed(tmp_path):
     assert image_files(tmp_path / "d") == ["0/0.png", "1/0.png", "c/0.png"]
 
 
-@pytest.mark.parametrize("form", ["GIF", "TIFF", "PPM", "ICO", "TGA", "PCX"])
+@pytest.mark.parametrize("form", ["EPS", "ICO", "TGA", "PCX"])
 def test_other_decoders_are_never_asked(form, tmp_path):
     (tmp_path / "x.png").write_bytes(encoded(form))
-    with pytest.raises(BadInputError, match=r"x\.png cannot be read \(no BMP, JPEG, PNG or WebP\)"):
+    with pytest.raises(BadInputError, match=r"x\.png cannot be read \(none of BMP, JPEG, "):
         read_rgb(tmp_path / "x.png")
 
 
@@ -176,7 +176,8 @@ def test_a_limit_that_is_no_number(text, tmp_path, monkeypatch):
         read_rgb(tmp_path / "x.png")
 
 
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "WEBP", "GIF"])
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "WEBP", "GIF", "PPM", "TIFF", "JPEG2000", "AVIF"])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of metadata
 def test_a_cut_image_is_refused_or_has_all_its_pixels(form, tmp_path):
     data, path = encoded(form), tmp_path / "x.png"
     with Image.open(io.BytesIO(data)) as image:

@@ -144,15 +144,12 @@ def test_missing_and_foreign_classes_are_named(collections, tmp_path):
 def test_files_with_unknown_suffixes_are_the_reason_not_missing_classes(collections, tmp_path):
     root = shutil.copytree(collections / "imagenet-a", tmp_path / "a")
     files = sorted(root.rglob("*.jpg"))
-    files[0].rename(files[0].with_suffix(".jfif"))
-    known = r"ends in \.bmp, \.jpeg, \.jpg, \.png, \.webp"
-    with pytest.raises(
-        BadInputError, match=rf"1 classes are missing .*n01498041 contains no file .*{known}.*_0\.jfif'"
-    ):
+    files[0].rename(files[0].with_suffix(".heic"))
+    with pytest.raises(BadInputError, match=r"1 classes are missing .*n01498041 contains no picture .*, but 1 \.heic"):
         load_data(f"imagenet-a:{root}", view=VIEW)
     for file in files[1:]:
-        file.rename(file.with_suffix(".jfif"))
-    with pytest.raises(BadInputError, match=rf"{known}, but 200 others, such as 'n01498041/.*\.jfif'") as caught:
+        file.rename(file.with_suffix(".heic"))
+    with pytest.raises(BadInputError, match=r"no picture .*, but 200 \.heic") as caught:
         load_data(f"imagenet-a:{root}", view=VIEW)
     assert "missing" not in str(caught.value)
     assert "\n" not in str(caught.value)

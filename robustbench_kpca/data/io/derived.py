@@ -14,7 +14,7 @@ from robustbench_kpca._core.errors import BadInputError, BenchmarkError, Evaluat
 from robustbench_kpca._core.files import as_csv, read_file, replace_file, sha256
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.io import manifest
-from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
+from robustbench_kpca.data.io.reading import image_files, left_out, no_images, read_rgb
 from robustbench_kpca.data.request import BadImages, View
 
 Pixels = NDArray[np.uint8]
@@ -50,12 +50,16 @@ class Derivation:
 
 @dataclass(frozen=True)
 class Result:
-    """Counts: sources in total, files made now, files kept from an earlier run, and the sources that were skipped."""
+    """Counts: sources in total, files made now, files kept from an earlier run, and the sources that were skipped.
+
+    `left_out` says which other files of the source are no pictures that are read.
+    """
 
     sources: int
     made: int
     kept: int
     skipped: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 def sources_of(source: Path, target: Path) -> list[str]:
@@ -145,7 +149,7 @@ def derive(
         raise BadInputError(f"none of the {len(files)} images of {plan.source} can be read", fix="copy them again")
     manifest.write_table(plan.target, known.values())
     manifest.write_settings(plan.target, settings | {"skipped": sorted(skipped), "finished": True})
-    return Result(len(files), made, kept, tuple(sorted(skipped)))
+    return Result(len(files), made, kept, tuple(sorted(skipped)), left_out(plan.source))
 
 
 @dataclass(frozen=True)

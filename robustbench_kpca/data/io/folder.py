@@ -18,8 +18,6 @@ from robustbench_kpca.data.request import BadImages, View
 from robustbench_kpca.data.samples import Samples
 
 PARTS = {"train", "val", "valid", "validation", "test"}
-PICTURES = {".avif", ".gif", ".heic", ".jfif", ".tif", ".tiff"}
-"""Suffixes of pictures that are not read: a remark says how many were left out."""
 _FRACTION = re.compile(r"-?\d+\.\d*")
 LONGEST = 1024
 """Bytes of a file name or label in a `labels.csv`."""
@@ -115,16 +113,17 @@ class Folder(ImageFiles):
             root, listed.files, listed.labels, listed.classes, name=name, split=part, view=None, bad_images=bad_images
         )
         self.class_names, self.held, self.counted = listed.names, listed.held, listed.counted
-        self.notes = tuple(_left_out(root, listed.files))
+        self.notes = _left_out(root, listed.files)
 
 
-def _left_out(root: Path, files: Sequence[str]) -> list[str]:
-    """Say what in a folder is not evaluated: pictures that are not listed or not read, and empty folders."""
-    others = set(reading.image_files(root, reading.SUFFIXES | PICTURES)) - set(files)
+def _left_out(root: Path, files: Sequence[str]) -> tuple[str, ...]:
+    """Say what in a folder is not evaluated: files that are not read, pictures that are not listed, empty folders."""
     listed = (root / "labels.csv").is_file()
+    others = set(reading.image_files(root)) - set(files)
     empty = set() if listed else set(reading.sub_folders(root)) - {file.partition("/")[0] for file in files}
-    left_out = [(sorted(others), "pictures"), (sorted(empty), "empty class folders")]
-    return [f"{len(names)} {what} of {root.name} were left out: {_some(names)}" for names, what in left_out if names]
+    named = [(sorted(others), "pictures"), (sorted(empty), "empty class folders")]
+    notes = [f"{len(names)} {what} of {root.name} were left out: {_some(names)}" for names, what in named if names]
+    return (*reading.left_out(root), *notes)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -4,9 +4,11 @@ import os
 import struct
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from io import BufferedIOBase
 from pathlib import Path
 from threading import Lock
@@ -20,17 +22,25 @@ from PIL import UnidentifiedImageError
 from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca._core.files import require_file
 
-SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
-FORMATS = ("BMP", "JPEG", "PNG", "WEBP")
-"""The decoders that a file may choose by its content, whatever its name. Pillow has forty others: more to attack."""
+FORMATS = ("BMP", "JPEG", "PNG", "GIF", "PPM", "WEBP", "TIFF", "JPEG2000", "AVIF")
+"""The decoders that a file may choose by its content, whatever its name: those of still pictures. Pillow has thirty
+others, such as EPS, which runs Ghostscript: more to attack."""
+TEXTS = frozenset(
+    [".csv", ".db", ".html", ".ini", ".json", ".log", ".md", ".py", ".sh", ".toml", ".tsv", ".txt", ".xml", ".yaml"]
+)
+"""Suffixes of what nobody takes for a picture; nothing is said of such files."""
 PIXELS = "RBK_MAX_PIXELS"
 UNREADABLE = (
-    OSError, UnidentifiedImageError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error,
+    OSError, UnidentifiedImageError, SyntaxError, ValueError, EOFError, IndexError, RuntimeError, struct.error,
+    zlib.error,
 )  # fmt: skip
 """Exceptions of Pillow for files that are not images or are incomplete."""
 _TOO_MANY = (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning)
 _OURS = Pillow.MAX_IMAGE_PIXELS or 89_478_485
 warnings.filterwarnings("error", category=Pillow.DecompressionBombWarning)  # Pillow's first limit is the limit
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # of metadata, which is not used
+_SHOWN, _LONG = 8, 16
+_END_OF_CODESTREAM = b"\xff\xd9"
 _SIGNATURE = 8  # bytes before the first part of a PNG file
 _CHUNK = 2**20
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type
@@ -64,8 +74,9 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
         what: it is.
 
     Raises:
-        BadInputError: the file is missing, no ordinary file, damaged, incomplete, of another format than `FORMATS`, or
-            of more pixels than `pixel_limit`; also where the decoder fails in the body of the `with` statement.
+        BadInputError: the file is missing, no ordinary file, damaged, incomplete, of another format than `FORMATS`, of
+            several frames, or of more pixels than `pixel_limit`; also where the decoder fails in the body of the `with`
+            statement.
     """
     met, limit = f"{what} {name or source}", pixel_limit()
     if isinstance(source, Path):
@@ -74,13 +85,17 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
         with Pillow.open(cast("Path | IO[bytes]", source), formats=FORMATS) as image:
             if image.width * image.height > limit:
                 raise Pillow.DecompressionBombError
+            if image.format != "MPO" and getattr(
+                image, "is_animated", False
+            ):  # a camera's JPEG begins with the picture
+                raise ValueError("several frames or pages, where one picture is expected")
             yield image
     except _TOO_MANY:
         raise BadInputError(
             f"{met} has more than {limit:,} pixels", fix=f"shrink or remove it, or set {PIXELS}"
         ) from None
     except UNREADABLE as error:
-        why = "no BMP, JPEG, PNG or WebP" if isinstance(error, UnidentifiedImageError) else error
+        why = f"none of {', '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else error
         raise BadInputError(f"{met} cannot be read ({why})", fix="replace or remove it") from None
 
 
@@ -89,7 +104,8 @@ def read_rgb(path: Path) -> Pillow.Image:
 
     As in torchvision and timm, so that published numbers can be reproduced, the EXIF orientation is ignored and alpha
     is dropped, which shows the colours stored under transparent pixels. 16-bit grey is divided by 257 and rounded
-    (Pillow would clip it at 255); 16-bit colour keeps its upper byte.
+    (Pillow would clip it at 255); 16-bit colour keeps its upper byte. Grey of 32 bits is refused, because the file does
+    not say which value is white. Pillow itself turns a TIFF as its orientation says.
     """
     with open_image(path) as file:
         require_whole(file, path)
@@ -97,7 +113,10 @@ def read_rgb(path: Path) -> Pillow.Image:
 
 
 def require_whole(image: Pillow.Image, path: Path) -> None:
-    """Decode an open image, and refuse a PNG whose last rows are missing, which Pillow shows as zeros.
+    """Decode an open image, and refuse a PNG whose last rows are missing, and a JPEG 2000 whose end is.
+
+    Pillow shows the rows as zeros. OpenJPEG shows what is there of a codestream, whose end is a marker that cannot
+    occur within it (ISO/IEC 15444-1, A.2).
 
     Raises:
         ValueError: rows are missing. As the other exceptions of the decoder, it is for `open_image`.
@@ -107,6 +126,8 @@ def require_whole(image: Pillow.Image, path: Path) -> None:
     interlaced = bool(image.info.get("interlace"))
     if image.format == "PNG" and (interlaced or not last.any()) and not is_whole(path.read_bytes()):
         raise ValueError("image file is truncated: rows are missing")
+    if image.format == "JPEG2000" and _END_OF_CODESTREAM not in path.read_bytes():
+        raise ValueError("image file is truncated: its end is missing")
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -116,7 +137,13 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 def to_rgb(image: Pillow.Image) -> Pillow.Image:
-    """Return an image as 8-bit RGB, by the rules of `read_rgb`."""
+    """Return an image as 8-bit RGB, by the rules of `read_rgb`.
+
+    Raises:
+        ValueError: grey of 32 bits, or a mode that Pillow cannot convert, such as CIE Lab.
+    """
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise ValueError("grey of 32 bits, whose white is not known")
     if image.mode.startswith("I"):
         levels = np.asarray(image).astype(np.int64).clip(0, 65535)
         image = Pillow.fromarray(((levels + 128) // 257).astype(np.uint8))
@@ -139,18 +166,47 @@ def unreadable(paths: Sequence[Path]) -> list[int]:
         return [position for position, bad in enumerate(pool.map(fails, paths)) if bad]
 
 
-def image_files(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[str]:
+@cache
+def suffixes() -> frozenset[str]:
+    """Return the suffixes of `FORMATS` that this Pillow can open, in lower case."""
+    return frozenset(
+        suffix for suffix, form in Pillow.registered_extensions().items() if form in FORMATS and form in Pillow.OPEN
+    )
+
+
+def image_files(folder: Path) -> list[str]:
     """Return relative posix paths of all images below `folder`, sorted; hidden files and other suffixes are ignored."""
-    files = [path for path in _walk(folder) if Path(path).suffix.lower() in suffixes]
+    files = [path for path in _walk(folder) if _suffix(path) in suffixes()]
     return sorted(files, key=lambda path: path.split("/"))
+
+
+def left_out(folder: Path, read: Collection[str] | None = None) -> tuple[str, ...]:
+    """Say in one line which files below a folder `image_files` ignores, by number and suffix; in none if only texts.
+
+    Args:
+        folder: the folder.
+        read: the suffixes that are read, in place of `suffixes`.
+    """
+    known = TEXTS.union(suffixes() if read is None else read)
+    others = Counter(suffix for path in _walk(folder) if (suffix := _suffix(path)) not in known)
+    return (f"{others.total()} files of {folder.name} were left out: {_by_suffix(others)}",) if others else ()
 
 
 def no_images(folder: Path) -> str:
     """Return in words why `image_files` finds nothing below a folder: no files, or none with a known suffix."""
-    others = sorted(_walk(folder))
-    if not others:
-        return "no images"
-    return f"no file that ends in {', '.join(sorted(SUFFIXES))}, but {len(others)} others, such as '{others[0]}'"
+    others = Counter(map(_suffix, _walk(folder)))
+    return f"no picture in a format that is read, but {_by_suffix(others)}" if others else "no images"
+
+
+def _suffix(path: str) -> str:
+    return Path(path).suffix.lower()
+
+
+def _by_suffix(files: Counter[str]) -> str:
+    """Write numbers of files by suffix: `3 .heic, 1 .mov, 1 without suffix`."""
+    most = sorted(files.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN]
+    shown = [f"{count} {ascii(suffix)[1:-1][:_LONG] or 'without suffix'}" for suffix, count in most]
+    return ", ".join(shown + ["..."] * (len(files) > _SHOWN))
 
 
 def sub_folders(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca.data.io.labelling import Labelling
-from robustbench_kpca.data.io.reading import image_files, image_size, read_rgb, sub_folders
+from robustbench_kpca.data.io.reading import image_files, image_size, left_out, read_rgb, sub_folders
 from robustbench_kpca.data.request import BadImages
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 
@@ -110,6 +110,7 @@ class SceneFiles(Scenes):
         super().__init__(name, split, list(pairs), labelling.class_names, labelling.palette)
         self.files = list(pairs.values())
         self.skipped, self.expected = skipped, expected
+        self.notes = left_out(place.images) + left_out(place.masks, LOSSLESS)
 
     def image(self, index: int) -> Pixels:
         """Decode one image."""

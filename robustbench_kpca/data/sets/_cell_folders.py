@@ -12,7 +12,7 @@ from robustbench_kpca.data.cells import CLEAN, CellSamples
 from robustbench_kpca.data.io.folder import ImageFiles, require_size
 from robustbench_kpca.data.io.manifest import read_settings, require_finished
 from robustbench_kpca.data.io.place import stored_folder
-from robustbench_kpca.data.io.reading import image_size, sub_folders, unreadable
+from robustbench_kpca.data.io.reading import image_size, left_out, sub_folders, unreadable
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
 from robustbench_kpca.protocols.corruption_names import SEVERITIES
@@ -55,7 +55,7 @@ class CellFolders(CellSamples):
         self.made = _making(root)
         super().__init__(f"{name}-made" if self.made else name, "val", self.files, [labels[i] for i in kept], 1000)
         self.skipped = tuple(files[i] for i in sorted(bad))
-        self.expected = VALIDATION_IMAGES
+        self.expected, self.notes = VALIDATION_IMAGES, left_out(root)
         self.clean = self._clean_files(files, kept, name)
         self.clean_stored = all(
             image_size(root / CLEAN_FOLDER / file) == (view.size, view.size) for file in self.clean or ()

@@ -6,6 +6,7 @@ from pathlib import Path
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
+from robustbench_kpca.data.io.reading import left_out
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._cell_folders import CellFolders
 from robustbench_kpca.data.sets._imagenet_files import VALIDATION, read_classes
@@ -38,7 +39,7 @@ def _collection(name: str, published: Shifted) -> Callable[[Request], ImageFiles
         samples = ImageFiles(
             root, files, labels, published.classes, name=name, split=split, view=view, bad_images=bad_images
         )
-        samples.expected = published.images
+        samples.expected, samples.notes = published.images, left_out(root)
         return samples
 
     return load

@@ -12,7 +12,7 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids
 from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
-from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
+from robustbench_kpca.data.io.reading import image_files, left_out, no_images, sub_folders
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._imagenet_files import read_classes, require_training, require_validation
 
@@ -47,6 +47,7 @@ def load(request: Request) -> ImageFiles:
         bad_images=request.bad_images,
     )  # fmt: skip
     samples.expected = _TRAINING if split == "train" else _PER_CLASS * len(wanted)
+    samples.notes = left_out(root)
     return samples
 
 
