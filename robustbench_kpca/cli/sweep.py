@@ -10,13 +10,12 @@ import typer
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import reporting, require_names, several, usable_device
 from robustbench_kpca.cli._options import with_run_options
-from robustbench_kpca.evaluation.options import OPTIONS
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
 
 
-@with_run_options(*(name for name in OPTIONS if name != "escalate"), out=Path("runs"))
+@with_run_options(out=Path("runs"))
 def sweep(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Model: a name of `rbk list models`, or module.path:factory.")

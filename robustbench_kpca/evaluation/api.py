@@ -123,9 +123,8 @@ def evaluate(
             `eps="3/255"`.
 
     Returns:
-        The record; or a list of records, where several models, a list of protocols, a curve or `escalate` is given:
-        model by model in the order of protocols and of eps. `record.metrics["robust_accuracy"]` has `.value`, `.low`,
-        `.high`, `.n`.
+        The record; or a list of records, where several models, a list of protocols or a curve is given: model by model,
+        in the order of protocols and of eps. `record.metrics["robust_accuracy"]` has `.value`, `.low`, `.high`, `.n`.
 
     Raises:
         BadInputError: the input would give a meaningless result; nothing is written.
@@ -151,7 +150,7 @@ def evaluate(
     plan = make_plan(jobs, data, options, audit=level)
     with python_reporter(progress, quiet=quiet) as reporter:
         records = execute(plan, reporter)
-    more = several or budgets or isinstance(model, Mapping) or options.escalate
+    more = several or budgets or isinstance(model, Mapping)
     return records if more else records[0]
 
 

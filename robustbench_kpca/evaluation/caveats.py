@@ -16,19 +16,6 @@ def agreement_of_record(record: Record) -> Agreement | None:
     return agreement_of(protocol.name, parse_scenario(dict(protocol.resolved), protocol.name))
 
 
-def goes_on(record: Record) -> tuple[str, str]:
-    """Return the protocol that the record's short one stands for, and why it is needed; "" where it is not.
-
-    It is needed where masked gradients are suspected, since there a short protocol misses what long queries find: some
-    gradient was zero everywhere, or the audit of the model has a flag.
-    """
-    agreement = agreement_of_record(record)
-    zero = int((record.outcomes["zero_gradients"] > 0).sum()) if agreement is not None else 0
-    flags = ", ".join(check.name for check in record.audit.flags) if record.audit is not None else ""
-    why = [f"{zero} samples met a gradient of zero"] * bool(zero) + [f"the audit flags {flags}"] * bool(flags)
-    return ("", "") if agreement is None or not why else (agreement.reference, ", and ".join(why))
-
-
 def in_short(agreement: Agreement) -> str:
     """Return for example `agrees with autoattack-linf-8_255 on 99.80 % [99.29, 99.95] of 1,024 images (…)`.
 

@@ -1,34 +1,54 @@
-"""The engines by name, and `Processes`: several processes of this machine, one thread each.
+"""Make the records of one step of a plan, with the engine that the options name: one process, several, or Ray."""
 
-Every engine makes the same outcomes, byte for byte.
-"""
-
-import multiprocessing
-import os
 import signal
-import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing import parent_process, resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any
 
 import torch
 
-from robustbench_kpca._core.early_exit import no_early_exit
-from robustbench_kpca._core.errors import LostError
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.loader import cores_here
+from robustbench_kpca.audit.first_batch import require_apart
+from robustbench_kpca.audit.preflight import as_flags, preflight
+from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.pool import Call, Pool, Worker
+from robustbench_kpca.evaluation.part import Part, make_part
+from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
-from robustbench_kpca.evaluation.worker import GRACE, THREADS, Answer, StoppableJournal, make
+from robustbench_kpca.evaluation.shard_folder import telling
+from robustbench_kpca.evaluation.shard_run import WaitingError
+from robustbench_kpca.evaluation.sharded import Engine, Share
+from robustbench_kpca.evaluation.worker import THREADS
+from robustbench_kpca.protocols.scenario import Attack
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.compute import first_batch
+from robustbench_kpca.tasks.prepare import try_cells
 
-Engine = Pool | None
-"""Who makes outcomes. None: this process, of several models at once; of a part of the work, some of the shards."""
+Result = Record | EvaluationError
+"""A record, or why there is none."""
+
+
+class Serial(Engine):
+    """This process makes all samples as one part, so batches are refilled across them, of several models at once."""
+
+    shares_samples = True
+
+    def make(
+        self, evaluations: Sequence[Evaluation], smaller: Outcomes | None, progress: Progress | None
+    ) -> list[Part | EvaluationError]:
+        """Make all samples; see `Engine.make`."""
+        first = evaluations[0]
+        folders = {} if (out := first.options.out) is None else {each.folder(out): each for each in evaluations}
+        if folders:
+            progress = telling(progress, {folder: each.state(folder) for folder, each in folders.items()})
+        subjects = [evaluation.subject for evaluation in evaluations]
+        return make_part(subjects, first.data, first.scenario, first.options, smaller=smaller, progress=progress)
 
 
 @contextmanager
@@ -39,19 +59,21 @@ def engine_for(options: RunOptions) -> Iterator[Engine]:
         BadInputError: the engine is not installed, or cannot be reached.
     """
     kind, address = options.engine
-    on_gpu = (options.device or "").startswith("cuda")
     if options.part is None and kind == "serial":
-        yield None
+        yield Serial()
         return
+    on_gpu = (options.device or "").startswith("cuda")
     with _one_thread(), _terminated_like_interrupted():
         if options.part is not None:
-            yield None
+            engine: Engine = Share(*options.share)
         elif kind == "processes":
-            with Processes(options.processes or (torch.cuda.device_count() if on_gpu else cores_here())) as processes:
-                yield processes
+            engine = Processes(options.processes or (torch.cuda.device_count() if on_gpu else cores_here()))
         else:
-            with RayCluster(options.processes, address, on_gpu=on_gpu) as cluster:
-                yield cluster
+            engine = RayCluster(options.processes, address, on_gpu=on_gpu)
+        try:
+            yield engine
+        finally:
+            engine.close()
 
 
 @contextmanager
@@ -83,131 +105,58 @@ def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise KeyboardInterrupt
 
 
-START = "spawn"
-_NEWS = 0.5  # seconds between two messages about progress
+def make_records(
+    group: Sequence[Evaluation], engine: Engine, *, smaller: Record | None = None, progress: Progress | None = None
+) -> list[Result]:
+    """Make the records of models that are shown the same samples under one protocol; of an attack, of one model.
 
+    Args:
+        group: the evaluations, begun; their options are the same.
+        engine: who makes the outcomes.
+        smaller: the record at the next smaller budget, whose outcomes are gone on from.
+        progress: told how far the work is.
 
-class Processes(Pool):
-    """So many processes. A process in place k uses CUDA device k modulo their number."""
-
-    def start(self, rank: int) -> "Process":
-        """Start a process."""
-        context: Any = multiprocessing.get_context(START)
-        ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, rank), name=f"evaluation-{rank}")
-        with _without_interrupts():
-            process.start()
-        theirs.close()
-        return Process(ours, process)
-
-
-class Process(Worker):
-    """A process at the other end of a pipe; `work` is what was sent last, which is large."""
-
-    def __init__(self, pipe: Any, process: BaseProcess) -> None:
-        self.pipe, self.process, self.work = pipe, process, b""
-
-    def ready(self) -> None:
-        """Wait for its first message."""
-        self.host, self.pid = self._heard()
-
-    def make(self, call: Call) -> Answer:
-        """Send the shard, and the work unless it has that; then listen until the answer comes."""
-        with suppress(OSError):  # it is gone: we shall hear how
-            self.pipe.send((None if call.work is self.work else call.work, call.shard))
-        self.work = call.work
-        while True:
-            kind, content = self._heard()
-            if kind != "progress":
-                return kind, content
-            call.line(*content)
-
-    def _heard(self) -> Any:
-        try:
-            return self.pipe.recv()
-        except (EOFError, OSError):
-            raise LostError(_how(self.process)) from None
-
-    def stop(self) -> None:
-        """Send SIGTERM."""
-        self.process.terminate()
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.process.kill()
-
-    def close(self) -> None:
-        """Close the pipe, which ends an idle process, and wait."""
-        self.pipe.close()
-        _how(self.process)  # one that waits for a disk ends later
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back while a process starts. The process inherits this: it must not end with a traceback of its own.
-
-    What a terminal sends, it sends to all processes; the first one ends the others.
+    Raises:
+        BadInputError: a model cannot be evaluated in a meaningful way; another process makes the same record.
+        EvaluationError: the evaluation could not finish.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # it would let interrupts through again when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    data, scenario, options = group[0].data, group[0].scenario, group[0].options
+    try_cells(data, scenario, options.seed, frost_of(scenario, options.frost_folder))
+    notes = [_preflight(evaluation, alone=len(group) == 1) for evaluation in group]
+    known = None if smaller is None or options.keep_adversarial else smaller.outcomes
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        engine.prepare(group[0], known, progress)
+    except WaitingError as error:
+        return [error]
+    with ExitStack() as stack:
+        for evaluation in group:
+            stack.enter_context(evaluation.held(wait=engine.waits))
+        unfinished = [evaluation for evaluation in group if evaluation.look() is None]
+        parts = iter(engine.make(unfinished, known, progress) if unfinished else ())
+        return [
+            evaluation.finished or _finished(evaluation, next(parts), own, smaller)
+            for evaluation, own in zip(group, notes, strict=True)
+        ]
 
 
-def _how(process: BaseProcess) -> str:
-    """Say how a process ended."""
-    process.join(GRACE)
-    if process.is_alive():
-        process.kill()
-        process.join(GRACE)
-        return "closed its pipe and did not end"
-    code = process.exitcode
-    return f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"
+def _finished(
+    evaluation: Evaluation, part: Part | EvaluationError, notes: Sequence[str], smaller: Record | None
+) -> Result:
+    return part if isinstance(part, EvaluationError) else evaluation.finish(*part, remarks=notes, smaller=smaller)
 
 
-def serve(pipe: Connection, rank: int) -> None:
-    """Make shards until the pipe is closed; the first message is (machine, process number), see `Process`."""
-    for name in {"SIGINT", "SIGHUP"} & set(signal.Signals.__members__):  # these reach all processes; the first decides
-        signal.signal(signal.Signals[name], signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: setattr(StoppableJournal, "stopping", True))
-    threading.Thread(target=_watch_parent, daemon=True).start()
-    if torch.cuda.is_available() and torch.cuda.device_count() > 1:  # "cuda" is then another device in each process
-        torch.cuda.set_device(rank % torch.cuda.device_count())
-    last = b""
-    with no_early_exit(), suppress(EOFError, OSError):  # the pipe is closed: there is nothing more to do
-        pipe.send((socket.gethostname(), os.getpid()))
-        while not StoppableJournal.stopping:
-            work, shard = pipe.recv()
-            last = last if work is None else work
-            pipe.send(make(last, shard, _teller(pipe)))
-
-
-def _teller(pipe: Connection) -> Callable[..., None]:
-    """Return a `Progress` that sends the numbers of finished rows and of all, twice a second at most."""
-    sent = time.monotonic()
-
-    def tell(done: int, total: int, /, **news: Any) -> None:  # noqa: ARG001 (the parent adds up what is done)
-        nonlocal sent
-        if time.monotonic() - sent >= _NEWS:
-            sent = time.monotonic()
-            try:
-                pipe.send(("progress", (done, total)))
-            except OSError:  # nobody is there any more
-                StoppableJournal.stopping = True
-
-    return tell
-
-
-def _watch_parent() -> None:
-    """When the first process is gone, even killed, write the journal at the next batch and end."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        StoppableJournal.stopping = True
-        time.sleep(GRACE)
-        os._exit(1)
+def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
+    """Check that the model can be evaluated at all; return what a reader of the record must know of it."""
+    subject, data, allow = evaluation.subject, evaluation.data, evaluation.options.allow
+    compute = task_named(data.task).compute
+    try:
+        if evaluation.scenario.kind == "certificate":
+            return require_apart(subject.runner, subject.first.images)
+        if not isinstance(evaluation.scenario, Attack):
+            return as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
+        shown = first_batch(compute, data, subject.runner)
+        return as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
+    except BadInputError as error:
+        if alone:
+            raise
+        raise BadInputError(f"model '{subject.name}': {error}") from error

@@ -21,10 +21,9 @@ from robustbench_kpca._engine.inference.work import larger, memory_of, work_of
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.caveats import goes_on
 from robustbench_kpca.evaluation.command import Command
-from robustbench_kpca.evaluation.first_samples import Glances
 from robustbench_kpca.evaluation.identity import algorithms, code_from_outside, differing, model_info, require_readable
+from robustbench_kpca.evaluation.kept import Wanted
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel
@@ -107,9 +106,9 @@ class Evaluation:
         if audit is not None:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
-        glances = Glances.of(out, spec, data, scenario, options.first_samples, numbers=again.images[0].numel())
+        wanted = Wanted.of(spec, data, scenario, options, numbers=again.images[0].numel())
         evaluation = cls(
-            Subject(named.label, runner, again, glances=glances),
+            Subject(named.label, runner, again, wanted),
             data,
             scenario,
             spec,
@@ -124,21 +123,20 @@ class Evaluation:
             if evaluation.look() is not None:
                 tidy(out, spec.stem())
             else:
-                kept = "images" * bool(evaluation.images)
-                [whole] = plan_shards(data.ids, evaluation.key + kept, len(data))
+                [whole] = plan_shards(data.ids, evaluation.key, len(data))
                 evaluation.subject.journal = Journal(evaluation.folder(out) / whole.journal, whole.digest)
         return evaluation
 
     @property
     def key(self) -> str:
-        """The digest of all that determines what is unfinished: specification, versions of our code, environment."""
+        """The digest of all that determines what is unfinished: specification, versions, environment, kept images."""
         code = sorted(self.algorithms.items())
-        return sha256(f"{self.spec.digest()} {code} {self.surroundings.model_dump_json()}".encode())
+        return sha256(f"{self.spec.digest()} {code} {self.surroundings.model_dump_json()} {self.images}".encode())
 
     @property
     def images(self) -> int:
         """The number of samples whose images are to be kept."""
-        return min(self.options.keep_adversarial, len(self.data)) if isinstance(self.scenario, Attack) else 0
+        return len(self.subject.wanted.exact)
 
     def look(self) -> Record | None:
         """Look for the finished record of exactly this specification, unless it is to be made afresh.
@@ -183,18 +181,18 @@ class Evaluation:
         self,
         outcomes: Outcomes,
         made: Made,
+        images: KeptImages | None = None,
         remarks: Sequence[str] = (),
         smaller: Record | None = None,
-        images: KeptImages | None = None,
     ) -> Record:
         """Build the record, save it if there is a folder, and delete what was unfinished.
 
         Args:
             outcomes: outcomes of all samples.
             made: what else is known of the work.
+            images: the adversarial images to keep beside the record.
             remarks: flags that are known already, such as failed preflight checks that were allowed.
             smaller: the record at the next smaller budget, if its outcomes were used.
-            images: the adversarial images to keep beside the record.
         """
         attacked = isinstance(self.scenario, Attack)
         notes = [*remarks, *made.remarks, *task_named(self.data.task).compute.flags(outcomes)]
@@ -218,12 +216,7 @@ class Evaluation:
             algorithms=self.algorithms,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
-        longer, why = goes_on(record) if self.options.escalate and attacked else ("", "")
-        if longer:
-            note = f"masked gradients are suspected ({why}): attacked under {longer}, too"
-            record = record.model_copy(update={"flags": (*record.flags, note)})
-        if self.subject.glances is not None:
-            self.subject.glances.join()
+        self.subject.wanted.join()
         if (out := self.options.out) is not None:
             if images is not None:
                 content = images.to_file()

@@ -16,22 +16,20 @@ from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
-from robustbench_kpca.evaluation.caveats import goes_on
 from robustbench_kpca.evaluation.command import Command, call
-from robustbench_kpca.evaluation.engines import Engine, engine_for
+from robustbench_kpca.evaluation.engines import Result, engine_for, make_records
 from robustbench_kpca.evaluation.evaluation import Evaluation, batch_on, require_fit, require_gradients, runner_for
-from robustbench_kpca.evaluation.make_records import Result, make_records
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AuditModel, Evaluate, Plan
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel, how_shown
 from robustbench_kpca.evaluation.shard_run import IncompleteError
+from robustbench_kpca.evaluation.sharded import Engine
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.tasks.prepare import prepare
 
 
 def execute(
@@ -50,8 +48,7 @@ def execute(
     with engine_for(plan.options) as engine:
         models = [model.named() for model in plan.models]
         _require_possible(plan, models)
-        alone = engine is None and plan.options.part is None
-        run = _Run(plan, models, load_data(plan, models, reporter), reporter, alone=alone)
+        run = _Run(plan, models, load_data(plan, models, reporter), reporter, together=engine.shares_samples)
         with accelerated([named.model for named in models], plan.options.compile, tf32=plan.options.tf32):
             for group in run.groups():
                 made = make_records(group.evaluations, engine, smaller=group.smaller, progress=group.progress)
@@ -87,24 +84,22 @@ class _Run:
         models: its models, loaded.
         data: the samples of each model.
         reporter: shows what happens.
-        alone: whether this process makes the outcomes; then models share samples.
+        together: whether models under one protocol are shown their samples together.
         audits: by model and eps.
         records: by model and protocol; of a curve, in the order of its budgets.
         incomplete: why records are missing.
         failed: (model, protocol) of these.
-        longer: records of protocols that short ones stand for, made since these did not suffice.
     """
 
     plan: Plan
     models: Sequence[NamedModel]
     data: Sequence[Dataset]
     reporter: Reporter
-    alone: bool
+    together: bool
     audits: dict[tuple[int, str | float], Audit] = field(default_factory=dict)
     records: dict[tuple[int, str], list[Record]] = field(default_factory=dict)
     incomplete: list[IncompleteError] = field(default_factory=list)
     failed: set[tuple[int, str]] = field(default_factory=set)
-    longer: list[Record] = field(default_factory=list)
 
     def groups(self) -> Iterator[_Group]:
         """Audit models and begin evaluations, step by step; yield those that are to be made together."""
@@ -113,8 +108,6 @@ class _Run:
                 self._audit(step)
             elif not (self.failed & {(number, step.protocol) for number in step.models} and step.goes_on):
                 yield from self._evaluate(step)
-                if self.plan.options.escalate and isinstance(step.scenario, Attack):
-                    yield from self._escalated(step)
 
     def take(self, group: _Group, made: Sequence[Result]) -> None:
         """Take note of what became of a group.
@@ -145,8 +138,7 @@ class _Run:
         """
         if self.incomplete:
             raise IncompleteError.of(self.incomplete)
-        asked = [record for place in self.plan.order for record in self.records[place]]
-        return asked + self.longer
+        return [record for place in self.plan.order for record in self.records[place]]
 
     def _recorded(self, number: int, step: Evaluate, record: Record) -> None:
         self.records.setdefault((number, step.protocol), []).append(record)
@@ -161,26 +153,13 @@ class _Run:
             if evaluation.finished is not None:
                 self._recorded(number, step, evaluation.finished)
             else:  # models that number classes in another way have other labels
-                key = evaluation.spec.data.digest if self.alone else str(number)
+                key = evaluation.spec.data.digest if self.together else str(number)
                 groups.setdefault(key, []).append((number, evaluation))
         for group in groups.values():
             numbers, evaluations = zip(*group, strict=True)
             title = evaluations[0].subject.name if len(group) == 1 else f"{len(group)} models"
             progress = self.reporter.start(f"{title}  {step.protocol}")
             yield _Group(step, numbers, evaluations, smaller=self._smaller(numbers[0], step), progress=progress)
-
-    def _escalated(self, step: Evaluate) -> Iterator[_Group]:
-        """Begin the evaluation under the protocol that a short one stands for, where its record asks for it."""
-        [number] = step.models
-        made = self.records.get((number, step.protocol), [])
-        longer, why = goes_on(made[-1]) if made else ("", "")
-        if longer and (number, longer) not in self.plan.order:
-            self.reporter.announce(f"{self.models[number].label}  {step.label}  goes on to {longer}: {why}")
-            overrides = {name: value for name, value in step.overrides.items() if name == "eps"}
-            label, scenario = prepare(longer, overrides)
-            again = replace(step, protocol=longer, label=label, scenario=scenario, overrides=overrides)
-            yield from self._evaluate(again)
-            self.longer += self.records.get((number, longer), [])[-1:]
 
     def _begin(self, number: int, step: Evaluate, options: RunOptions) -> Evaluation:
         scenario = step.scenario

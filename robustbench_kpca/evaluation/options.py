@@ -66,12 +66,10 @@ class RunOptions:
             None: `processes` where several are asked for, else `serial`.
         part: such as "3/16": this process makes each sixteenth shard of every record, from the third on. Start one for
             each part, with the same folder; the one that finds all shards makes the record.
-        escalate: after a short protocol whose agreement with a long one was measured (`attacks/agreement.json`), make
-            the record of the long one, too, where masked gradients are suspected. The short record has a flag then.
 
     Raises:
         BadInputError: a number is not in its range; there is no such executor or mode, or the executor takes no number
-            of processes; or images are to be kept by several processes or without a folder.
+            of processes; or images are to be kept without a folder.
     """
 
     out: Annotated[Path | None, Option("Folder for the records.", ("--out", "-o"))] = None
@@ -145,14 +143,6 @@ class RunOptions:
             "the last one makes the record (docs/run_at_scale.md)."
         ),
     ] = None
-    escalate: Annotated[
-        bool,
-        Option(
-            "After autoattack-fast, attack by the protocol that it stands for, too, where masked gradients are "
-            "suspected: a gradient was zero everywhere, or the audit has a flag.",
-            ("--escalate",),
-        ),
-    ] = False
     device: Annotated[
         str | None, Option("Device, such as cpu or cuda; by default cuda if available.", recorded=True)
     ] = None
@@ -184,11 +174,6 @@ class RunOptions:
                 fix="leave the executor out",
             )
         self._require_part()
-        if (kind != "serial" or self.part) and self.keep_adversarial:
-            raise BadInputError(
-                f"images of {self.keep_adversarial} samples to keep, and executor '{kind}'",
-                expected="one process, where adversarial images are kept",
-            )
         if self.keep_adversarial and self.out is None:
             raise BadInputError(
                 f"images of {self.keep_adversarial} samples to keep", expected="a number, and a folder for records"

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from torch import Tensor
@@ -20,18 +20,19 @@ from robustbench_kpca._engine.inference.loader import workers_for
 from robustbench_kpca._engine.inference.runner import Runner, frozen
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.first_samples import Glances
+from robustbench_kpca.evaluation.kept import Keeper, Wanted
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.shards import Made, Shard, to_bytes
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.records.differences import only
+from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import Row
 from robustbench_kpca.tasks.results import ModelResults
 
-_Shown = tuple[Outcomes, int, float, Sequence[str]]
-"""Outcomes, inputs shown without an attack, seconds, and remarks."""
+Part = tuple[Outcomes, Made, KeptImages | None]
+"""Outcomes of samples, what else is known of the work, and the exact images that are kept of an attack."""
 
 
 @dataclass
@@ -43,14 +44,14 @@ class Subject:
         runner: runs it.
         first: the first batch, to see afterwards whether the model has changed.
         journal: keeps its progress; None: nowhere.
-        glances: which samples of its attack are kept to look at; None: none.
+        wanted: which samples are kept with their images.
     """
 
     name: str
     runner: Runner
     first: FirstBatch
+    wanted: Wanted
     journal: Journal | None = None
-    glances: Glances | None = None
 
 
 def make_part(
@@ -60,10 +61,9 @@ def make_part(
     options: RunOptions,
     *,
     smaller: Outcomes | None = None,
-    keep: Callable[[Sample], None] | None = None,
     progress: Progress | None = None,
-) -> list[tuple[Outcomes, Made] | EvaluationError]:
-    """Return the outcomes of all samples of `data`, model by model, and what else is known of the work.
+) -> list[Part | EvaluationError]:
+    """Show the models all samples of `data`, or attack these; return what came of it, model by model.
 
     A model that changed meanwhile has an error in their place; its journal is deleted.
 
@@ -73,27 +73,27 @@ def make_part(
         scenario: the protocol.
         options: of the run.
         smaller: the outcomes of these samples at the next smaller budget, where known.
-        keep: called with each sample of an attack when it is finished.
         progress: told how far the work is.
 
     Raises:
         BadInputError: a protocol or an attack that is not defined for this task.
         EvaluationError: the work started but could not finish.
     """
+    images = None
     with contextlib.ExitStack() as stack:
         for subject in subjects:
             stack.enter_context(frozen(subject.runner.model))
         if isinstance(scenario, Attack):
             (subject,), started = subjects, time.perf_counter()
-            if subject.glances is not None:
-                space = InputSpace.of(subject.runner.model, scenario.space)
-                seen = subject.glances.keeping(subject.runner, data, space, subject.journal, keep)
-                keep = stack.enter_context(seen)
+            space = InputSpace.of(subject.runner.model, scenario.space)
+            keeper = Keeper(subject.wanted, subject.runner, data, space, subject.journal)
             outcomes = attack_all(
                 subject.runner, data, scenario, seed=options.seed, workers=options.workers or 0,
-                journal=subject.journal, progress=progress, keep=keep, smaller=smaller,
+                journal=subject.journal, progress=progress, keep=keeper.add, smaller=smaller,
             )  # fmt: skip
-            made: list[_Shown] = [(outcomes, len(data), time.perf_counter() - started, ())]
+            keeper.show()
+            images = keeper.images()
+            made = [(outcomes, Made(len(data), time.perf_counter() - started, subject.runner.batch_size))]
         else:
             compute = task_named(data.task).compute
             results = [
@@ -104,8 +104,14 @@ def make_part(
                 results, data, scenario, batch_size=subjects[0].first.batch_size, seed=options.seed,
                 workers=options.workers, frost=frost_of(scenario, options.frost_folder), progress=progress,
             )  # fmt: skip
-            made = [(each.outcomes(), each.forwards, each.seconds, each.remarks) for each in results]
-    return [_checked(subject, options, *shown) for subject, shown in zip(subjects, made, strict=True)]
+            made = [
+                (each.outcomes(), Made(each.forwards, each.seconds, subject.runner.batch_size, tuple(each.remarks)))
+                for each, subject in zip(results, subjects, strict=True)
+            ]
+    return [
+        now if isinstance(now := _checked(subject, options, known), EvaluationError) else (outcomes, now, images)
+        for subject, (outcomes, known) in zip(subjects, made, strict=True)
+    ]
 
 
 def make_shard(
@@ -127,16 +133,14 @@ def make_shard(
     """
     samples = data.take(range(shard.first, shard.last))
     known = None if smaller is None else only(smaller, samples.ids)
-    [made] = make_part([subject], samples, scenario, options, smaller=known, progress=progress)
-    if isinstance(made, EvaluationError):
-        raise made
-    return made[1], to_bytes(shard, *made)
+    [part] = make_part([subject], samples, scenario, options, smaller=known, progress=progress)
+    if isinstance(part, EvaluationError):
+        raise part
+    return part[1], to_bytes(shard, *part)
 
 
-def _checked(
-    subject: Subject, options: RunOptions, outcomes: Outcomes, forwards: int, seconds: float, remarks: Sequence[str]
-) -> tuple[Outcomes, Made] | EvaluationError:
-    """Show the first batch again."""
+def _checked(subject: Subject, options: RunOptions, made: Made) -> Made | EvaluationError:
+    """Show the first batch again; return what is known of the work, earlier attempts included."""
     journal, runner = subject.journal, subject.runner
     try:
         after = subject.first.again(runner, options.allow)
@@ -144,8 +148,8 @@ def _checked(
         if journal is not None:
             journal.remove()
         return error
-    seconds = round(seconds + (journal.earlier if journal else 0.0), 3)
-    return outcomes, Made(forwards, seconds, runner.batch_size, (*remarks, *after))
+    seconds = round(made.seconds + (journal.earlier if journal else 0.0), 3)
+    return replace(made, seconds=seconds, batch_size=runner.batch_size, remarks=(*made.remarks, *after))
 
 
 def show_all(

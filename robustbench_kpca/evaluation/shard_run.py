@@ -11,15 +11,12 @@ from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.evaluation import Evaluation
-from robustbench_kpca.evaluation.pool import Call
-from robustbench_kpca.evaluation.shard_folder import EVERY, State, make_folder, write_state
-from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size
+from robustbench_kpca.evaluation.part import Part
+from robustbench_kpca.evaluation.shard_folder import EVERY, Running, State, make_folder, write_state
+from robustbench_kpca.evaluation.shards import Made, Shard, merge, merged_images, plan_shards, read_made, shard_size
 from robustbench_kpca.protocols.scenario import Attack, cells_of
-from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks import task_named
 
-_REST = 20
-"""Writing the state takes at most one in so many seconds, however many processes it names."""
 PAUSES = (1.0, 5.0)
 """Seconds before the second and before the third attempt at a shard."""
 
@@ -130,8 +127,9 @@ class ShardRun:
         for shard in shards:
             if (earlier := read_made(folder, shard)) is not None:
                 self._count(shard, earlier)
+        self._written = self.clock()
         self.schedule = Schedule([shard for shard in shards if shard not in self.made])
-        self._tell({})
+        self.report({}, last=True)
 
     @classmethod
     def of(cls, evaluation: Evaluation, out: Path, progress: Progress | None = None) -> "ShardRun":
@@ -143,8 +141,8 @@ class ShardRun:
         make_folder(folder)
         return cls(folder, shards, state, len(cells), progress=progress)
 
-    def outcomes(self, evaluation: Evaluation) -> tuple[Outcomes, Made]:
-        """Return the outcomes of all samples, and the sums over all shards.
+    def outcomes(self, evaluation: Evaluation) -> Part:
+        """Return the outcomes of all samples, the sums over all shards, and the images that are kept.
 
         Raises:
             IncompleteError: shards failed.
@@ -152,18 +150,17 @@ class ShardRun:
         """
         self.require_complete()
         table = task_named(evaluation.data.task).table(evaluation.scenario.kind)
-        return merge(self.folder, self.shards, table, cells_of(evaluation.scenario)), self.sum()
+        outcomes = merge(self.folder, self.shards, table, cells_of(evaluation.scenario))
+        return outcomes, self.sum(), merged_images(self.folder, self.shards) if evaluation.images else None
 
     def _count(self, shard: Shard, made: Made) -> None:
         self.made[shard] = made
-        self._done += self.rows_of(shard)
+        self._done += self.rows * (shard.last - shard.first)
         self._seconds += made.seconds
 
     def next(self) -> Shard | None:
         """Return a shard to be begun now; None if there is none, or none yet."""
-        shard = self.schedule.next()
-        self._changed |= shard is not None
-        return shard
+        return self.schedule.next()
 
     def finished(self, shard: Shard, made: Made, content: bytes) -> None:
         """Write the file of a shard.
@@ -175,57 +172,33 @@ class ShardRun:
         write_atomic(self.folder / shard.name, content)
         self._count(shard, made)
         self.schedule.finished(shard)
-        self._changed = True
 
     def failed(self, shard: Shard, why: str) -> None:
         """Take note of a failed attempt."""
         self.schedule.failed(shard, why)
-        self._changed = True
 
-    def rows_of(self, shard: Shard) -> int:
-        """Return the number of rows of a shard."""
-        return self.rows * (shard.last - shard.first)
+    def report(self, running: Mapping[Shard, Running], *, last: bool = False) -> None:
+        """Tell the progress of all workers together, and write it for `rbk records status` every `EVERY` seconds.
 
-    def report(self, calls: Mapping[Shard, Call], *, last: bool = False) -> None:
-        """Tell the progress of all workers together, and write it for `rbk records status`.
-
-        The state is written when something began or ended, and otherwise every `EVERY` seconds; less often where
-        writing takes long. The last report is always written.
+        The last report is always written.
         """
-        if last or self.clock() - self._told >= (_REST * self._cost if self._changed else EVERY):
-            self._tell(calls)
-        if self.progress is None:
-            return
-        done = self._done_with(calls)
-        self.progress(
-            done,
-            self.state.rows,
-            stage=f"{len(self.made)} of {len(self.shards)} shards, {len(calls)} processes",
-            result=f"{len(self.schedule.given_up)} shards failed" if self.schedule.given_up else "",
-            left=self._left(done, len(calls)),
-        )
-
-    def _tell(self, calls: Mapping[Shard, Call]) -> None:
-        started, done = self.clock(), self._done_with(calls)
-        state = replace(
-            self.state,
-            running={shard.name: call.as_running(self.rows_of(shard)) for shard, call in calls.items()},
-            failed={shard.name: why for shard, why in self.schedule.given_up.items()},
-            done=done,
-            left=self._left(done, len(calls)),
-        )
-        write_state(self.folder, state)
-        self._told, self._changed = self.clock(), False
-        self._cost = self._told - started
+        done, failed = self._done + sum(each.done for each in running.values()), self.schedule.given_up
+        workers = len(self.schedule.running)
+        left = self._left(done, workers)
+        if last or self.clock() - self._written >= EVERY:
+            state = replace(self.state, done=done, left=left, running={own.name: who for own, who in running.items()})
+            write_state(self.folder, replace(state, failed={shard.name: why for shard, why in failed.items()}))
+            self._written = self.clock()
+        if self.progress is not None:
+            stage = f"{len(self.made)} of {len(self.shards)} shards, {workers} processes"
+            result = f"{len(failed)} shards failed" if failed else ""
+            self.progress(done, self.state.rows, stage=stage, result=result, left=left)
 
     def _left(self, done: int, workers: int) -> float | None:
         """Return the seconds that the rest takes: rows × seconds a row of the finished shards / workers."""
         if not self._done or not self._seconds:
             return None
         return (self.state.rows - done) * self._seconds / self._done / max(workers, 1)
-
-    def _done_with(self, calls: Mapping[Shard, Call]) -> int:
-        return self._done + sum(call.line.done for call in calls.values())
 
     def require_complete(self) -> None:
         """Refuse to make a record where shards failed.

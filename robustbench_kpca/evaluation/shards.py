@@ -14,6 +14,7 @@ import numpy as np
 
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._core.files import sha256
+from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table
 
@@ -99,12 +100,15 @@ def plan_shards(ids: Sequence[str], key: str, size: int) -> list[Shard]:
     ]
 
 
-def to_bytes(shard: Shard, outcomes: Outcomes, made: Made) -> bytes:
+def to_bytes(shard: Shard, outcomes: Outcomes, made: Made, images: KeptImages | None = None) -> bytes:
     """Return the content of the file of a finished shard.
 
-    Its first line has the shard's digest and the SHA-256 of the rest: a line with `made`, then the compressed outcomes.
+    Its first line has the shard's digest and the SHA-256 of the rest: a line with `made` and the length of the
+    compressed outcomes; these; and the file of the images that are kept of these samples.
     """
-    rest = json.dumps(asdict(made)).encode() + b"\n" + zlib.compress(outcomes.to_csv(), 1)
+    table = zlib.compress(outcomes.to_csv(), 1)
+    rest = json.dumps(asdict(made) | {"table": len(table)}).encode() + b"\n" + table
+    rest += b"" if images is None else images.to_file()
     return _first_line(shard, rest) + b"\n" + rest
 
 
@@ -117,6 +121,7 @@ def read_made(folder: Path, shard: Shard) -> Made | None:
     if rest is None:
         return None
     fields = json.loads(rest.partition(b"\n")[0])
+    del fields["table"]
     return Made(**fields | {"remarks": tuple(fields["remarks"])})
 
 
@@ -129,6 +134,16 @@ def _checked(folder: Path, shard: Shard) -> bytes | None:
         return None
     first, _, rest = content.partition(b"\n")
     return rest if first == _first_line(shard, rest) else None
+
+
+def _contents(folder: Path, shard: Shard) -> tuple[bytes, bytes]:
+    """Return the compressed outcomes of a finished shard, and the file of its images, which may be empty."""
+    rest = _checked(folder, shard)
+    if rest is None:
+        raise EvaluationError(f"{shard.name} in {folder} is missing or damaged", fix="run the same command again")
+    line, _, content = rest.partition(b"\n")
+    length = json.loads(line)["table"]
+    return content[:length], content[length:]
 
 
 def _first_line(shard: Shard, rest: bytes) -> bytes:
@@ -148,6 +163,16 @@ def merge(folder: Path, shards: Sequence[Shard], table: Table, cells: Sequence[C
         EvaluationError: a shard is missing or damaged.
     """
     return _join(_texts(folder, shards), table, cells, str(folder))
+
+
+def merged_images(folder: Path, shards: Sequence[Shard]) -> KeptImages | None:
+    """Return the images that are kept of all shards, in their order; None if there are none.
+
+    Raises:
+        EvaluationError: a shard is missing or damaged.
+    """
+    files = [images for shard in shards if (images := _contents(folder, shard)[1])]
+    return KeptImages.joined([KeptImages.read(content) for content in files]) if files else None
 
 
 def _join(texts: Iterable[bytes], table: Table, cells: Sequence[Cell], where: str) -> Outcomes:
@@ -175,10 +200,7 @@ def _texts(folder: Path, shards: Sequence[Shard]) -> Iterator[bytes]:
     """Yield the texts of the shards, many joined to one: parsing has a cost of its own."""
     texts, size = list[bytes](), 0
     for shard in shards:
-        content = _checked(folder, shard)
-        if content is None:
-            raise EvaluationError(f"{shard.name} in {folder} is missing or damaged", fix="run the same command again")
-        text = zlib.decompress(content.partition(b"\n")[2])
+        text = zlib.decompress(_contents(folder, shard)[0])
         texts.append(text if not texts else text.partition(b"\n")[2])  # one header is enough
         size += len(text)
         if size >= _TOGETHER:

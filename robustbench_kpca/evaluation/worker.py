@@ -1,7 +1,6 @@
 """What a worker does: load the model once, make one shard after the other, stop cleanly if told to."""
 
 import pickle
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -21,8 +20,8 @@ from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.evaluation import moved, runner_for
-from robustbench_kpca.evaluation.first_samples import Glances
 from robustbench_kpca.evaluation.identity import Added, algorithms, code_from_outside
+from robustbench_kpca.evaluation.kept import Wanted
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest
@@ -116,10 +115,10 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
             expected="a model that is determined by its name, options and weights, and machines of one kind",
             fix="evaluate it in one process",
         )
-    seen = work.options.out and Path(work.folder).is_dir()  # not by every worker on another machine
-    out = Path(work.folder).parent if seen else None
-    glances = Glances.of(out, spec, data, work.scenario, work.options.first_samples, numbers=first[0].numel())
-    return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits), glances=glances)
+    wanted = Wanted.of(spec, data, work.scenario, work.options, numbers=first[0].numel())
+    if not Path(work.folder).is_dir():  # on another machine: exact images go back with the outcomes
+        wanted = replace(wanted, first=())
+    return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits), wanted)
 
 
 class _Hand:
@@ -129,7 +128,6 @@ class _Hand:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.content = b""
         self.models: dict[str, nn.Module] = {}
         self.stack = ExitStack()
@@ -187,10 +185,9 @@ _HAND = _Hand()
 
 def make(work: bytes, shard: Shard, progress: Progress | None = None) -> Answer:
     """Make a shard of a pickled `Work` in this process, which keeps the model for the next one."""
-    with _HAND.lock:
-        torch.set_num_threads(THREADS)
-        refusal = _HAND.take_up(work)
-        return (REFUSED, refusal) if refusal is not None else _HAND.make(shard, progress)
+    torch.set_num_threads(THREADS)
+    refusal = _HAND.take_up(work)
+    return (REFUSED, refusal) if refusal is not None else _HAND.make(shard, progress)
 
 
 def _require_alike(work: Work, where: Any) -> None:

@@ -57,6 +57,18 @@ class KeptImages:
         """Return clean and attacked images as the model was shown them."""
         return _float(self.clean), _float(self.attacked)
 
+    @classmethod
+    def joined(cls, parts: Sequence["KeptImages"]) -> "KeptImages":
+        """Join the images of parts of a record, in their order."""
+        clean, attacked = (np.concatenate(arrays) for arrays in zip(*(part.floats() for part in parts), strict=True))
+        return cls.of(tuple(name for part in parts for name in part.samples), clean, attacked)
+
+    @classmethod
+    def read(cls, content: bytes) -> "KeptImages":
+        """Read the bytes of a file; raises any of `DAMAGE`."""
+        samples, clean, attacked = read_arrays(content, _ARRAYS, LIMIT)
+        return cls(tuple(samples.tolist()), clean, attacked)
+
     def to_file(self) -> bytes:
         """Return the bytes of the file: a compressed npz without time stamps."""
         buffer = io.BytesIO()
@@ -81,13 +93,9 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
     if sha256(content) != stated.sha256:
         raise BadInputError(f"{path} is not the file its record was made with (SHA-256 differs)", fix="restore it")
     try:
-        samples, clean, attacked = read_arrays(content, _ARRAYS, LIMIT)
-        images = KeptImages(tuple(samples.tolist()), clean, attacked)
-        if (
-            clean.ndim != 4
-            or clean.shape != attacked.shape
-            or not (len(images.samples) == len(clean) == stated.samples)
-        ):
+        images = KeptImages.read(content)
+        number, shape = len(images.samples), images.clean.shape
+        if len(shape) != 4 or images.attacked.shape != shape or not number == shape[0] == stated.samples:
             raise UnfitError("shapes do not fit")
     except DAMAGE as error:
         raise BadInputError(f"{path} holds no images ({reason_of(error)})", fix="evaluate again") from None

@@ -20,11 +20,11 @@ from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.names import is_outside
 from robustbench_kpca.evaluation.command import Command, parse
-from robustbench_kpca.evaluation.engines import Engine, engine_for
+from robustbench_kpca.evaluation.engines import engine_for, make_records
 from robustbench_kpca.evaluation.evaluation import Evaluation
-from robustbench_kpca.evaluation.make_records import make_records
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel, data_for
+from robustbench_kpca.evaluation.sharded import Engine
 from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.outcomes import Outcomes

@@ -19,7 +19,7 @@ from robustbench_kpca.evaluation.shard_folder import lock_of, stem_of
 from robustbench_kpca.evaluation.shards import SUFFIX
 from robustbench_kpca.evaluation.unfinished import leftovers, unfinished
 
-ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5}
+ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "keep_adversarial": 9}
 GRID = {"protocol": "noise-blur-contrast", "corruptions": ["gaussian_noise", "contrast"], "severities": [1, 3]}
 HOW = {"batch_size": 4, "audit": False}
 
@@ -169,7 +169,7 @@ def test_clean_says_what_it_deletes(toy, digits, tmp_path, capsys):
     assert main(["records", "clean", str(out)]) == 0
     assert "its record is finished" in capsys.readouterr().err
     assert not hidden(out)
-    assert len(list(out.iterdir())) == 3, "record, outcomes, first samples"
+    assert len(list(out.iterdir())) == 4, "record, outcomes, images, first samples"
 
 
 def test_a_second_run_of_one_record_is_refused(toy, digits, tmp_path):

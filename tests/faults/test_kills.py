@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import engines, shard_folder, shard_run
+from robustbench_kpca.evaluation import processes, shard_folder, shard_run
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shards import SUFFIX
 
@@ -23,7 +23,7 @@ ALONE = ("created", "seconds")
 GRID = ["--set", "corruptions=['gaussian_noise', 'contrast']", "--set", "severities=[1, 3]"]
 WORK = {
     "attack": ["-m", "{toy}/toy.py:build", "--data", "digits", "--limit", "24", "-p", "pgd20-linf-4_255", "--set",
-               "steps=5", "--batch-size", "4"],
+               "steps=5", "--batch-size", "4", "--keep-adversarial", "9"],
     "corruptions": ["-m", "{toy}/toy.py:build", "--data", "digits", "--limit", "24", "-p", "noise-blur-contrast", *GRID,
                     "--batch-size", "4"],
     "scenes": ["-m", "symvit_shapes", "--data", "shapes", "--limit", "6", "-p", "segpgd20-linf-1_255", "--set",
@@ -58,7 +58,7 @@ def begin(arguments, errors):
 
 def share(address):
     """Let this process start others from its parent's server, and not from one that must import torch first."""
-    engines.START = "forkserver"
+    processes.START = "forkserver"
     forkserver._forkserver._forkserver_address = address
     forkserver._forkserver.ensure_running = resource_tracker.ensure_running
 

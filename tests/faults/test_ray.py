@@ -75,7 +75,7 @@ def test_a_machine_that_is_lost_loses_no_more_than_one_shard_a_worker(cluster, t
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
-def test_an_interrupted_run_leaves_journals_and_goes_on(cluster, toy, digits, tmp_path, made):
+def test_an_interrupted_run_keeps_what_is_finished_and_goes_on(cluster, toy, digits, tmp_path, made):
     run(toy, digits, tmp_path / "plain", steps=60)
     (toy / "slow").touch()  # a shard takes some seconds
 
@@ -89,9 +89,7 @@ def test_an_interrupted_run_leaves_journals_and_goes_on(cluster, toy, digits, tm
     with pytest.raises(KeyboardInterrupt):
         run(toy, digits, tmp_path / "out", progress=interrupt, **how)
     assert time.monotonic() - started < 60
-    [left] = unfinished(tmp_path / "out")
-    assert left.done >= 2
-    assert list(left.folder.glob("*.partial")), "the journal of the shard that was being made"
+    assert unfinished(tmp_path / "out")[0].done >= 2
     (toy / "slow").unlink()
     run(toy, digits, tmp_path / "out", **how)
     assert set(made["finished"].values()) == {1}, "finished shards were kept"

@@ -5,16 +5,14 @@ import json
 import pytest
 from attack_checks import scenario
 
-from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.marks import prose
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.caveats import goes_on, in_full, in_short
+from robustbench_kpca.evaluation.caveats import in_full, in_short
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.protocols.agreement import FILE, Agreement, Measurements, Part, agreement_of, search_digest
+from robustbench_kpca.protocols.agreement import FILE, Agreement, Part, agreement_of, search_digest
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.estimate import proportion
-from robustbench_kpca.records.record import find_records, load_record
 
 FAST = "autoattack-fast-linf-8_255"
 SHORT = (FAST, "autoattack-fast-l2-128_255")
@@ -114,58 +112,3 @@ def test_a_damaged_file_is_refused_in_one_line(presets_of_its_own):
     (presets_of_its_own / FILE).write_bytes(b"\xff\xfe")
     with pytest.raises(BadInputError, match=FILE):
         agreement_of(*load_scenario("quick"))
-
-
-FACTORY = """
-from robustbench_kpca import load_model
-import torch
-
-
-class Rounded(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = load_model("vit_digits")
-
-    def forward(self, x):
-        return self.net((15 * x).round() / 15)
-
-
-def masked():
-    return Rounded()
-"""
-
-
-@pytest.fixture
-def stands_for_pgd(tmp_path, monkeypatch):
-    """FGSM is said to stand for PGD-20, so that both are fast."""
-    name, protocol = load_scenario("fgsm-linf-8_255")
-    known = Agreement(
-        protocol=name, reference="pgd20-linf-8_255", search=search_digest(protocol), date="2026-01-02",
-        command="make it", parts=[PART],
-    )  # fmt: skip
-    (tmp_path / "attacks").mkdir()
-    (tmp_path / "attacks" / FILE).write_text(Measurements(measured=(known,)).model_dump_json())
-    monkeypatch.setenv(presets.ENVIRONMENT_VARIABLE, str(tmp_path))
-
-
-@pytest.mark.usefixtures("stands_for_pgd", "few_resamples")
-def test_where_gradients_are_masked_a_short_protocol_goes_on_to_the_long_one(tmp_path, capsys):
-    (tmp_path / "mine.py").write_text(FACTORY)
-    words = ["--limit", "4", "--audit", "none", "-o", str(tmp_path / "runs"), "--data", "digits", "--set", "eps=4/255"]
-    asked = ["eval", "-m", f"{tmp_path / 'mine.py'}:masked", "-p", "fgsm-linf-8_255", *words]
-    assert main([*asked, "--escalate"]) == 0
-    shown = capsys.readouterr()
-    assert "goes on to pgd20-linf-8_255: 4 samples met a gradient of zero" in shown.out + shown.err
-    records = {record.spec.protocol.name: record for record in map(load_record, find_records(tmp_path / "runs"))}
-    assert set(records) == {"fgsm-linf-8_255+eps=4_255", "pgd20-linf-8_255+eps=4_255"}
-    flags = {name: [flag for flag in record.flags if "are suspected" in flag] for name, record in records.items()}
-    assert not flags["pgd20-linf-8_255+eps=4_255"]
-    assert "attacked under pgd20-linf-8_255, too" in flags["fgsm-linf-8_255+eps=4_255"][0]
-
-
-@pytest.mark.usefixtures("stands_for_pgd", "few_resamples")
-def test_a_plain_network_does_not_go_on(few_resamples):
-    digits = load_data("digits").take(range(4))
-    how = {"protocol": "fgsm-linf-8_255", "audit": False, "quiet": True}
-    assert len(evaluate("vit_digits", digits, **how, escalate=True)) == 1
-    assert not goes_on(evaluate("vit_digits", digits, **how))[0]

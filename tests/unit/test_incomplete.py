@@ -1,22 +1,23 @@
 """A record that is incomplete stops no other one, and one that another run has finished meanwhile is not made again."""
 
-import os
 import pickle
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 
 import pytest
 
 from robustbench_kpca._core.lock import is_held
 from robustbench_kpca.evaluation import part
+from robustbench_kpca.evaluation.engines import Serial
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
-from robustbench_kpca.evaluation.pool import Pool, Worker
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.shard_folder import lock_of
 from robustbench_kpca.evaluation.shard_run import IncompleteError
+from robustbench_kpca.evaluation.sharded import Sharded
 from robustbench_kpca.evaluation.worker import make
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -43,39 +44,26 @@ class Reports(Reporter):
         self.records.append((record.spec.model.name, record.spec.protocol.name))
 
 
-class Here(Pool):
-    """A pool of one worker, in this process, that fails at the work that `fails` says."""
+class Here(Sharded):
+    """An engine that makes shards in this process, but fails at the work that `fails` says."""
+
+    count = 1
 
     def __init__(self, fails=lambda work: False):
-        super().__init__(1)
         self.fails, self.made = fails, []
 
-    def start(self, rank):
-        return Hand(self)
-
-
-class Hand(Worker):
-    def __init__(self, pool):
-        self.pool = pool
-
-    def ready(self):
-        self.host, self.pid = "here", os.getpid()
-
-    def make(self, call):
-        work = pickle.loads(call.work)
-        if self.pool.fails(work):
-            raise ValueError("why")
-        self.pool.made.append(work.spec.stem())
-        return make(call.work, call.shard)
-
-    def stop(self):
-        pass
-
-    kill = close = stop
+    def submit(self, content, shard):
+        work, answer = pickle.loads(content), Future()
+        if self.fails(work):
+            answer.set_exception(ValueError("why"))
+        else:
+            self.made.append(work.spec.stem())
+            answer.set_result(make(content, shard))
+        return answer
 
 
 def carry_out(plan, reports, engine=None):
-    return execute(plan, reports, lambda options: nullcontext(engine))
+    return execute(plan, reports, lambda options: nullcontext(engine or Serial()))
 
 
 def plan(out, protocol, models=("symvit_digits",), overrides=None, **how):
@@ -120,9 +108,9 @@ def test_an_incomplete_model_stops_no_other_one(tmp_path):
 def test_the_lock_is_held_until_the_record_is_written(protocol, tmp_path, monkeypatch):
     held, real = [], Evaluation.finish
 
-    def finish(evaluation, *given):
+    def finish(evaluation, *given, **how):
         held.append(is_held(lock_of(tmp_path, evaluation.spec.stem())))
-        return real(evaluation, *given)
+        return real(evaluation, *given, **how)
 
     monkeypatch.setattr(Evaluation, "finish", finish)
     carry_out(plan(tmp_path, protocol), Reports(), Here())

@@ -4,18 +4,18 @@ import gc
 import signal
 import sys
 import time
+from contextlib import closing
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from unfinished_states import STATE, Clock
 
 from robustbench_kpca._core.errors import EvaluationError, LostError
-from robustbench_kpca.evaluation import engines, shard_run, sharded
-from robustbench_kpca.evaluation.engines import Processes
-from robustbench_kpca.evaluation.pool import Pool, Worker
+from robustbench_kpca.evaluation import processes, shard_run, sharded
+from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shard_run import ShardRun
-from robustbench_kpca.evaluation.sharded import carry_out
 from robustbench_kpca.evaluation.shards import Made, plan_shards
 
 CONTENT = b"any bytes"
@@ -71,27 +71,10 @@ def test_the_work_for_one_more_shard_does_not_grow_with_the_finished_ones(tmp_pa
     for _ in range(2500):
         one()
     assert instructions(one) == counts[-1]
-    assert (len(states), told[-1]) == (1 + len(told), (2504, 40)), "and every one was told of"
-    assert states[-1].left == pytest.approx((40 - 2504) * 2.0)
-
-
-def test_writing_the_state_takes_a_small_part_of_the_time(tmp_path, monkeypatch):
-    clock, written = Clock(), []
-
-    def write(folder, state):
-        written.append(clock.now)
-        clock.now += 0.1
-
-    monkeypatch.setattr(shard_run, "write_state", write)
-    monkeypatch.setattr(shard_run, "write_atomic", lambda path, content: None)
-    run = ShardRun(tmp_path, planned(1000), STATE, 1, None, clock)
-    for _ in range(1000):
-        run.finished(run.next(), Made(1, 2.0, 4), CONTENT)
-        run.report({})
-        clock.now += 0.01
-    assert 4 <= len(written) <= 7, "in ten seconds, where every one takes a tenth of a second"
+    assert told[-1] == (2504, 40)
+    assert len(states) == 1, "no time has passed"
     run.report({}, last=True)
-    assert written[-1] == pytest.approx(clock.now - 0.1), "the last one is always written"
+    assert states[-1].left == pytest.approx((40 - 2504) * 2.0)
 
 
 def test_the_order_in_which_shards_are_finished_changes_no_record(tmp_path):
@@ -109,35 +92,40 @@ def test_the_order_in_which_shards_are_finished_changes_no_record(tmp_path):
     assert sums[0].remarks == ("remark 0", "common", "remark 1", "remark 2")
 
 
-class Scripted(Pool):
-    """Its workers do what a script says: shard -> kinds of answers, attempt by attempt; else "made"."""
+class Scripted:
+    """Processes that do what a script says: shard -> kinds of answers, attempt by attempt; else "made"."""
 
-    def __init__(self, count, script=None, starts=(), seconds=0):
-        super().__init__(count)
-        self.script, self.starts, self.begun, self.killed = script or {}, list(starts), [], []
+    def __init__(self, monkeypatch, count, script=None, starts=(), seconds=0):
+        self.engine, self.script, self.starts, self.begun, self.killed = (
+            Processes(count),
+            script or {},
+            list(starts),
+            [],
+            [],
+        )
         self.seconds = seconds
-
-    def start(self, rank):
-        self.begun.append(rank)
-        return Stand(self, self.starts.pop(0) if self.starts else "well")
+        monkeypatch.setattr(processes, "Process", partial(Stand, self))
 
 
-class Stand(Worker):
-    """A worker whose answer was "crashed" crashes from then on, as after an error of CUDA."""
+class Stand:
+    """A process whose answer was "crashed" crashes from then on, as after an error of CUDA."""
 
-    def __init__(self, pool, begins):
-        self.pool, self.begins, self.spoilt = pool, begins, False
+    host, pid, pipe = "here", 1, Mock()
+
+    def __init__(self, scripted, rank):
+        scripted.begun.append(rank)
+        self.scripted, self.begins = scripted, scripted.starts.pop(0) if scripted.starts else "well"
+        self.spoilt = False
 
     def ready(self):
         if self.begins == "lost":
             raise LostError("ended with code 1")
         if self.begins == "error":
             raise OSError("no more processes")
-        self.host, self.pid = "here", len(self.pool.begun)
 
-    def make(self, call):
-        time.sleep(self.pool.seconds)
-        planned = self.pool.script.get(call.shard.first, [])
+    def make(self, work, shard, progress):
+        time.sleep(self.scripted.seconds)
+        planned = self.scripted.script.get(shard.first, [])
         kind = "crashed" if self.spoilt else planned.pop(0) if planned else "made"
         if kind == "lost":
             raise LostError("was killed by SIGKILL")
@@ -147,11 +135,8 @@ class Stand(Worker):
     def stop(self):
         pass
 
-    def kill(self):
-        self.pool.killed.append(self.pid)
-
-    def close(self):
-        pass
+    def end(self, seconds):
+        self.scripted.killed += [self] * (seconds == 0)
 
 
 @pytest.fixture
@@ -159,16 +144,16 @@ def at_once(monkeypatch):
     monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.0, 0.0))
 
 
-def carry(pool, count, folder):
+def carry(scripted, count, folder):
     run = ShardRun(folder, planned(count), STATE, 1, None)
-    with pool:
-        carry_out(run, pool, b"work")
+    with closing(scripted.engine) as engine:
+        engine.carry_out(run, b"work")
     return run
 
 
 @pytest.mark.parametrize("kind", ["crashed", "lost"])
-def test_a_process_that_is_lost_or_spoilt_spoils_no_other_shard(kind, tmp_path, at_once):
-    pool = Scripted(2, {0: [kind]})
+def test_a_process_that_is_lost_or_spoilt_spoils_no_other_shard(kind, tmp_path, at_once, monkeypatch):
+    pool = Scripted(monkeypatch, 2, {0: [kind]})
     run = carry(pool, 8, tmp_path)
     run.require_complete()
     assert len(pool.killed) == 1, "it was ended, and another one started in its place, which says which GPU it uses"
@@ -177,39 +162,37 @@ def test_a_process_that_is_lost_or_spoilt_spoils_no_other_shard(kind, tmp_path, 
     assert run.schedule.failures == {run.shards[0]: 1}
 
 
-def test_after_a_foreseen_error_the_process_goes_on(tmp_path, at_once):
-    pool = Scripted(2, {0: ["failed", "failed"]})
+def test_after_a_foreseen_error_the_process_goes_on(tmp_path, at_once, monkeypatch):
+    pool = Scripted(monkeypatch, 2, {0: ["failed", "failed"]})
     carry(pool, 8, tmp_path).require_complete()
     assert pool.killed == []
     assert len(pool.begun) <= 2
 
 
 @pytest.mark.parametrize("starts", [["lost"] * 3, ["error"]])
-def test_processes_that_cannot_start_end_the_run(starts, tmp_path, at_once):
+def test_processes_that_cannot_start_end_the_run(starts, tmp_path, at_once, monkeypatch):
     with pytest.raises(EvaluationError, match=r"3 processes in a row could .*code 1|no process can be started"):
-        carry(Scripted(1, starts=starts), 8, tmp_path)
-    carry(Scripted(1, starts=["lost", "lost", "well"]), 8, tmp_path).require_complete()
+        carry(Scripted(monkeypatch, 1, starts=starts), 8, tmp_path)
+    carry(Scripted(monkeypatch, 1, starts=["lost", "lost", "well"]), 8, tmp_path).require_complete()
 
 
-def test_an_idle_worker_is_used_before_another_one_is_started(tmp_path, at_once):
-    pool = Scripted(4)
-    with pool:
+def test_an_idle_worker_is_used_before_another_one_is_started(monkeypatch):
+    pool = Scripted(monkeypatch, 4)
+    with closing(pool.engine) as engine:
         for _ in range(5):
-            pool.submit(b"", planned(1)[0]).result()
-            while not pool.idle:
-                time.sleep(0.001)
+            engine.submit(b"", planned(1)[0]).result()
         assert len(pool.begun) == 1
 
 
 def test_a_shard_that_waits_for_another_attempt_does_not_keep_this_process_busy(tmp_path, monkeypatch):
-    """It is due, but no worker is idle: there is nothing to do but to wait for news."""
+    """It is due, but no process is idle: there is nothing to do but to wait for news."""
     monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (1e-9,))
     waits = []
     monkeypatch.setattr(sharded, "wait", lambda calls, seconds, _: waits.append(seconds) or time.sleep(0.01))
     run = ShardRun(tmp_path, planned(3), STATE, 1, None)
     run.schedule.next = partial(_new_ones_first, run.schedule)
-    with Scripted(1, {0: ["failed"]}, seconds=0.05) as pool:
-        carry_out(run, pool, b"work")
+    with closing(Scripted(monkeypatch, 1, {0: ["failed"]}, seconds=0.05).engine) as engine:
+        engine.carry_out(run, b"work")
     assert set(waits) == {0.5}
 
 
@@ -229,14 +212,14 @@ def test_the_time_left_follows_from_finished_shards(tmp_path):
     assert run._left(20, 0) == (STATE.samples - 20) * 30 / 20
 
 
-def test_the_state_names_what_failed(tmp_path, at_once):
-    carry(Scripted(1, {1: ["failed"] * 3}), 3, tmp_path)
+def test_the_state_names_what_failed(tmp_path, at_once, monkeypatch):
+    carry(Scripted(monkeypatch, 1, {1: ["failed"] * 3}), 3, tmp_path)
     last = read_state(tmp_path)
     assert list(last.failed.values()) == ["why"]
     assert (last.done, last.running) == (2, {})
 
 
-class Process:
+class Started:
     """Stands in for a process; notes which signals were held back when it was started."""
 
     def __init__(self, target, args, name):
@@ -249,7 +232,7 @@ class Process:
 @pytest.mark.untyped  # its process is a stand-in
 def test_ctrl_c_does_not_reach_a_process_that_starts(monkeypatch):
     """It would end with a traceback of its own: until it has loaded the package it cannot ignore the signal."""
-    monkeypatch.setattr(type(engines.multiprocessing.get_context("spawn")), "Process", Process)
-    monkeypatch.setattr(engines, "START", "spawn")
-    assert signal.SIGINT in Processes(2).start(0).process.blocked
+    monkeypatch.setattr(type(processes.multiprocessing.get_context("spawn")), "Process", Started)
+    monkeypatch.setattr(processes, "START", "spawn")
+    assert signal.SIGINT in processes.Process(0).process.blocked
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

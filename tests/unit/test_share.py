@@ -9,10 +9,11 @@ from fake_ray import FakeRay
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import make_records, part
+from robustbench_kpca.evaluation import part
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.shard_run import IncompleteError, WaitingError
+from robustbench_kpca.evaluation.sharded import Share
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 2, "batch_size": 4, "audit": False}
@@ -92,19 +93,19 @@ def test_two_last_parts_at_once_make_one_record(digits, tmp_path, monkeypatch):
     """The second has found all shards, waits for the lock, and finds the record."""
     real, written = Evaluation.finish, []
 
-    def finish(evaluation, *given):
+    def finish(evaluation, *given, **how):
         written.append(True)
-        return real(evaluation, *given)
+        return real(evaluation, *given, **how)
 
-    plain = make_records.make_share
+    plain = Share.prepare
     monkeypatch.setattr(Evaluation, "finish", finish)
 
     def make_own(*given):
         plain(*given)
-        monkeypatch.setattr(make_records, "make_share", plain)
+        monkeypatch.setattr(Share, "prepare", plain)
         written.append(evaluate("symvit_digits", digits, out=tmp_path, part="1/1", **ATTACK))
 
-    monkeypatch.setattr(make_records, "make_share", make_own)
+    monkeypatch.setattr(Share, "prepare", make_own)
     record = evaluate("symvit_digits", digits, out=tmp_path, part="1/1", **ATTACK)
     assert written == [True, record]
 

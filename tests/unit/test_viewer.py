@@ -13,9 +13,7 @@ import torch
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
-from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.make_records import Keeper
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.first_samples import BYTES, load_first_samples
@@ -186,7 +184,7 @@ def test_altered_or_hostile_images_are_refused(folder, record, tmp_path, monkeyp
 
 
 def test_too_many_images_are_refused_before_the_attack(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.make_records.LIMIT", 100_000)
+    monkeypatch.setattr("robustbench_kpca.evaluation.kept.LIMIT", 100_000)
     with pytest.raises(BadInputError, match=r"take 245,760 bytes; expected at most 100,000; keep 4"):
         attacked(tmp_path, 10)
 
@@ -226,24 +224,25 @@ def test_a_record_does_not_depend_on_its_first_samples(folder, record, tmp_path)
 def test_first_samples_take_at_most_so_many_bytes(tmp_path, monkeypatch):
     """8 MiB before compression hold twenty images of 224 x 224, at two bytes a number."""
     assert 20 * 2 * 3 * 224 * 224 <= BYTES == 8 * 2**20
-    monkeypatch.setattr("robustbench_kpca.evaluation.first_samples.BYTES", 2 * 3 * 32 * 32 * 5 + 1)
+    monkeypatch.setattr("robustbench_kpca.evaluation.kept.BYTES", 2 * 3 * 32 * 32 * 5 + 1)
     attacked(tmp_path, 0)
     [first] = first_samples(tmp_path)
     assert len(first.rows) == 5
 
 
-def test_parts_keep_the_same_first_samples_and_an_unfinished_attack_shows_them(folder, record, tmp_path, capsys):
+def test_parts_keep_the_same_images_and_an_unfinished_attack_shows_them(folder, record, tmp_path, capsys):
     """The first of two parts makes samples 1 to 8 and 17 to 24, and the page says that the record is unfinished."""
     out = tmp_path / "parts"
     with pytest.raises(EvaluationError, match="shards are not there yet"):
-        attacked(out, 0, eps="40/255", part="1/2")
+        attacked(out, 10, eps="40/255", part="1/2")
     assert main(["records", "view", str(out), "-o", str(tmp_path / "v.html")]) == 0
     text = (tmp_path / "v.html").read_text()
     [shown] = Page(text).content["records"]
     assert shown["unfinished"]
     assert sum("image" in row and "logits" in row for row in shown["rows"]) == 12
     assert "Unfinished, with what there is of the first twenty samples: vit_digits_adv under" in text
-    assert attacked(out, 0, eps="40/255", part="2/2").outcomes.digest() == record.outcomes.digest()
+    made = attacked(out, 10, eps="40/255", part="2/2")
+    assert (made.outcomes.digest(), made.images_file) == (record.outcomes.digest(), record.images_file)
     [whole], [joined] = (list(place.glob("*.samples.npz")) for place in (folder, out))
     assert (whole.name, whole.read_bytes()) == (joined.name, joined.read_bytes())
     assert main(["records", "view", str(out), "-o", str(tmp_path / "v.html")]) == 0
@@ -497,7 +496,7 @@ def test_images_of_python_evaluations_are_kept_too(linear, tmp_path):
         evaluate(model, images, labels, **how)
 
 
-def test_no_images_of_scenes_are_kept():
-    scenes = load_data("shapes", limit=1)
+def test_no_images_of_scenes_are_kept(tmp_path):
+    how = {"protocol": "segpgd20-linf-1_255", "steps": 1, "batch_size": 1, "audit": False}
     with pytest.raises(BadInputError, match="no images are kept for segmentation"):
-        Keeper(scenes, InputSpace(), 1, 10, None)
+        evaluate("symvit_shapes", load_data("shapes", limit=1), out=tmp_path, keep_adversarial=1, **how)
