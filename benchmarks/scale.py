@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +123,12 @@ def start_ray(stack: ExitStack) -> None:
     stack.callback(ray.shutdown)
 
 
-def cpu_seconds(executor: Any) -> float:
-    """Return the CPU seconds of this process and of those of an executor that are alive."""
-    from robustbench_kpca.evaluation.engines import Process, Processes
+def cpu_seconds(engine: Any) -> float:
+    """Return the CPU seconds of this process and of those of an engine that are alive."""
+    from robustbench_kpca.evaluation.processes import Processes
 
     ticks = 0
-    for worker in executor.workers.values() if isinstance(executor, Processes) else ():
-        assert isinstance(worker, Process)
+    for worker in engine.processes.values() if isinstance(engine, Processes) else ():
         ticks += sum(map(int, Path(f"/proc/{worker.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
@@ -155,15 +154,15 @@ def evaluated(named: Any, samples: int, steps: int, batch_size: int, engine: Any
 
 def observed(model: str, runs: Sequence[tuple[int, int]], batch: int) -> Iterator[tuple[list[float], float]]:
     """Evaluate in one other process; yield what was counted (forwards, backwards, shards) and the CPU seconds."""
-    from robustbench_kpca.evaluation.engines import Processes
+    from robustbench_kpca.evaluation.processes import Processes
     from robustbench_kpca.evaluation.requests import ModelRequest
 
     named = ModelRequest(model).named()
-    with Processes(1) as executor:
+    with closing(Processes(1)) as engine:
         for warm, (steps, samples) in enumerate((runs[0], *runs)):
-            before = cpu_seconds(executor)
-            record, _ = evaluated(named, samples, steps, batch, executor)
-            spent = cpu_seconds(executor) - before
+            before = cpu_seconds(engine)
+            record, _ = evaluated(named, samples, steps, batch, engine)
+            spent = cpu_seconds(engine) - before
             shards = -(-samples // shard_size(samples, batch, None))
             shown = record.passes.forwards + samples + shards * batch  # the clean pass, and the first batch once more
             if warm:
@@ -174,30 +173,32 @@ def processes(model: str, samples: int, repeats: int, batch_size: int, steps: in
     """Print what one plain loop, its shards in one process and in two take, one thread each."""
     import torch
 
-    from robustbench_kpca.evaluation.engines import Processes
+    from robustbench_kpca.evaluation.engines import Serial
+    from robustbench_kpca.evaluation.processes import Processes
     from robustbench_kpca.evaluation.ray_cluster import RayCluster
     from robustbench_kpca.evaluation.requests import ModelRequest
 
     torch.set_num_threads(1)
     named = ModelRequest(model).named()
 
-    def once(executor: Any, steps: int) -> tuple[float, float]:
-        spent = cpu_seconds(executor)
-        return evaluated(named, samples, steps, batch_size, executor)[1], cpu_seconds(executor) - spent
+    def once(engine: Any, steps: int) -> tuple[float, float]:
+        spent = cpu_seconds(engine)
+        return evaluated(named, samples, steps, batch_size, engine)[1], cpu_seconds(engine) - spent
 
     with ExitStack() as stack:
-        executors: dict[str, Any] = {"one plain loop": None}
+        engines: dict[str, Any] = {"one plain loop": Serial()}
         for count, name in ((1, "one process"), (2, "two processes")):
-            executors[f"shards in {name}"] = stack.enter_context(Processes(count))
+            engines[f"shards in {name}"] = stack.enter_context(closing(Processes(count)))
         if ray:
             start_ray(stack)
             for count, name in ((1, "one process"), (2, "two processes")):
-                executors[f"shards in {name} of Ray"] = stack.enter_context(RayCluster(count, "", on_gpu=False))
-        first = {name: once(executor, 1)[0] for name, executor in executors.items()}
-        times: dict[str, list[tuple[float, float]]] = {name: [] for name in executors}
+                engine = stack.enter_context(closing(RayCluster(count, "", on_gpu=False)))
+                engines[f"shards in {name} of Ray"] = engine
+        first = {name: once(engine, 1)[0] for name, engine in engines.items()}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
         for _ in range(repeats):
-            for name, executor in executors.items():
-                times[name].append(once(executor, steps))
+            for name, engine in engines.items():
+                times[name].append(once(engine, steps))
     rows = []
     plain = statistics.median(wall for wall, _ in times["one plain loop"])
     for name, own in times.items():
