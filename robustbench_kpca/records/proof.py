@@ -14,7 +14,9 @@ from pydantic import BaseModel, Field
 
 from robustbench_kpca._core.strict import STRICT, validate
 
-Side = Annotated[int, Field(ge=1, le=4096, strict=True)]
+LARGEST = 4096
+"""Pixels of the longest side of an image."""
+Side = Annotated[int, Field(ge=1, le=LARGEST, strict=True)]
 Shade = Annotated[float, Field(ge=0, le=1)]
 Switch = Annotated[bool, Field(strict=True)]
 DECIMALS = 10**6
@@ -44,6 +46,10 @@ class Proof(BaseModel, ABC):
             alpha: of a drawn proof, the probability that it is wrong.
         """
 
+    def views(self, side: int) -> int:  # noqa: ARG002
+        """Return how many views of an image of side x side pixels vote; of a drawn proof 0."""
+        return 0
+
     def share(self, votes: int, rival: int, reach: float, alpha: float) -> float:  # noqa: ARG002
         """Return the least share of the draws that the class has on images `reach` away; of a proof without draws 1."""
         return 1.0
@@ -67,6 +73,10 @@ class Bands(Proof):
         touched = max(votes - rival, 0) // (2 * round(eps))
         return float(max(touched * self.stride - self.band + 1, 0))
 
+    def views(self, side: int) -> int:
+        """Return the number of bands: see `Proof.views`."""
+        return side // self.stride
+
 
 class Blocks(Proof):
     """Each view shows one square block, wrapping round; a patch touches D^2 of them, D as in `Bands`."""
@@ -82,6 +92,10 @@ class Blocks(Proof):
         """Return the largest side of eps patches: see `Proof.radius`."""
         touched = isqrt(max(votes - rival, 0) // (2 * round(eps)))
         return float(max(touched * self.stride - self.block + 1, 0))
+
+    def views(self, side: int) -> int:
+        """Return the number of blocks: see `Proof.views`."""
+        return (side // self.stride) ** 2
 
 
 class Masks(Proof):
@@ -106,6 +120,11 @@ class Masks(Proof):
     def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
         """Return the side of the patch: see `Proof.radius`."""
         return float(self.patch if rival == 0 < votes and eps == 1 else 0)
+
+    def views(self, side: int) -> int:
+        """Return the number of pairs of masks, each with itself, too: see `Proof.views`."""
+        count = len(self.places(side)[1]) ** 2
+        return count * (count + 1) // 2
 
 
 @lru_cache(maxsize=65536)

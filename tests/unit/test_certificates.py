@@ -10,7 +10,7 @@ from attack_checks import rand
 from scipy.stats import beta, norm
 from torch import nn
 
-from robustbench_kpca import evaluate
+from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.cli.main import main
@@ -408,6 +408,30 @@ def test_a_radius_that_its_counts_do_not_give_is_refused(change, said, tmp_path)
 def test_what_cannot_be_certified_is_refused(words, said, capsys):
     assert main(["eval", "--limit", "4", "-q", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "proof_", "views"),
+    [
+        (Ablated, Bands(band=4, stride=2), 16),
+        (Ablated, Blocks(block=8, stride=4), 64),
+        (Masked, Masks(patch=4, masks=2), 10),
+    ],
+)
+def test_more_votes_than_views_are_refused(kind, proof_, views, tmp_path):
+    """A radius follows from any votes; but no image has more of them than there are views."""
+    model = kind(load_model("vit_digits"), proof_).eval()
+    record = certified(model, PATCH, *load_data("digits", limit=4).tensors(), classes=10, batch_size=4)
+
+    def forged(votes, rival):
+        radius = proof_.radius(votes, rival, 1, 0)
+        change = {"votes": votes, "rival": rival, "radius": radius, "certified": int(radius >= 4)}
+        return other_rows(record, [row | change for row in record.outcomes.rows()]).save(tmp_path)
+
+    load_consistent(forged(views, 0))
+    for votes, rival in ((views + 1, 0), (views, 2), (10**6, 0)):
+        with pytest.raises(BadInputError, match=rf"votes-give-radius.* {votes} and {rival} votes, which cannot be"):
+            load_consistent(forged(votes, rival))
 
 
 BOARD = """

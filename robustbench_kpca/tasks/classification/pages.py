@@ -15,7 +15,7 @@ from robustbench_kpca.metrics.shared.error_table import ALEXNET, CorruptionGrid
 from robustbench_kpca.protocols.corruption_names import counted
 from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate, mean
-from robustbench_kpca.records.proof import DECIMALS, proof_of
+from robustbench_kpca.records.proof import DECIMALS, LARGEST, proof_of
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import CLEAN, UNATTACKED
 from robustbench_kpca.tasks.pages import Pages
@@ -125,7 +125,11 @@ def votes_give_radius(record: Record, scenario: Scenario) -> str | None:
     outcomes = record.outcomes
     votes, rivals = outcomes["votes"].tolist(), outcomes["rival"].tolist()
     counted = (outcomes["votes"] >= 0) & (outcomes["rival"] >= 0)
-    counted &= (outcomes["votes"] + outcomes["rival"] == scenario.samples) | (not proof.drawn)
+    if proof.drawn:
+        counted &= outcomes["votes"] + outcomes["rival"] == scenario.samples
+    else:
+        views = proof.views(_side(record))
+        counted &= (outcomes["votes"] <= views) & (outcomes["votes"] + outcomes["rival"] <= views + 1)
     broken = first(outcomes, ~counted, "{votes} and {rival} votes, which cannot be")
     if broken is not None:
         return broken
@@ -135,6 +139,13 @@ def votes_give_radius(record: Record, scenario: Scenario) -> str | None:
     same &= (reached >= scenario.asked) == (outcomes["certified"] == 1)
     same &= (outcomes["prediction"] == -1) == (radii < 0)
     return first(outcomes, ~same, "radius {radius:g} for class {prediction}, by {votes} votes against {rival}")
+
+
+def _side(record: Record) -> int:
+    """Return the side of the images that the certified model takes, or the largest where its base model states none."""
+    base = record.spec.model.config.get("of")
+    stated = base.get("img_size") if isinstance(base, dict) else None
+    return min(stated, LARGEST) if isinstance(stated, int) else LARGEST
 
 
 RULES: Mapping[str, Rule] = {
