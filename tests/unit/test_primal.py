@@ -176,11 +176,6 @@ def test_the_causal_form_sees_no_later_token(x):
     assert torch.allclose(built(x[:, :4]), built(x)[:, :4], atol=1e-12), "any number of tokens"
 
 
-def test_pictures_do_not_meet(x):
-    built = layer()
-    assert torch.allclose(built(x)[1:], built(x[1:]), atol=1e-12)
-
-
 @FORMS
 @pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_gradients(x, causal, fast):

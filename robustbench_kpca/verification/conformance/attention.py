@@ -94,12 +94,14 @@ def keeps_shape(make: Callable[[], nn.Module]) -> None:
 
 
 def passes_gradients(make: Callable[[], nn.Module]) -> None:
-    """Require a gradient at the input that is finite and not zero, in training mode too."""
-    for training in (False, True):
-        x = _tokens().requires_grad_()
-        gradient = torch.autograd.grad(_run(make().train(training), x).square().sum(), x)[0]
-        require(bool(torch.isfinite(gradient).all()), "the gradient at the input is not finite")
-        require(bool((gradient.abs() > 0).any()), "no gradient reaches the input")
+    """Require a gradient at the input that is not zero, and finite also where all tokens are equal, zero or large."""
+    for what, x in {"": _tokens(), " of equal tokens": _tokens()[:, :1].expand(-1, TOKENS, -1),
+                    " of zeros": 0 * _tokens(), " of large tokens": 1e3 * _tokens()}.items():  # fmt: skip
+        for training in (False, True):
+            x = x.detach().clone().requires_grad_()
+            gradient = torch.autograd.grad(_run(make().train(training), x).square().sum(), x)[0]
+            require(bool(torch.isfinite(gradient).all()), f"the gradient at the input{what} is not finite")
+            require(bool(what or (gradient.abs() > 0).any()), "no gradient reaches the input")
 
 
 def is_independent(make: Callable[[], nn.Module]) -> None:
