@@ -120,23 +120,21 @@ def _through(shares: Logits, soft: Logits) -> Logits:
     return SPREAD * (shares.detach() + (soft - soft.detach()))  # the bracket is exactly 0: ties stay ties
 
 
-def base_of(
-    name: str, pretrained: bool, options: Mapping[str, Any], kinds: Mapping[str, type[Proof]]
-) -> tuple[nn.Module, Proof]:
+def base_of(name: str, pretrained: bool, options: Mapping[str, Any], *kinds: type[Proof]) -> tuple[nn.Module, Proof]:
     """Return the base model and the proof that options ask for.
 
     Args:
         name: of the base model.
         pretrained: with its own weights.
         options: of the proof, and those of the base model.
-        kinds: by the option that chooses the kind of proof.
+        *kinds: of proof; each has an option that chooses it.
 
     Raises:
         BadInputError: no such option, or several; the base model draws noise.
     """
-    chosen = [kind for option, kind in kinds.items() if option in options]
+    chosen = [kind for kind in kinds if kind.option in options]
     if len(chosen) != 1:
-        asked = " or ".join(f"--set model.{option}=N" for option in kinds)
+        asked = " or ".join(f"--set model.{kind.option}=N" for kind in kinds)
         raise BadInputError(f"'{name}' with {len(chosen)} ways to change its images", fix=f"add {asked}")
     own = {key: value for key, value in options.items() if key in chosen[0].model_fields}
     proof = proof_of({"proof": chosen[0].name, **own}, f"options of '{name}'")

@@ -6,7 +6,7 @@ A model states its proof in its configuration, a record has the counts, so that 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
-from math import comb, floor, isqrt
+from math import comb, floor
 from statistics import NormalDist
 from typing import Annotated, Any, ClassVar
 
@@ -18,7 +18,6 @@ LARGEST = 4096
 """Pixels of the longest side of an image."""
 Side = Annotated[int, Field(ge=1, le=LARGEST, strict=True)]
 Shade = Annotated[float, Field(ge=0, le=1)]
-Switch = Annotated[bool, Field(strict=True)]
 DECIMALS = 10**6
 """Radii in L2 are rounded down to so many parts of one."""
 
@@ -32,6 +31,7 @@ class Proof(BaseModel, ABC):
     model_config = STRICT
     name: ClassVar[str]
     norm: ClassVar[str]
+    option: ClassVar[str]  # of a model, which chooses this proof
     drawn: ClassVar[bool] = False
 
     @abstractmethod
@@ -63,10 +63,10 @@ class Bands(Proof):
 
     name = "bands"
     norm = "patches"
+    option = "band"
     band: Side
     stride: Side = 1
     fill: Shade = 0.5
-    drop: Switch = False
 
     def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
         """Return the largest side of eps patches: see `Proof.radius`."""
@@ -78,26 +78,6 @@ class Bands(Proof):
         return side // self.stride
 
 
-class Blocks(Proof):
-    """Each view shows one square block, wrapping round; a patch touches D^2 of them, D as in `Bands`."""
-
-    name = "blocks"
-    norm = "patches"
-    block: Side
-    stride: Side = 1
-    fill: Shade = 0.5
-    drop: Switch = False
-
-    def radius(self, votes: int, rival: int, eps: float, alpha: float) -> float:  # noqa: ARG002
-        """Return the largest side of eps patches: see `Proof.radius`."""
-        touched = isqrt(max(votes - rival, 0) // (2 * round(eps)))
-        return float(max(touched * self.stride - self.block + 1, 0))
-
-    def views(self, side: int) -> int:
-        """Return the number of blocks: see `Proof.views`."""
-        return (side // self.stride) ** 2
-
-
 class Masks(Proof):
     """Double masking (Xiang, Mahloujifar & Mittal 2022, PatchCleanser, arXiv:2108.09135).
 
@@ -107,6 +87,7 @@ class Masks(Proof):
 
     name = "masks"
     norm = "patches"
+    option = "patch"
     patch: Side
     masks: Annotated[int, Field(ge=1, le=16, strict=True)] = 6
     fill: Shade = 0.5
@@ -144,6 +125,7 @@ class Noise(Proof):
 
     name = "noise"
     norm = "l2"
+    option = "sigma"
     drawn = True
     sigma: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
@@ -168,6 +150,7 @@ class Pixels(Proof):
 
     name = "pixels"
     norm = "l0"
+    option = "keep"
     drawn = True
     keep: Side
     pixels: Annotated[int, Field(ge=1, le=2**22, strict=True)]
@@ -188,7 +171,12 @@ class Pixels(Proof):
         return lower_bound(votes, votes + rival, alpha) - (1 - unseen)
 
 
-PROOFS: Mapping[str, type[Proof]] = {kind.name: kind for kind in (Bands, Blocks, Masks, Noise, Pixels)}
+PROOFS: Mapping[str, type[Proof]] = {kind.name: kind for kind in (Bands, Masks, Noise, Pixels)}
+
+
+def norm_of(options: Mapping[str, Any]) -> str | None:
+    """Return the norm of the proof that options of a model choose; None where they choose none."""
+    return next((kind.norm for kind in PROOFS.values() if kind.option in options), None)
 
 
 def proof_of(config: Mapping[str, Any], where: str) -> Proof | None:

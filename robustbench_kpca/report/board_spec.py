@@ -1,5 +1,6 @@
 """What a `board.toml` says: rows of models, and columns of metrics under protocols."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.names import mistakable
+from robustbench_kpca.records.proof import norm_of
 
 Limit = Annotated[int, Field(ge=1)] | None
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None
@@ -136,6 +138,11 @@ class Column(BaseModel):
             return None
         own = {"protocol": self.certificate, "metric": "certified_accuracy", "certificate": None, "draws": None}
         return self.model_copy(update=own | {"imported": False})
+
+    @property
+    def proven_norm(self) -> str | None:
+        """The norm of the certificate; None where there is none."""
+        return None if self.certificate is None else str(getattr(load_scenario(self.certificate)[1], "norm", ""))
 
     @property
     def untested(self) -> str:
@@ -368,5 +375,13 @@ class BoardSpec(BaseModel):
     @property
     def evaluations(self) -> list[Evaluation]:
         """Every evaluation that the columns need, in order of first use."""
-        columns = [part for column in self.column for part in (column, column.proven) if part is not None]
-        return list(dict.fromkeys(needed for column in columns for needed in self.needed(column)))
+        return self._evaluations(self.column)
+
+    def evaluations_of(self, model: str) -> list[Evaluation]:
+        """Return those that a model needs: none of a column whose certificate is in another norm than its proof."""
+        norm = norm_of(self.described(model).options)
+        return self._evaluations(column for column in self.column if norm in (None, column.proven_norm or norm))
+
+    def _evaluations(self, columns: Iterable[Column]) -> list[Evaluation]:
+        parts = [part for column in columns for part in (column, column.proven) if part is not None]
+        return list(dict.fromkeys(needed for part in parts for needed in self.needed(part)))

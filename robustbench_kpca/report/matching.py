@@ -105,7 +105,7 @@ def fill(
     candidates = {
         (model, evaluation): _found(spec.seed, model, evaluation, protocols[evaluation], known)
         for model in spec.all_models
-        for evaluation in spec.evaluations
+        for evaluation in spec.evaluations_of(model)
     }
     leading = leading_records(spec, [record for records, _ in candidates.values() for record in records], weights or {})
     own = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in candidates.items()}

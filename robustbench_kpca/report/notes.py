@@ -168,7 +168,10 @@ def explain(board: Board, column: Column) -> str:
     if column.against is not None:
         notes.append(f"against `{column.against}`")
     if column.certificate is not None:
-        notes.append(f"a cell [certified, attacked] has what `{column.certificate}` proves, and what the attack left")
+        notes.append(
+            f"a cell [certified, attacked] has what `{column.certificate}` proves, and what the attack left; none of "
+            "models that are certified in another norm"
+        )
     if column.corruption is not None:
         notes.append(f"under {column.corruption} alone")
     records = [record for model in board.spec.all_models for record in board.records(model, column)]

@@ -1,5 +1,6 @@
 """Certificates: worked cases, other implementations, attacks on true and on planted false ones, and false records."""
 
+import tomllib
 from itertools import combinations_with_replacement, product
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from torch import nn
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator, sample_key
+from robustbench_kpca._core.strict import validate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.models.loading import load_model
@@ -22,10 +24,10 @@ from robustbench_kpca.models.sources.smoothed import Noisy, Sparse
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import proof
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.proof import Bands, Blocks, Masks, Noise, Pixels
+from robustbench_kpca.records.proof import Bands, Masks, Noise, Pixels
 from robustbench_kpca.records.record import OutcomesFile
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.board_spec import Column, Row
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Row
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import broken_proof, require_no_contradiction
 from robustbench_kpca.report.matching import load_board, read
@@ -106,7 +108,7 @@ def answer(model, image, seen, fill=0.5):
     [
         (Bands(band=4), (25, 7), 6), (Bands(band=4), (24, 8), 5), (Bands(band=4), (24, 8 + 1), 4),
         (Bands(band=19), (137, 87), 7), (Bands(band=19), (225, 124), 32), (Bands(band=19), (224, 125), 31),
-        (Bands(band=4, stride=2), (12, 4), 5), (Blocks(block=3), (19, 1), 1), (Blocks(block=3), (18, 1), 0),
+        (Bands(band=4, stride=2), (12, 4), 5),
         (Noise(sigma=1), (100, 0), 1.500475), (Noise(sigma=1), (100_000, 0), 3.811456),
         (Noise(sigma=1), (990, 10), 1.978009), (Noise(sigma=1), (65, 35), -1), (Noise(sigma=1), (549, 451), -1),
         (Masks(patch=5), (666, 0), 5), (Masks(patch=5), (665, 1), 0),
@@ -145,25 +147,17 @@ def mask(rows, columns):
     return torch.tensor([[r in rows and c in columns for c in range(SIDE)] for r in range(SIDE)])
 
 
-@pytest.mark.parametrize(
-    "kind", [Bands(band=2), Bands(band=1, stride=2), Blocks(block=2, stride=2), Blocks(block=3, stride=2)]
-)
+@pytest.mark.parametrize("kind", [Bands(band=2), Bands(band=1, stride=2), Bands(band=3, stride=2)])
 def test_votes_equal_another_implementation_image_by_image(kind, tmp_path):
-    (x, y), model, size = images(), Small(), getattr(kind, "band", None) or kind.block
-    columns = windows(size, kind.stride)
-    rows = columns if kind.name == "blocks" else [set(range(SIDE))]
-    views = list(product(rows, columns))
+    (x, y), model = images(), Small()
+    views = windows(kind.band, kind.stride)
 
     def touched(side):
-        corners = product(range(SIDE - side + 1), repeat=2)
-        return max(
-            sum(bool(r & set(range(top, top + side)) and c & set(range(left, left + side))) for r, c in views)
-            for top, left in corners
-        )
+        return max(sum(bool(v & set(range(left, left + side))) for v in views) for left in range(SIDE - side + 1))
 
     record = certified(Ablated(model, kind), PATCH, x, y, out=tmp_path)
     worst = {side: touched(side) for side in range(1, SIDE + 1)}
-    own = [by_votes(model, image, [mask(*view) for view in views], worst.get) for image in x]
+    own = [by_votes(model, image, [mask(range(SIDE), view) for view in views], worst.get) for image in x]
     outcomes = record.outcomes
     assert list(zip(outcomes["prediction"].tolist(), outcomes["radius"].tolist(), strict=True)) == own
     right = [label == best and radius >= 4 for (best, radius), label in zip(own, y.tolist(), strict=True)]
@@ -289,9 +283,9 @@ class Halves(nn.Module):
 
 
 def test_votes_are_counted_exactly_whatever_the_base_model_answers_in():
-    x = torch.zeros(1, 1, 32, 32)
+    x = torch.zeros(1, 1, 1, 1024)
     x.view(-1)[:769] = 1
-    model = Ablated(Halves().eval(), Blocks(block=1))
+    model = Ablated(Halves().eval(), Bands(band=1))
     assert model.counted(x).tolist() == [[255, 769]]
 
 
@@ -399,7 +393,7 @@ def test_a_radius_that_its_counts_do_not_give_is_refused(change, said, tmp_path)
     [
         (["-m", "vit_digits", "-p", PATCH], "the model states no proof"),
         (["-m", "ablated:vit_digits", "--set", "model.band=4", "-p", L2], "states a proof in patches"),
-        (["-m", "ablated:vit_digits", "-p", PATCH], "--set model.band=N or --set model.block=N"),
+        (["-m", "ablated:vit_digits", "-p", PATCH], "--set model.band=N"),
         (["-m", "ablated:vit_digits", "--set", "model.band=4", "--set", "model.stride=5", "-p", PATCH], "at stride 5"),
         (["-m", "smoothed:vit_digits", "--set", "model.sigma=-1", "-p", L2], "sigma"),
         (["-m", "vit_digits", "-p", PATCH, "--set", "samples=10"], "samples = 10"),
@@ -414,7 +408,6 @@ def test_what_cannot_be_certified_is_refused(words, said, capsys):
     ("kind", "proof_", "views"),
     [
         (Ablated, Bands(band=4, stride=2), 16),
-        (Ablated, Blocks(block=8, stride=4), 64),
         (Masked, Masks(patch=4, masks=2), 10),
     ],
 )
@@ -453,6 +446,17 @@ protocol = "noise.toml"
 metric = "robust_accuracy"
 certificate = "certified-patch-4"
 """
+
+
+def test_a_model_needs_the_columns_of_its_own_norm():
+    l2 = '[[column]]\ntitle = "L2"\nprotocol = "ddn-l2-128_255"\ncertificate = "certified-l2-0.25"\n'
+    more = '[[model]]\nname = "other"\nsource = "smoothed:vit_digits"\noptions = { sigma = 0.1 }\n'
+    text = BOARD.replace("noise.toml", "patch-4-anywhere").replace('["ablated"]', '["ablated", "other", "plain"]')
+    clean = '[[column]]\ntitle = "Clean"\nprotocol = "clean"\nmetric = "clean_accuracy"\n'
+    spec = validate(BoardSpec, tomllib.loads(text + l2 + 'metric = "robust_accuracy"\n' + clean + more), "board")
+    needs = {name: [one.protocol for one in spec.evaluations_of(name)] for name in spec.models}
+    patch, ball = ["patch-4-anywhere", "certified-patch-4"], ["ddn-l2-128_255", "certified-l2-0.25"]
+    assert needs == {"ablated": [*patch, "clean"], "other": [*ball, "clean"], "plain": [*patch, *ball, "clean"]}
 
 
 def test_a_board_shows_a_bracket(tmp_path, capsys):

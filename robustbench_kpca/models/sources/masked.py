@@ -63,4 +63,4 @@ class Masked(Viewed):
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """Return a model as `sources` says."""
-    return Masked(*base_of(name, pretrained, options, {"patch": Masks}))
+    return Masked(*base_of(name, pretrained, options, Masks))

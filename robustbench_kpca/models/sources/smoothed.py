@@ -43,5 +43,5 @@ class Sparse(Drawn):
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """Return a model as `sources` says."""
-    base, proof = base_of(name, pretrained, options, {"sigma": Noise, "keep": Pixels})
+    base, proof = base_of(name, pretrained, options, Noise, Pixels)
     return Noisy(base, proof) if isinstance(proof, Noise) else Sparse(base, proof)
