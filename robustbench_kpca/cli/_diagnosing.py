@@ -116,10 +116,10 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     if literal:
         every = Samples.require(pictures.load(procedures.study_view(network)))
         procedure = procedures.study_of_images(every, claims, most=asked.images, seed=asked.seed)
-        _console.note(how_shown(every), quiet=quiet)
+        _console.note(how_shown(every, network), quiet=quiet)
         return procedures.normalise_as_study(network), procedure
     samples = Samples.require(pictures.load_for(network))
-    _console.note(how_shown(samples), quiet=quiet)
+    _console.note(how_shown(samples, network), quiet=quiet)
     return network, procedures.corrected(ImageSource(samples.in_order()), claims)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from robustbench_kpca._core.progress import Screen
     from robustbench_kpca.evaluation.reporter import Reporter
 
-_NO_OPTIONS = ("name", "checkpoint", "untrained", "ema", "resize_positions")
+_NO_OPTIONS = ("name", "checkpoint", "untrained", "resize_positions")
 
 
 @contextmanager

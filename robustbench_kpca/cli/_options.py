@@ -107,7 +107,11 @@ Device = Annotated[str | None, typer.Option(help=HELP["device"])]
 Workers = Annotated[int, typer.Option(min=0, help="Number of processes that load and corrupt images; 0: this process.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Batch size of the model, in images; part of the record.")]
 Checkpoint = Annotated[
-    str | None, typer.Option(help="Weights for a single model: a safetensors or torch file, or hf-hub:OWNER/NAME.")
+    str | None,
+    typer.Option(
+        help="Weights for a single model: a safetensors or torch file, or hf-hub:OWNER/NAME. FILE::KEY names one of "
+        "several state dicts in it, such as c.pth::model_ema."
+    ),
 ]
 RunCode = Annotated[
     bool,
@@ -125,7 +129,6 @@ SeedOfChoice = Annotated[
     int | None,
     typer.Option("--seed", min=0, help="Seed of the choice of samples; by default a new one.", show_default=False),
 ]
-Ema = Annotated[bool, typer.Option("--ema", help="Use the averaged (EMA) weights of the checkpoint.")]
 ResizePositions = Annotated[
     bool,
     typer.Option(

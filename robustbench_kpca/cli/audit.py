@@ -39,7 +39,6 @@ def audit(
         str | None, typer.Option(help="Another model of the same task; its adversarial images are tried on this model.")
     ] = None,
     checkpoint: _options.Checkpoint = None,
-    ema: _options.Ema = False,
     resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the audit; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
@@ -84,10 +83,10 @@ def audit(
     if protocol is not None and eps is not None:
         raise BadInputError(f"--eps {eps} and --protocol {protocol}", expected="one of them")
     radius = eps_for(protocol) if eps is None else eps
-    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=options)
+    request = ModelRequest(model, checkpoint, resize_positions, untrained=untrained, name=name, options=options)
     loaded = request.load()
     samples = DataRequest(data, split, size=size, crop=crop, classes=classes).of([model]).load_for(loaded)
-    _console.note(how_shown(samples), quiet=quiet or json)
+    _console.note(how_shown(samples, loaded), quiet=quiet or json)
     if out is not None:
         require_writable(out)
     announced: list[str] = []

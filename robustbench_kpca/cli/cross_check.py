@@ -51,7 +51,6 @@ def cross_check(
     crop: _options.Crop = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; by default none.")] = None,
     checkpoint: _options.Checkpoint = None,
-    ema: _options.Ema = False,
     resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the records; by default MODEL.")] = None,
     set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
@@ -93,10 +92,10 @@ def cross_check(
         return _check_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, json=json, quiet=quiet)
     if model is None:
         raise BadInputError("an attack without a model", expected="rbk cross-check MODEL -p PROTOCOL")
-    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=options)
+    request = ModelRequest(model, checkpoint, resize_positions, untrained=untrained, name=name, options=options)
     network = request.load()
     samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(network)
-    _console.note(how_shown(samples), quiet=quiet or json)
+    _console.note(how_shown(samples, network), quiet=quiet or json)
     with _console.progress(quiet=quiet or json) as start:
         agreement = checking.cross_check(
             network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,

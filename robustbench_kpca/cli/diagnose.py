@@ -62,7 +62,6 @@ def diagnose(
         ),
     ] = None,
     checkpoint: _options.Checkpoint = None,
-    ema: _options.Ema = False,
     resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the diagnosis; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
@@ -153,7 +152,7 @@ def diagnose(
     if _is_run(model):
         _over_training(Path(model), data, split, images, out, seed=seed, json=json, quiet=quiet)
         return
-    request = ModelRequest(model, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=options)
+    request = ModelRequest(model, checkpoint, resize_positions, untrained=untrained, name=name, options=options)
     with _console.progress(quiet=quiet) as start:
         done = measured(request, asked, start, quiet=quiet)
     if out is not None:

@@ -23,7 +23,6 @@ def evaluate(
     data: _options.Data = None,
     split: _options.SplitOfTask = None,
     checkpoint: _options.Checkpoint = None,
-    ema: _options.Ema = False,
     resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of a single model in its records; by default --model.")] = None,
     set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
@@ -94,9 +93,7 @@ def evaluate(
 
     jobs = [
         Job(
-            ModelRequest(
-                each, checkpoint, ema, resize_positions, untrained=untrained, name=name, options=model_options
-            ),
+            ModelRequest(each, checkpoint, resize_positions, untrained=untrained, name=name, options=model_options),
             protocols,
             overrides,
             budgets,

@@ -24,7 +24,6 @@ def adversarial(
     size: _options.Size = None,
     crop: _options.Crop = None,
     checkpoint: _options.Checkpoint = None,
-    ema: _options.Ema = False,
     resize_positions: _options.ResizePositions = False,
     images: Annotated[int, typer.Option(min=1, max=24, help="Number of images.")] = 8,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file, a PNG.")] = Path("adversarial.png"),
@@ -42,9 +41,9 @@ def adversarial(
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.report.pictures import grid
 
-    network = load_model(model, checkpoint, ema=ema, resize_positions=resize_positions)
+    network = load_model(model, checkpoint, resize_positions=resize_positions)
     samples = Samples.require(DataRequest(data, split, images, size=size, crop=crop).of([model]).load_for(network))
-    _console.note(how_shown(samples), quiet=False)
+    _console.note(how_shown(samples, network), quiet=False)
     clean, labels = samples.tensors()
     result = attack(network, clean, labels, protocol, seed=seed)
     with torch.no_grad():

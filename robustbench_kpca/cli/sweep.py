@@ -33,7 +33,6 @@ def sweep(
     size: _options.Size = None,
     crop: _options.Crop = None,
     checkpoint: _options.Checkpoint = None,
-    ema: _options.Ema = False,
     untrained: _options.Untrained = False,
     limit: _options.Limit = None,
     audited: _options.Audited = "full",
@@ -58,7 +57,7 @@ def sweep(
 
     chosen = combinations(set_)
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
-    jobs = [Job(ModelRequest(model, checkpoint, ema, untrained=untrained, options=own), protocols) for own in chosen]
+    jobs = [Job(ModelRequest(model, checkpoint, untrained=untrained, options=own), protocols) for own in chosen]
     asked, options = options, replace(options, device=usable_device(options.device))
     plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     try:
@@ -70,7 +69,7 @@ def sweep(
     assignments = [word for assignment in set_ for word in ("--set", assignment)]
     words = ["rbk", "sweep", "-m", model, *assignments, "-p", ",".join(protocols)]
     words += ["--data", str(request.data), *([] if split is None else ["--split", split]), *option_words(asked)]
-    words += [] if checkpoint is None else ["--checkpoint", checkpoint, *(["--ema"] if ema else [])]
+    words += [] if checkpoint is None else ["--checkpoint", checkpoint]
     words += ["--untrained"] if untrained else []
     words += [] if size is None else ["--size", str(size)]
     words += [] if crop is None else ["--crop", str(crop)]

@@ -23,7 +23,7 @@ MOST = 2_000
 """Words of a command."""
 _MODEL, _DATA = (
     {
-        "model": "--model", "checkpoint": "--checkpoint", "ema": "--ema", "resize_positions": "--resize-positions",
+        "model": "--model", "checkpoint": "--checkpoint", "resize_positions": "--resize-positions",
         "untrained": "--untrained", "name": "--name",
     },
     {
@@ -34,7 +34,7 @@ _MODEL, _DATA = (
 )  # fmt: skip
 _RUN = {name: option.flags[0] for name, option in OPTIONS.items() if option.recorded}
 _KINDS = {"limit": int, "subset": int, "size": int, "crop": float, "classes": int, "seed": int, "batch_size": int}
-_FLAGS = ("ema", "resize_positions", "untrained", "tf32")
+_FLAGS = ("resize_positions", "untrained", "tf32")
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,7 @@ def load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> l
 
 def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
     """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
-    if shown := how_shown(data):
+    if shown := how_shown(data, named.model):
         (reporter.warn if data.resized or data.notes else reporter.announce)(f"{named.label}: {shown}")
     classes = stated_classes(named.model)
     if classes is not None:

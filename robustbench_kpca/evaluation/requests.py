@@ -17,10 +17,11 @@ from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.data.request import DEIT, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.subset import published_subset
+from robustbench_kpca.models.bundle import WITHIN, split_entry
 from robustbench_kpca.models.checkpoint import HUB
 from robustbench_kpca.models.loading import load_model
 from robustbench_kpca.models.names import home_data
-from robustbench_kpca.models.source import stated_view
+from robustbench_kpca.models.source import how_read, stated_view
 from robustbench_kpca.tasks import task_named
 
 Models = nn.Module | str | Mapping[str, nn.Module]
@@ -32,7 +33,6 @@ class ModelRequest:
 
     model: str
     checkpoint: str | None = None
-    ema: bool = False
     resize_positions: bool = False
     untrained: bool = False
     name: str | None = None
@@ -40,7 +40,8 @@ class ModelRequest:
 
     def named(self) -> "NamedModel":
         """Load it, and give it its name."""
-        return NamedModel(self.load(), self.label, self.source, self)
+        model = self.load()
+        return NamedModel(model, self.label, ", ".join(filter(None, [self.source, how_read(model)])), self)
 
     def load(self) -> nn.Module:
         """Build the model and load its weights."""
@@ -48,7 +49,6 @@ class ModelRequest:
             self.model,
             self.checkpoint,
             untrained=self.untrained,
-            ema=self.ema,
             resize_positions=self.resize_positions,
             **self.options,
         )
@@ -61,12 +61,12 @@ class ModelRequest:
         options = "".join(f"+{key}={value}" for key, value in self.options.items())
         stem = "" if self.checkpoint is None else f"@{self._file(suffix=False)}"
         drawn = "+untrained" if self.untrained else ""
-        return f"{self._place()}{options}{stem}{'+ema' if self.ema else ''}{drawn}".replace(":", "-").replace("/", "-")
+        return f"{self._place()}{options}{stem}{drawn}".replace(":", "-").replace("/", "-")
 
     @property
     def source(self) -> str:
         """Where the weights came from and how they were loaded."""
-        words = ("ema", "resize_positions", "untrained")
+        words = ("resize_positions", "untrained")
         how = [word for word in words if getattr(self, word)]
         file = [] if self.checkpoint is None else [self._file(suffix=True)]
         return f"{self.model}{' with ' if file or how else ''}{', '.join(file + how)}"
@@ -79,9 +79,13 @@ class ModelRequest:
 
     def _file(self, *, suffix: bool) -> str:
         assert self.checkpoint is not None
-        if self.checkpoint.startswith(HUB):
-            return self.checkpoint if suffix else self.checkpoint.removeprefix(HUB)
-        return Path(self.checkpoint).name if suffix else Path(self.checkpoint).stem
+        file, keys = split_entry(self.checkpoint)
+        name = file if file.startswith(HUB) else Path(file).name
+        return WITHIN.join([name, *keys]) if suffix else "+".join([self._stem(name), *keys])
+
+    @staticmethod
+    def _stem(name: str) -> str:
+        return name.removeprefix(HUB) if name.startswith(HUB) else Path(name).stem
 
 
 @dataclass(frozen=True)
@@ -108,12 +112,13 @@ class NamedModel:
         return self
 
 
-def how_shown(data: Dataset) -> str:
-    """Say how stored pictures are shown, and what else is to be said of the data; empty for others."""
+def how_shown(data: Dataset, model: nn.Module) -> str:
+    """Say how a model is shown stored pictures, what else is to be said of the data, and how its weights were read."""
     shown = f"are resized: {data.resized}" if data.resized else ""
     if not shown and data.raw:
         shown = "are shown as they are: {1} x {0}".format(*data.size(0))
-    return "; ".join([f"pictures of {data.name} {shown}"] * bool(shown) + list(data.notes))
+    parts = [f"pictures of {data.name} {shown}"] * bool(shown) + list(data.notes)
+    return "; ".join(parts + [f"of the checkpoint: {read}" for read in [how_read(model)] if read])
 
 
 @dataclass(frozen=True)

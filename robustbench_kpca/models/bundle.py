@@ -8,6 +8,8 @@ from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 VOCABULARY = "vocabulary_sha256"
 """Entry of the header of weights: the digest of the words that tokens were the numbers of."""
 WEIGHTS = Path(__file__).parent / "weights"
+WITHIN = "::"
+"""Stands between the file of weights and the entry that is meant: `c.pth::model_ema`."""
 
 
 def bundled() -> dict[str, Path]:
@@ -15,9 +17,15 @@ def bundled() -> dict[str, Path]:
     return {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 
 
+def split_entry(checkpoint: Path | str) -> tuple[str, list[str]]:
+    """Return the file of `FILE::KEY::KEY`, or the name on a hub, and the keys; none where the whole file is meant."""
+    file, *keys = str(checkpoint).split(WITHIN)
+    return file, keys
+
+
 def attention_of(checkpoint: Path | str) -> str | None:
     """Return the attention that a training put in place of the architecture's own; None where the file names none."""
-    path = Path(checkpoint)
+    path = Path(split_entry(checkpoint)[0])
     header = read_header(path) if path.suffix == ".safetensors" and path.is_file() else {}
     try:
         attention: str | None = json.loads(header.get("config", "{}")).get("attention")
@@ -28,7 +36,7 @@ def attention_of(checkpoint: Path | str) -> str | None:
 
 def vocabulary_of(checkpoint: Path | str) -> str | None:
     """Return the digest of the words that weights were trained with, None where their file does not say it."""
-    path = Path(checkpoint)
+    path = Path(split_entry(checkpoint)[0])
     return read_header(path).get(VOCABULARY) if path.suffix == ".safetensors" and path.is_file() else None
 
 

@@ -8,12 +8,12 @@ import os
 import pickle
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from safetensors.torch import load_file, save
@@ -21,36 +21,69 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import sha256, write_atomic
+from robustbench_kpca.models.bundle import WITHIN, split_entry
 from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.placement import fit
 from robustbench_kpca.models.transformer import resample_positions
 
 HUB = "hf-hub:"
-_PLAIN, _EMA = ("model", "state_dict"), ("model_ema", "state_dict_ema")
-_PREFIXES = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
+_SHOWN = 8
 _POSITIONS = "pos_embed"
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+State: TypeAlias = dict[str, Tensor]
+"""Tensors by name."""
 
 
-def read_state(checkpoint: Path | str, *, ema: bool = False) -> dict[str, Tensor]:
+class Weights(NamedTuple):
+    """A state dict, and the entry of the file that it was found in; empty where no entry was searched for."""
+
+    state: dict[str, Tensor]
+    entry: str = ""
+
+
+def read_state(checkpoint: Path | str) -> Weights:
     """Read a state dict from safetensors, from a torch file under `weights_only=True`, or from `hf-hub:OWNER/NAME`.
 
-    A torch file may hold the state dict itself, or a dictionary in which it is `model` or `state_dict`. The only class
-    that may be unpickled is `argparse.Namespace`, since many training scripts save their arguments.
+    A torch file may hold the state dict itself, or a dictionary with one entry that is a state dict. Of several none is
+    chosen: `FILE::KEY` names one. A key is also what stands before the first dots of names: `FILE::teacher::backbone`.
+    The only class that may be unpickled is `argparse.Namespace`, since many training scripts save their arguments.
 
     Args:
-        checkpoint: path of a file, or `hf-hub:OWNER/NAME`.
-        ema: return the averaged weights, `model_ema` or `state_dict_ema`.
+        checkpoint: path of a file, or `hf-hub:OWNER/NAME`, each with `::KEY` or without.
 
     Raises:
-        BadInputError: the file is missing or damaged, is not a state dict, or does not hold the weights asked for.
+        BadInputError: the file is missing or damaged, or holds no state dict, or several.
     """
-    hub = str(checkpoint).startswith(HUB)
-    content = _fetch(str(checkpoint)) if hub else _read(Path(checkpoint))
-    state = _choose(content, f"checkpoint {checkpoint}", ema=ema)
-    if not isinstance(state, dict) or not state or not all(_is_entry(*entry) for entry in state.items()):
-        raise BadInputError(f"checkpoint {checkpoint} holds no state dict", expected="a mapping from names to tensors")
-    return state
+    file, keys = split_entry(checkpoint)
+    content = _fetch(file) if file.startswith(HUB) else _read(Path(file))
+    for key in keys:
+        content = _entry(content, key, file)
+    if _is_state(content):
+        return Weights(content)
+    entries = content if isinstance(content, dict) else {}
+    states = [str(key) for key, value in entries.items() if _is_state(value)]
+    if len(states) != 1:
+        what = f"{len(states)} state dicts: {', '.join(states)}" if states else f"no state dict, but {_listed(entries)}"
+        raise BadInputError(
+            f"checkpoint {checkpoint} holds {what}",
+            expected="one mapping from names to tensors",
+            fix=f"name the entry: {checkpoint}{WITHIN}{states[0] if states else 'KEY'}",
+        )
+    return Weights(entries[states[0]], states[0])
+
+
+def _entry(content: Any, key: str, file: str) -> Any:
+    """Return what is under a key, or the tensors whose names begin with it."""
+    content = content if isinstance(content, dict) else {}
+    below = {name.removeprefix(f"{key}."): value for name, value in content.items() if str(name).startswith(f"{key}.")}
+    if key not in content and not below:
+        raise BadInputError(f"checkpoint {file} holds no '{key}', but {_listed(content)}")
+    return content.get(key, below)
+
+
+def _listed(content: dict[Any, Any]) -> str:
+    names = [f"{str(key)[:40]!a} ({type(value).__name__})" for key, value in list(content.items())[:_SHOWN]]
+    return ", ".join(names + ["…"] * (len(content) > _SHOWN)) or "nothing that has names"
 
 
 def _read(path: Path) -> Any:
@@ -104,23 +137,8 @@ def only_weights() -> Iterator[None]:
             os.environ[_FORCE] = before
 
 
-def _choose(content: Any, where: str, *, ema: bool) -> Any:
-    if not isinstance(content, dict):
-        return None
-    plain, averaged = (
-        next((key for key in keys if isinstance(content.get(key), dict)), None) for keys in (_PLAIN, _EMA)
-    )
-    if ema and averaged is None:
-        others = [str(key) for key, value in content.items() if value is not None and not isinstance(value, Tensor)]
-        raise BadInputError(
-            f"{where} holds no EMA weights, but {', '.join(others[:8]) or 'one plain state dict'}",
-            expected=" or ".join(_EMA),
-            fix="leave out --ema",
-        )
-    if averaged is not None and plain is None and not ema:
-        raise BadInputError(f"{where} holds EMA weights ({averaged}) only", fix="add --ema")
-    key = averaged if ema else plain
-    return content if key is None else content[key]
+def _is_state(content: Any) -> bool:
+    return isinstance(content, dict) and bool(content) and all(_is_entry(*entry) for entry in content.items())
 
 
 def _is_entry(name: Any, value: Any) -> bool:
@@ -136,12 +154,14 @@ class Adapted:
         resized: the number of tokens in the position embedding before and after, if it was resampled.
         fitted: names of the layers that took what fits from another attention.
         begun: names of their tensors for which nothing fits.
+        prefix: what stood before all names, and was taken off.
     """
 
     kept: tuple[str, ...] = ()
     resized: tuple[int, int] | None = None
     fitted: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
+    prefix: str = ""
 
 
 def load_strictly(
@@ -155,8 +175,8 @@ def load_strictly(
 ) -> Adapted:
     """Load a state dict whose names and shapes are exactly the model's; floating types are cast to the model's.
 
-    Prefixes of all names from DataParallel or torch.compile are removed. A model with `own_state` translates the names
-    of its authors.
+    What stands before all names, such as `module.` or `base_model.model.`, is taken off where more names fit without
+    it. A model with `own_state` translates the names of its authors.
 
     Args:
         model: that gets the weights.
@@ -169,14 +189,15 @@ def load_strictly(
         placed: an attention of the model that stands where the weights have another; what fits is kept (`place`).
 
     Returns:
-        What was adapted; nothing, without these three options.
+        What was adapted; without these three options the prefix at most.
 
     Raises:
         BadInputError: names of tensors that are missing, unexpected, or of another shape or type. The model is then
             not changed.
     """
     own, translate = model.state_dict(), getattr(model, "own_state", dict)
-    state = translate(_without_prefixes(state, own))
+    prefix = _foreign_prefix(state, own, translate)
+    given, state = state, translate(_below(state, prefix))
     state, fitted, begun = (state, [], []) if placed is None else fit(state, model, placed)
     places = _positions(model)
     resized: tuple[int, int] | None = None
@@ -206,13 +227,15 @@ def load_strictly(
     ]
     if problems:
         fixes = _fixes(model, state, own, misshaped)
-        if not fixes or faults["missing"] or faults["unexpected"] or faults["mis-typed"]:
+        if parts := [top for top in _tops(given) if own.keys() == translate(_below(given, f"{top}.")).keys()]:
+            fixes = [f"add {WITHIN}{parts[0]} to its name"]
+        elif not fixes or faults["missing"] or faults["unexpected"] or faults["mis-typed"]:
             fixes = [*fixes, "name the architecture and options it was trained with"]
         raise BadInputError(
             f"{where} does not fit {type(model).__name__}: {', '.join(problems)}", fix=", and ".join(fixes)
         )
     model.load_state_dict(state)
-    return Adapted(kept, resized, tuple(fitted), tuple(begun))
+    return Adapted(kept, resized, tuple(fitted), tuple(begun), prefix)
 
 
 def _heads_of_other_classes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor]) -> tuple[str, ...]:
@@ -222,11 +245,21 @@ def _heads_of_other_classes(model: nn.Module, state: dict[str, Tensor], own: dic
     return tuple(classes) if len(set(classes.values())) == 1 else ()
 
 
-def _without_prefixes(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
-    for prefix in _PREFIXES * 2:  # either may be around the other
-        if all(name.startswith(prefix) for name in state) and not all(name.startswith(prefix) for name in own):
-            state = {name.removeprefix(prefix): value for name, value in state.items()}
-    return state
+def _foreign_prefix(state: State, own: State, translate: Callable[[State], State]) -> str:
+    """Return how much of what all names begin with is to be taken off, so that most names are the model's own."""
+    first = next(iter(state), "")
+    prefixes = ["", *(first[: end + 1] for end, sign in enumerate(first) if sign == ".")]
+    shared = [prefix for prefix in prefixes if all(name.startswith(prefix) for name in state)]
+    return max(shared, key=lambda prefix: len(own.keys() & translate(_below(state, prefix)).keys()))
+
+
+def _below(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _tops(state: State) -> list[str]:
+    """Return what names begin with, up to their first dot."""
+    return list(dict.fromkeys(name.partition(".")[0] for name in state))
 
 
 def _fixes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor], misshaped: list[str]) -> list[str]:

@@ -25,7 +25,6 @@ def load_model(
     checkpoint: Path | str | None = None,
     *,
     untrained: bool = False,
-    ema: bool = False,
     resize_positions: bool = False,
     **options: Any,
 ) -> nn.Module:
@@ -36,10 +35,9 @@ def load_model(
             of a source (`timm:NAME`, `torchvision:NAME`, `robustbench:NAME`, `hf:OWNER/NAME`, `onnx:FILE`; see
             `models.sources`), or `module.path:factory` or `file.py:factory`, a callable that
             returns a module; its code is run.
-        checkpoint: safetensors or torch file with the weights, or `hf-hub:OWNER/NAME`; names and shapes must fit. No
-            code in it is run.
+        checkpoint: safetensors or torch file with the weights, or `hf-hub:OWNER/NAME`; names and shapes must fit.
+            `FILE::KEY` names one of several state dicts in it. No code in it is run.
         untrained: allow an architecture without weights; it has the same ones each time, drawn with seed 0.
-        ema: load the averaged weights of a checkpoint that holds both.
         resize_positions: resample a position embedding of another image size; see `load_strictly`.
         **options: passed to the architecture or the factory.
 
@@ -63,18 +61,19 @@ def load_model(
         else:
             model, checkpoint = _own(name, checkpoint, untrained=untrained, options=options)
     if checkpoint is not None:
-        state = read_state(checkpoint, ema=ema)
+        state, entry = read_state(checkpoint)
         trained = attention_of(checkpoint)
         if trained is not None and "attention" not in options and not source and ":" not in name:
             raise BadInputError(
                 f"checkpoint {checkpoint} was trained with attention {trained}, and '{name}' has another",
                 fix=f"add --set model.attention={trained}, and model.layers as in the training",
             )
-        load_strictly(model, state, f"checkpoint {checkpoint}", resize_positions=resize_positions)
+        prefix = load_strictly(model, state, f"checkpoint {checkpoint}", resize_positions=resize_positions).prefix
+        found = [f"entry {entry}"] * bool(entry) + [f"names without {prefix}"] * bool(prefix)
+        model.how_read = ", ".join(found)  # type: ignore[assignment] # see `describe`
         model.vocabulary_sha256 = vocabulary_of(checkpoint)  # type: ignore[assignment] # see `describe`
-    elif ema or resize_positions:
-        option = "--ema" if ema else "--resize-positions"
-        raise BadInputError(f"{option} without a checkpoint", fix=f"add --checkpoint FILE, or remove {option}")
+    elif resize_positions:
+        raise BadInputError("--resize-positions without a checkpoint", fix="add --checkpoint FILE, or remove it")
     return model.eval()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core.files import from_here
+from robustbench_kpca.models.bundle import split_entry
 from robustbench_kpca.models.sources import base_name, source_of
 
 LIBRARIES = ("timm", "torchvision")
@@ -28,7 +29,8 @@ def outside_code(model: str, options: Mapping[str, Any], checkpoint: str | None 
         checkpoint: file of its weights, or `hf-hub:OWNER/NAME`.
     """
     text = _of_model(model, options)
-    if not text and checkpoint is not None and (":" in checkpoint or not checkpoint.endswith(NUMBERS)):
+    file = None if checkpoint is None else split_entry(checkpoint)[0]
+    if not text and file is not None and (":" in file or not file.endswith(NUMBERS)):
         text = f"{checkpoint} would be fetched or unpickled"
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
 

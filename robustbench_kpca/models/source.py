@@ -62,6 +62,12 @@ def stated_view(model: nn.Module) -> View | None:
     return View(side, settings.get("crop_pct"), interpolation, squash=mode == "squash")
 
 
+def how_read(model: nn.Module) -> str:
+    """Say which entry of a checkpoint a model's weights are, and which prefix their names had; empty for others."""
+    words: Any = getattr(model, "how_read", "")
+    return words if isinstance(words, str) else ""
+
+
 def class_names_of(model: nn.Module) -> tuple[str, ...] | None:
     """Return the names of a model's classes in their order, None if it does not state them."""
     names: Any = getattr(model, "class_names", None)

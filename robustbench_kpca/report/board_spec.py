@@ -12,7 +12,7 @@ from robustbench_kpca._core.strict import STRICT
 from robustbench_kpca._core.web import href
 from robustbench_kpca.data.known import PIECES
 from robustbench_kpca.metrics import metric_for
-from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.models.bundle import bundled, split_entry
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.names import mistakable
@@ -330,8 +330,8 @@ class BoardSpec(BaseModel):
         """
 
         def beside_board(name: str) -> str:
-            beside = folder / name
-            return str(beside) if not Path(name).is_file() and beside.is_file() else name
+            file, _ = split_entry(name)
+            return str(folder / name) if not Path(file).is_file() and (folder / file).is_file() else name
 
         columns = []
         for column in self.column:

@@ -14,6 +14,7 @@ from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.plugins import require_used
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._core.strict import STRICT, parse_fraction, validate
+from robustbench_kpca.models.bundle import split_entry
 from robustbench_kpca.models.families import ARCHITECTURES
 from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.protocols.threat import BallNorm, Threat
@@ -309,7 +310,11 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
         text += f"# --set {key}={value}\n"
     files = (data, "init_checkpoint"), (data, "encoder_checkpoint"), (data.get("images", {}), "classes")
     for holder, key in files:
-        if isinstance(holder, dict) and isinstance(holder.get(key), str) and (path.parent / holder[key]).is_file():
+        if (
+            isinstance(holder, dict)
+            and isinstance(holder.get(key), str)
+            and (path.parent / split_entry(holder[key])[0]).is_file()
+        ):
             holder[key] = str(path.parent / holder[key])
     recipe = validate(Recipe, data, f"recipe {path.name}")
     if recipe.model not in ARCHITECTURES:  # also `FILE.py:FACTORY`: a recipe runs no code

@@ -45,7 +45,7 @@ def start(model: Any, recipe: Recipe) -> Start:
         if not hasattr(model, "encoder"):
             raise BadInputError(f"encoder_checkpoint for model '{recipe.model}'", expected="a segmenter")
         where = f"checkpoint {recipe.encoder_checkpoint}"
-        load_strictly(model.encoder, read_state(recipe.encoder_checkpoint), where, resize_positions=True)
+        load_strictly(model.encoder, read_state(recipe.encoder_checkpoint).state, where, resize_positions=True)
         origin = {"encoder_sha256": parameters_sha256(model.encoder)}
     if recipe.init_checkpoint is not None:
         origin, notes = _continue_from(model, recipe.init_checkpoint, recipe.model_options.get("attention"))
@@ -55,7 +55,7 @@ def start(model: Any, recipe: Recipe) -> Start:
 def _continue_from(model: nn.Module, checkpoint: str, attention: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """Load a whole model's weights; return what identifies them, and what was adapted."""
     file = bundled().get(checkpoint, checkpoint)
-    state = read_state(file)
+    state, entry = read_state(file)
     loaded = load_strictly(
         model,
         state,
@@ -65,7 +65,9 @@ def _continue_from(model: nn.Module, checkpoint: str, attention: str | None) -> 
         placed=attention if attention != attention_of(file) else None,
     )
     model.vocabulary_sha256 = vocabulary_of(file)  # type: ignore[assignment] # see `require_words`
-    notes = []
+    notes = [f"{checkpoint} was read from entry {entry}"] * bool(entry)
+    if loaded.prefix:
+        notes.append(f"{loaded.prefix} was taken off the names of {checkpoint}")
     if loaded.kept:
         notes.append(f"{', '.join(loaded.kept)} begin anew: {checkpoint} has another number of classes")
     if loaded.resized:

@@ -81,8 +81,10 @@ LAYOUTS = {
     "flat": lambda state: state,
     "model": lambda state: {"model": state, "epoch": 3},
     "state_dict": lambda state: {"state_dict": state},
-    "authors": lambda state: authors(state, random_like(state)),
-    "timm": lambda state: timm_training(state, random_like(state)),
+    "net": lambda state: {"net": state, "acc": 93.1, "epoch": 3},
+    "teacher": lambda state: {"teacher": state, "dino_loss": {}},
+    "Lightning": lambda state: {"state_dict": {f"model.{name}": value for name, value in state.items()}},
+    "adapters": lambda state: {f"base_model.model.{name}": value for name, value in state.items()},
     "without EMA": lambda state: authors(state, {}) | {"model_ema": None},
     "DistributedDataParallel": lambda state: {"model": {f"module.{name}": value for name, value in state.items()}},
     "torch.compile": lambda state: {f"_orig_mod.{name}": value for name, value in state.items()},
@@ -114,7 +116,7 @@ def test_real_wrappers_write_those_prefixes(tmp_path, state):
     torch.save(torch.nn.DataParallel(model).state_dict(), tmp_path / "parallel.pth")
     torch.save(torch.compile(model).state_dict(), tmp_path / "compiled.pth")
     for name in ("parallel.pth", "compiled.pth"):
-        assert not set(read_state(tmp_path / name)) & set(state)
+        assert not set(read_state(tmp_path / name).state) & set(state)
         assert_equal(load_model(NAME, tmp_path / name), state)
 
 
@@ -132,36 +134,43 @@ def test_a_prefix_the_model_has_itself_stays(fork):
     assert torch.equal(inner.weight, torch.ones(3, 2))
 
 
-@pytest.mark.parametrize("layout", [authors, timm_training])
-def test_the_averaged_weights_are_taken_only_when_asked_for(layout, tmp_path, state):
-    averaged = random_like(state)
-    prefixed = {f"module.{name}": value for name, value in averaged.items()}  # as timm's ModelEmaV2 has them
-    torch.save(layout(state, averaged), tmp_path / "c.pth")
+@pytest.mark.parametrize(
+    ("layout", "plain", "averaged"), [(authors, "model", "model_ema"), (timm_training, "state_dict", "state_dict_ema")]
+)
+def test_of_two_sets_of_weights_one_is_named(layout, plain, averaged, tmp_path, state):
+    other = random_like(state)
+    prefixed = {f"module.{name}": value for name, value in other.items()}  # as timm's ModelEmaV2 has them
+    torch.save(layout(state, other), tmp_path / "c.pth")
     torch.save(layout(state, prefixed), tmp_path / "v2.pth")
-    assert_equal(load_model(NAME, tmp_path / "c.pth"), state)
-    assert_equal(load_model(NAME, tmp_path / "c.pth", ema=True), averaged)
-    assert_equal(load_model(NAME, tmp_path / "v2.pth", ema=True), averaged)
+    with pytest.raises(BadInputError, match=rf"2 state dicts: {plain}, {averaged}; .*c\.pth::{plain}$"):
+        load_model(NAME, tmp_path / "c.pth")
+    assert_equal(load_model(NAME, f"{tmp_path}/c.pth::{plain}"), state)
+    assert_equal(load_model(NAME, f"{tmp_path}/c.pth::{averaged}"), other)
+    assert_equal(load_model(NAME, f"{tmp_path}/v2.pth::{averaged}"), other)
+
+
+def test_a_part_of_the_weights_is_named_by_what_its_names_begin_with(tmp_path, state):
+    """A teacher of DINO is a backbone and a head of its own."""
+    teacher = {f"backbone.{name}": value for name, value in state.items()} | {"head.mlp": torch.zeros(2)}
+    torch.save({"student": teacher, "teacher": teacher}, tmp_path / "dino.pth")
+    assert_equal(load_model(NAME, f"{tmp_path}/dino.pth::teacher::backbone"), state)
+    with pytest.raises(BadInputError, match=r"unexpected.*add ::backbone to its name$"):
+        load_model(NAME, f"{tmp_path}/dino.pth::teacher")
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "key", "message"),
     [
-        (lambda state: {"model": state, "epoch": 3, "model_ema": None}, "EMA weights.* model, epoch\\b"),
-        (lambda state: {"state_dict": state}, "state_dict.*model_ema or state_dict_ema.*--ema"),
-        (lambda state: state, "EMA weights"),
+        (lambda state: {"model": state, "epoch": 3}, "::ema", r"no 'ema', but 'model' \(dict\), 'epoch' \(int\)"),
+        (lambda state: {"model": state, "epoch": 3}, "::epoch", r"no state dict, but nothing"),
+        (lambda state: {"epoch": 3, "net": [state]}, "", r"no state dict, but 'epoch' \(int\), 'net' \(list\).*::KEY"),
+        (lambda state: state, "::model", r"no 'model', but 'blocks\.0\.attn.*' \(Tensor\), .*…$"),
     ],
 )
-def test_averaged_weights_that_are_not_there(content, message, tmp_path, state):
+def test_weights_that_are_not_there(content, key, message, tmp_path, state):
     torch.save(content(state), tmp_path / "c.pth")
     with pytest.raises(BadInputError, match=message):
-        load_model(NAME, tmp_path / "c.pth", ema=True)
-
-
-def test_averaged_weights_alone_must_be_asked_for(tmp_path, state):
-    torch.save({"state_dict_ema": state}, tmp_path / "c.pth")
-    with pytest.raises(BadInputError, match=r"state_dict_ema.*--ema"):
-        load_model(NAME, tmp_path / "c.pth")
-    assert_equal(load_model(NAME, tmp_path / "c.pth", ema=True), state)
+        load_model(NAME, f"{tmp_path}/c.pth{key}")
 
 
 class Evil:
@@ -317,7 +326,7 @@ def test_the_released_layout_loads_strictly_and_rpc_shares_it(tmp_path):
     assert sum(value.numel() for value in state.values()) == 5_272_744
     torch.save(authors(state, random_like(state)), tmp_path / "checkpoint.pth")
     names = ("symvit_tiny_patch16_224", "rpc_symvit_tiny_patch16_224", "rpc_symvit_all_tiny_patch16_224")
-    models = [load_model(name, tmp_path / "checkpoint.pth") for name in names]
+    models = [load_model(name, f"{tmp_path}/checkpoint.pth::model") for name in names]
     for model in models:
         assert_equal(model, state)
         assert sum(parameter.numel() for parameter in model.parameters()) == 5_272_744
@@ -325,7 +334,7 @@ def test_the_released_layout_loads_strictly_and_rpc_shares_it(tmp_path):
     save_checkpoint(tmp_path / "rpc.safetensors", models[1], {})
     assert_equal(load_model(names[0], tmp_path / "rpc.safetensors"), state)
     with pytest.raises(BadInputError, match=r"attn.qkv.weight \(384, 192\) for \(576, 192\)"):
-        load_model("vit_tiny_patch16_224", tmp_path / "checkpoint.pth")
+        load_model("vit_tiny_patch16_224", f"{tmp_path}/checkpoint.pth::model")
 
 
 def by_hand(positions, side):
@@ -385,9 +394,7 @@ def test_a_head_of_another_number_of_classes_says_which(options, fix):
 @pytest.mark.parametrize(
     ("name", "options", "option"),
     [
-        (NAME, {"untrained": True, "ema": True}, "--ema"),
         ("timm:vit_tiny_patch16_224", {"untrained": True, "resize_positions": True}, "--resize-positions"),
-        ("torch.nn:Identity", {"ema": True}, "--ema"),
     ],
 )
 def test_options_of_a_checkpoint_need_one(name, options, option):
@@ -406,8 +413,8 @@ def test_a_hub_checkpoint_goes_through_timm(monkeypatch, state):
         return timm_training(state, averaged)
 
     monkeypatch.setattr(timm.models, "load_state_dict_from_hf", fetch)
-    assert_equal(load_model(NAME, "hf-hub:someone/mine@v1"), state)
-    assert_equal(load_model(NAME, "hf-hub:someone/mine@v1", ema=True), averaged)
+    assert_equal(load_model(NAME, "hf-hub:someone/mine@v1::state_dict"), state)
+    assert_equal(load_model(NAME, "hf-hub:someone/mine@v1::state_dict_ema"), averaged)
     assert asked == ["someone/mine@v1"] * 2
 
 
@@ -457,14 +464,18 @@ def test_the_record_says_how_the_weights_were_loaded(tmp_path, monkeypatch, stat
     monkeypatch.chdir(tmp_path)
     averaged = random_like(state)
     torch.save(authors(state, averaged), "c.pth")
-    assert rbk("--checkpoint", "c.pth") == 0
-    assert rbk("--checkpoint", "c.pth", "--ema") == 0
+    torch.save({"net": {f"module.{name}": value for name, value in state.items()}}, "d.pth")
+    assert rbk("--checkpoint", "c.pth::model_ema") == 0
+    capsys.readouterr()
+    assert main(["eval", "-m", NAME, "-p", "clean", "-o", "runs", "--limit", "8", "--checkpoint", "d.pth"]) == 0
+    assert f"{NAME}@d: of the checkpoint: entry net, names without module.\n" in capsys.readouterr().err
     models = {load_record(path).spec.model.name: load_record(path).spec.model for path in find_records("runs")}
     assert {name: model.source for name, model in models.items()} == {
-        f"{NAME}@c": f"{NAME} with c.pth",
-        f"{NAME}@c+ema": f"{NAME} with c.pth, ema",
+        f"{NAME}@c+model_ema": f"{NAME} with c.pth::model_ema",
+        f"{NAME}@d": f"{NAME} with d.pth, entry net, names without module.",
     }
-    for name, weights in ((f"{NAME}@c", state), (f"{NAME}@c+ema", averaged)):
+    assert main(["records", "verify", "runs", "--run-code"]) == 0
+    for name, weights in ((f"{NAME}@d", state), (f"{NAME}@c+model_ema", averaged)):
         torch.save(weights, "alone.pth")
         assert models[name].parameters_sha256 == parameters_sha256(load_model(NAME, "alone.pth"))
     capsys.readouterr()
@@ -490,9 +501,6 @@ def test_a_record_of_resized_positions(tmp_path, monkeypatch, state, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--ema"], "symvit_digits.safetensors"),
-        (["--untrained", "--ema"], "--ema"),
-        (["--set", "model.ema=true"], "'model.ema'"),
         (["--set", "model.resize_positions=true"], "'model.resize_positions'"),
         (["--set", "model.img_size=64"], "--resize-positions"),
         (["--checkpoint", "hf-hub:"], "hf-hub:"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from torch import nn
 from torchvision import datasets, transforms
 
 from robustbench_kpca._core.errors import BadInputError
@@ -241,7 +242,7 @@ def test_what_of_a_folder_is_left_out_is_said(tmp_path):
     left_out = r"4 files of t were left out: 2 .heic, 1 .mov, 1 .\udcff"
     assert data.notes == (left_out, "1 empty class folders of t were left out: c")
     assert data.take([0]).notes == data.notes
-    assert how_shown(data).endswith("; ".join(data.notes)), "every command shows it"
+    assert how_shown(data, nn.Identity()).endswith("; ".join(data.notes)), "every command shows it"
     (root / "labels.csv").write_text("file,label\n./a/0.png,cat\n")
     data = load_data(str(root))
     assert data.ids == ["a/0.png"]

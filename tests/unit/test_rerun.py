@@ -34,7 +34,7 @@ PLAIN = WORDS.filter(lambda text: not text.startswith("-"))
 COMMANDS = st.builds(
     Command,
     st.builds(
-        ModelRequest, PLAIN, st.none() | PLAIN, st.booleans(), st.booleans(), st.booleans(), st.none() | PLAIN,
+        ModelRequest, PLAIN, st.none() | PLAIN, st.booleans(), st.booleans(), st.none() | PLAIN,
         st.dictionaries(st.sampled_from(["lam", "iterations"]), VALUES),
     ),
     st.builds(
@@ -80,13 +80,13 @@ def test_what_is_no_command(words):
 
 def test_rbk_eval_understands_the_words():
     command = Command(
-        ModelRequest("vit_digits", "w.safetensors", True, True, True, "n", {"lam": 2}),
+        ModelRequest("vit_digits", "w.safetensors::ema", True, True, "n", {"lam": 2}),
         DataRequest("digits", "test", 8, "svhn", None, "skip"), "pgd20-linf-2_255", {"eps": "1/255"},
         RunOptions(seed=3, batch_size=16, device="cpu", allow=("batch",)), "quick", None,
     )  # fmt: skip
     context = typer.main.get_command(app).commands["eval"].make_context("eval", list(command.words()[2:]))
     asked = SimpleNamespace(**context.params)
-    assert (asked.model, asked.checkpoint, asked.ema, asked.untrained) == (["vit_digits"], "w.safetensors", True, True)
+    assert (asked.model, asked.checkpoint, asked.untrained) == (["vit_digits"], "w.safetensors::ema", True)
     assert (asked.data, asked.limit, asked.against, asked.bad_images) == ("digits", 8, "svhn", "skip")
     assert (asked.protocol, asked.set_) == (["pgd20-linf-2_255"], ["model.lam=2", "eps=1/255"])
     assert (asked.seed, asked.batch_size, asked.device, asked.allow) == (3, 16, "cpu", ["batch"])

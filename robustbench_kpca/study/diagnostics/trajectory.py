@@ -51,7 +51,7 @@ def over_training(folder: Path, data: str, splits: Sequence[str | None], images:
     for epoch, path in checkpoints:
         with torch.random.fork_rng():
             model = create_model(**_config(path))
-        load_strictly(model, read_state(path), f"checkpoint {path}")
+        load_strictly(model, read_state(path).state, f"checkpoint {path}")
         sources = sources or _sources(model, data, splits, images)
         digest = parameters_sha256(model)
         terms.append([])

@@ -11,7 +11,7 @@ from robustbench_kpca._core.files import from_here, name_with_seed
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.models.bundle import bundled, split_entry
 from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.report.curves import epochs_in
@@ -109,7 +109,11 @@ class Roles:
     def digest(self, model: Model) -> str | None:
         """Return the digest of the weights at hand, as records have it; None where there is no file of them."""
         own = bundled().get(model.request.model)
-        file = own if model.request.checkpoint is None and own is not None else Path(model.request.checkpoint or "")
+        file = (
+            own
+            if model.request.checkpoint is None and own is not None
+            else Path(split_entry(model.request.checkpoint or "")[0])
+        )
         if not file.is_file():
             return None
         key = (file, file.stat().st_mtime_ns)
