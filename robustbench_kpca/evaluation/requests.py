@@ -18,10 +18,10 @@ from robustbench_kpca.data.request import DEIT, View
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.models.bundle import WITHIN, split_entry
-from robustbench_kpca.models.checkpoint import HUB
 from robustbench_kpca.models.loading import load_model
 from robustbench_kpca.models.names import home_data
 from robustbench_kpca.models.source import how_read, stated_view
+from robustbench_kpca.models.weights_file import HUB
 from robustbench_kpca.tasks import task_named
 
 Models = nn.Module | str | Mapping[str, nn.Module]

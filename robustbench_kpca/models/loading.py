@@ -11,9 +11,10 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models import factory
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import attention_of, bundled, vocabulary_of
-from robustbench_kpca.models.checkpoint import load_strictly, read_state
+from robustbench_kpca.models.checkpoint import load_strictly
 from robustbench_kpca.models.names import config_of, home_data, require_model
 from robustbench_kpca.models.sources import SOURCES, source_of
+from robustbench_kpca.models.weights_file import read_state
 
 DIGITS = tuple("0123456789")
 """The classes of bundled models of digits, so that no folder of ten other classes is taken for them."""

@@ -7,7 +7,8 @@ from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import attention_of, bundled, vocabulary_of
-from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, state_sha256
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, state_sha256
+from robustbench_kpca.models.weights_file import read_state
 from robustbench_kpca.training.recipe import Recipe
 
 

@@ -11,7 +11,7 @@ PACKAGE = Path(errors.__file__).parents[1]
 OURS = {name for name in vars(errors) if name.endswith("Error")} | {"_HeldError"}
 READ_ONLY = {
     "_engine/inference/runner.py": "asks whether memory ran out",
-    "models/checkpoint.py": "looks for the name of the class that is not unpickled",
+    "models/weights_file.py": "looks for the name of the class that is not unpickled",
     "evaluation/ray_cluster.py": "looks for Ray's code of the end of a worker",
     "cli/main.py": "prints errors of typer, translated by usage_error",
     "cli/_usage.py": "translates them",

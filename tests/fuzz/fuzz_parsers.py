@@ -25,7 +25,7 @@ from robustbench_kpca.data.io.labelling import read_table
 from robustbench_kpca.data.io.reading import read_rgb
 from robustbench_kpca.data.io.text_table import LABEL, TEXT, read_rows
 from robustbench_kpca.data.io.ts_file import read_ts
-from robustbench_kpca.models.checkpoint import read_state
+from robustbench_kpca.models.weights_file import read_state
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import find
 from robustbench_kpca.records.audit import load_audit

@@ -21,7 +21,8 @@ from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import WEIGHTS, read_header
-from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state, save_checkpoint
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, save_checkpoint
+from robustbench_kpca.models.weights_file import read_state
 from robustbench_kpca.records.record import find_records, load_record
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

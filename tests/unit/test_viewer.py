@@ -93,8 +93,8 @@ def test_recheck_finds_what_was_altered(folder, record, tmp_path, capsys):
 def test_recheck_loads_the_weights_that_are_asked_for(tmp_path, capsys):
     words = "eval -m vit_digits -p fgsm-linf-8_255 --limit 4 --audit none --keep-adversarial 4 -q"
     assert main([*words.split(), "-o", str(tmp_path)]) == 0
-    assert main(["records", "verify", str(tmp_path), "--resize-positions", "--kept-images"]) == 2
-    assert "leave out --resize-positions" in capsys.readouterr().err
+    assert main(["records", "verify", str(tmp_path), "--checkpoint", "nowhere.pth", "--kept-images"]) == 2
+    assert "nowhere.pth" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["rbk eval --model evil.py:make --data digits --protocol p", ""])

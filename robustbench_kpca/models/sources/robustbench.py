@@ -17,8 +17,8 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.data.imagenet_classes import imagenet_wnids
 from robustbench_kpca.data.request import View
-from robustbench_kpca.models.checkpoint import only_weights
 from robustbench_kpca.models.source import describe, library
+from robustbench_kpca.models.weights_file import only_weights
 
 VIEWS = {
     "Res256Crop224": View.between(224, 256, "bilinear"),

@@ -16,7 +16,8 @@ from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.requests import DataRequest
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.bundle import read_header
-from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256, read_state
+from robustbench_kpca.models.checkpoint import load_strictly, parameters_sha256
+from robustbench_kpca.models.weights_file import read_state
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.study.diagnostics.diagnosis import BLOCK, Measured
 from robustbench_kpca.study.diagnostics.epochs import Course, EpochTerms, Trajectory
