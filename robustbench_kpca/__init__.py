@@ -4,9 +4,11 @@ Names are imported on first use, so that importing the package does not import t
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing `typing` takes longer than all else here, and Ctrl-C meanwhile is a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from robustbench_kpca._core.errors import BenchmarkError
     from robustbench_kpca.attacks.shared.functions import one_gradient, whole_attack
     from robustbench_kpca.attention.shared.heads import MultiHeadAttention
@@ -68,7 +70,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

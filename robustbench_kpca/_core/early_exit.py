@@ -1,13 +1,19 @@
-"""No code of a model ends the program as if it had succeeded: `os._exit(0)` and `os.execv` raise while a run lasts."""
+"""No code of a model ends the program as if it had succeeded, or holds it when all is done.
 
+`os._exit(0)` and `os.execv` raise while a run lasts; a thread that does not end is left behind.
+"""
+
+import atexit
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any
 
+GRACE = 5.0
+"""Seconds that a thread of a model has to end, once everything is saved."""
 _EXITS = ("_exit", "execv", "execve")  # all other functions of `os` that replace the process call these
 _PLACES = (os, sys.modules[os.name])  # the second has the functions themselves: `posix` or `nt`
 _REAL = {name: getattr(os, name) for name in _EXITS}
@@ -35,6 +41,22 @@ def refuse_early_exit() -> None:
         _runs += 1
         for name in _EXITS:
             _set(name, partial(_leave, name, os.getpid()))
+
+
+def end_without_threads(code: int) -> None:
+    """Let this process end with `code` in `GRACE` seconds, if Python still waits for threads then.
+
+    Python waits for every thread that is no daemon, and then calls what was registered by `atexit`.
+    """
+    timer = Timer(GRACE, _end, (code,))
+    timer.daemon = True
+    timer.start()
+    atexit.register(timer.cancel)  # Python calls the last one first
+
+
+def _end(code: int) -> None:
+    print("rbk: a thread that a model began does not end; the process ends without it", file=sys.stderr, flush=True)
+    _REAL["_exit"](code)
 
 
 def _allow_early_exit() -> None:

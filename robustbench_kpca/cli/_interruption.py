@@ -37,7 +37,7 @@ def listen() -> None:
 
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+        if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
             signal.signal(number, stop)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from robustbench_kpca._core.early_exit import refuse_early_exit
+from robustbench_kpca._core.early_exit import end_without_threads, refuse_early_exit
 from robustbench_kpca._core.errors import DISK_FULL, BenchmarkError, printable, reason_of, shortened
 from robustbench_kpca.cli import _interruption, images_draw
 from robustbench_kpca.cli._examples import with_examples
@@ -96,6 +96,7 @@ def run() -> None:
     code = main(sys.argv[1:])
     _give_up_what_cannot_be_written()
     _interruption.end_with(code)
+    end_without_threads(code)
     sys.exit(code)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from robustbench_kpca._core.early_exit import no_early_exit
+from robustbench_kpca._core.early_exit import end_without_threads, no_early_exit
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, LostError, reason_of
 from robustbench_kpca._core.progress import Line, Progress
 from robustbench_kpca.evaluation.shard_folder import Running, now
@@ -204,6 +204,7 @@ def serve(pipe: Connection, rank: int) -> None:
             _IDLE.clear()
             last = last if work is None else work
             pipe.send(make(last, shard, _teller(pipe)))
+    end_without_threads(0)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
