@@ -1,7 +1,7 @@
-"""Measure the overhead of sliding windows over bare forward passes, and the memory for a large image.
+"""Measure the overhead of sliding windows over bare forward passes, and the memory for an image.
 
     OMP_NUM_THREADS=1 python benchmarks/segmentation.py
-    OMP_NUM_THREADS=1 python benchmarks/segmentation.py --large several   # only memory: six scales, each also mirrored
+    OMP_NUM_THREADS=1 python benchmarks/segmentation.py --memory several  # only memory: six scales, each also mirrored
 
 The bare passes use the same windows in the same batches; a second column adds the class of every pixel, which any
 evaluation needs. The loop crops windows, averages logits, and assembles images. Relative overheads are medians over
@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca._engine.inference.sliding_window._accumulate import first_largest
-from robustbench_kpca._engine.inference.sliding_window.windows import Stream, Windowing, starts
+from robustbench_kpca._engine.inference.sliding_window.tiles import starts
+from robustbench_kpca._engine.inference.sliding_window.windows import Stream, Windowing, first_largest
 from robustbench_kpca.models import create_model
 
 CASES = (
@@ -88,14 +88,14 @@ class Coarse(nn.Module):
         return F.interpolate(torch.cat([x * (k + 1) for k in range(50)], 1), scale_factor=16.0, mode="bilinear")
 
 
-def large(passes: str) -> None:
-    """Segment 4,000 x 3,000 pixels in 150 classes; print this process's peak memory."""
+def memory(passes: str) -> None:
+    """Segment 512 x 683 pixels in 150 classes; print this process's peak memory."""
     torch.manual_seed(0)
     model = create_model("symvit_segmenter_tiny") if passes == "one" else Coarse()
     scales, flip = ((1.0,), False) if passes == "one" else ((0.5, 0.75, 1.0, 1.25, 1.5, 1.75), True)
     runner = Runner(model.eval(), 1, torch.device("cpu"))
-    image = np.random.default_rng(0).integers(0, 256, (3000, 4000, 3), dtype=np.uint8)
-    stream = Stream[None](runner, Windowing(512, 480, scales, flip))
+    image = np.random.default_rng(0).integers(0, 256, (512, 683, 3), dtype=np.uint8)
+    stream = Stream[None](runner, Windowing(512, 512, scales, flip))
     assert stream.put(None, image) + stream.flush()
     print(f"{stream.decided} windows, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
@@ -105,19 +105,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
-        "--large", choices=("one", "several"), help="measure only the memory for a large image, in one pass or several"
+        "--memory", choices=("one", "several"), help="measure only the memory for an image, in one pass or several"
     )
     asked = parser.parse_args()
-    if asked.large:
-        large(asked.large)
+    if asked.memory:
+        memory(asked.memory)
         return
     print(_shared.header(("torch", "numpy")))
     print("| model | picture | stride | windows | passes | with classes | loop | over passes | over classes |")
     print("|---|---|---|---|---|---|---|---|---|")
     for case in CASES:
         print(compare(*case, asked.repeats), flush=True)
-    done = subprocess.run([sys.executable, __file__, "--large", "one"], capture_output=True, text=True, check=True)
-    print(f"4,000 x 3,000 pixels, 150 classes, stride 480: {done.stdout.strip()}")
+    done = subprocess.run([sys.executable, __file__, "--memory", "one"], capture_output=True, text=True, check=True)
+    print(f"512 x 683 pixels, 150 classes: {done.stdout.strip()}")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ z_k(p) the logits of window k at pixel p and K(p) the windows that contain p,
     prediction(p) = argmax_c sum_{scales, mirrored or not} softmax(resize z)_c(p)         probabilities across passes
 
 where z is resized (bilinear) from the size of the pass to the size of the image. With a single pass the softmax is left
-out, which does not change the argmax. Differences from the original: an image smaller than a window is padded (right
-and bottom, mid-grey) instead of enlarged; and the logits of a single resized pass are resized row by row.
+out, which does not change the argmax. Difference from the original: an image smaller than a window is padded (right
+and bottom, mid-grey) instead of enlarged. All logits of a pass are in memory at once, 4 bytes a class and pixel.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isqrt
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -25,14 +25,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._engine.inference.runner import Presentation, Runner, call, device_for
-from robustbench_kpca._engine.inference.sliding_window._accumulate import Bands, WindowSums, first_largest
-from robustbench_kpca._engine.inference.sliding_window._schedule import Pass, Window, schedule
 from robustbench_kpca._engine.inference.sliding_window.tiles import GREY, starts
 
 Prediction = NDArray[np.int16]
 T = TypeVar("T")
 BATCH_VALUES = 2**26  # largest number of logits in one batch: 256 MiB in single precision
-SQUARE_VALUES = 2**19  # number of logits that are resized together
 EVERY_PIXEL = Presentation(
     call,
     lambda logits, x: logits.ndim == 4 and len(logits) == len(x) and logits.shape[2:] == x.shape[2:],
@@ -76,6 +73,10 @@ class Windowing:
                 fix="choose a segmenter, such as symvit_shapes, or set window, for example window = 512",
             )
         return cls(side, stride or side, **how)  # type: ignore[arg-type]
+
+    def starts(self, length: int) -> list[int]:
+        """Return where windows start along an axis."""
+        return starts(length, self.window, self.stride)
 
     def sizes(self, height: int, width: int) -> list[tuple[int, int]]:
         """Return (height, width) of the image at each scale."""
@@ -131,108 +132,115 @@ def segment(
 
 def first_window(image: NDArray[np.uint8], windowing: Windowing) -> Tensor:
     """Return the first window of an image, at the upper left: (3, window, window) in [0, 1]."""
-    picture = _Picture(image, windowing, torch.device("cpu"))
-    return picture.shown(picture.windows[0], torch.empty(3, windowing.window, windowing.window))
+    return next(_Picture(image, windowing, torch.device("cpu")).windows())[2]
+
+
+class _Pass:
+    """The logits of an image at one size, mirrored or not, on a canvas that windows cover.
+
+    Args:
+        size: (height, width) to which the image is resized.
+    """
+
+    def __init__(self, size: tuple[int, int], windowing: Windowing, *, mirrored: bool) -> None:
+        self.size, self.side, self.mirrored = size, windowing.window, mirrored
+        self.padding = [max(self.side - length, 0) for length in size]
+        self.corners = [(y, x) for y in windowing.starts(size[0]) for x in windowing.starts(size[1])]
+        self.remaining = len(self.corners)
+        self.sums = torch.empty(0)
+
+    def windows(self, pixels: Tensor) -> Iterator[tuple[tuple[int, int], Tensor]]:
+        """Yield the corner of every window, and what it shows of an image (3, height, width) in [0, 1]."""
+        if pixels.shape[1:] != self.size:
+            pixels = F.interpolate(pixels[None], self.size, mode="bilinear", align_corners=False)[0]
+        pixels = pixels.flip(2) if self.mirrored else pixels
+        canvas = F.pad(pixels, (0, self.padding[1], 0, self.padding[0]), value=GREY)
+        for y, x in self.corners:
+            yield (y, x), canvas[:, y : y + self.side, x : x + self.side]
+
+    def add(self, corner: tuple[int, int], logits: Tensor) -> None:
+        """Add the logits of a window, (classes, side, side)."""
+        self.remaining -= 1
+        if len(self.corners) == 1:
+            self.sums = logits
+            return
+        if not len(self.sums):
+            shape = [length + padding for length, padding in zip(self.size, self.padding, strict=True)]
+            self.sums = logits.new_zeros(len(logits), *shape)
+        self._at(self.sums, corner).add_(logits)
+
+    def means(self, shown: tuple[int, int]) -> Tensor:
+        """Return the mean logits over windows, (classes, height, width), resized to the image's own size."""
+        means = self.sums
+        if len(self.corners) > 1:
+            counts = torch.zeros_like(means[0])
+            for corner in self.corners:
+                self._at(counts, corner).add_(1)
+            means /= counts
+        means = means[:, : self.size[0], : self.size[1]]
+        means = means.flip(2) if self.mirrored else means
+        if self.size == shown:
+            return means
+        return F.interpolate(means[None], shown, mode="bilinear", align_corners=False)[0]
+
+    def _at(self, canvas: Tensor, corner: tuple[int, int]) -> Tensor:
+        y, x = corner
+        return canvas[..., y : y + self.side, x : x + self.side]
 
 
 class _Picture:
-    """An image in progress: its windows in the order of processing, and its prediction so far.
-
-    With a single pass, pixels are decided window by window. With several passes, probabilities are summed in bands; a
-    band is decided and released when every pass has completed it. All passes advance together along the longer side of
-    the image, so that few and short bands are in memory.
-    """
+    """An image in progress: its passes, one after the other, and the sums of their probabilities."""
 
     def __init__(self, image: NDArray[np.uint8], windowing: Windowing, device: torch.device) -> None:
-        self.size = size = image.shape[0], image.shape[1]
-        self.windowing = windowing
-        self.prediction: Prediction = np.empty(size, np.int16)
-        sizes = windowing.sizes(*size)
-        self.alone = len(sizes) == 1 and not windowing.flip
-        self.turned = not self.alone and size[1] > size[0]
-        self.target = self.prediction.T if self.turned else self.prediction
-        self.pixels = torch.from_numpy(np.ascontiguousarray(image)[None]).to(device).permute(0, 3, 1, 2)
-        self.strip, self.strip_of = self.pixels, ((0, 0), 0)
-        mirrors = (True, False) if windowing.flip else (False,)
-        self.passes = [self._pass(shape, mirrored=mirrored) for shape in sizes for mirrored in mirrors]
-        self.windows = schedule(self.passes)
-        self.open = len(self.windows)
-        self.ready = dict.fromkeys(self.passes, 0)
-        self.bands = Bands(self.target.shape, turned=self.turned)
+        self.size = image.shape[0], image.shape[1]
+        self.pixels = torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1) / 255
+        mirrors = (False, True) if windowing.flip else (False,)
+        sizes = windowing.sizes(*self.size)
+        self.passes = [_Pass(size, windowing, mirrored=mirrored) for size in sizes for mirrored in mirrors]
+        self.count = sum(len(single.corners) for single in self.passes)
+        self.scores: Tensor | None = None
+        self.prediction: Prediction | None = None
 
-    def _pass(self, size: tuple[int, int], *, mirrored: bool) -> Pass:
-        side, stride = self.windowing.window, self.windowing.stride
-        down, across = (tuple(starts(length, side, stride)) for length in size)
-        if mirrored:  # in the picture itself
-            across = tuple(max(size[1] - side, 0) - start for start in reversed(across))
-        if self.turned:
-            return Pass(size[::-1], self.size[::-1], (across, down), side, mirrored=mirrored, turned=True)
-        return Pass(size, self.size, (down, across), side, mirrored=mirrored, alone=self.alone)
+    def windows(self) -> Iterator[tuple[_Pass, tuple[int, int], Tensor]]:
+        """Yield every window: its pass, its corner, and its input of the model."""
+        for single in self.passes:
+            for corner, pixels in single.windows(self.pixels):
+                yield single, corner, pixels
 
-    def shown(self, window: Window, frame: Tensor) -> Tensor:
-        """Fill `frame` with the input of the model for a window, and return it."""
-        path = window.path
-        y, x = path.down[window.row].start, path.across[window.column].start
-        (height, width), size = path.sides, path.size
-        if path.turned:
-            y, x, height, width, size = x, y, width, height, (size[1], size[0])
-        if size == self.size:
-            pixels = self.pixels[0, :, y : y + height, x : x + width]
-        elif path.turned:
-            pixels = self._strip(size, 2, x, width)[:, y : y + height]
-        else:
-            pixels = self._strip(size, 1, y, height)[:, :, x : x + width]
-        inner = frame[:, :height, :width]
-        inner.copy_(pixels.flip(2) if path.mirrored else pixels)
-        if pixels.dtype == torch.uint8:
-            inner /= 255
-        frame[:, height:] = frame[:, :height, width:] = GREY
-        return frame
-
-    def _strip(self, size: tuple[int, int], axis: int, start: int, length: int) -> Tensor:
-        """Return rows or columns of the image resized to `size`; only the last ones are cached."""
-        if self.strip_of != (size, start):
-            whole = F.interpolate(self.pixels.float() / 255, size, mode="bilinear", align_corners=False)[0]
-            self.strip, self.strip_of = whole.narrow(axis, start, length).clone(), (size, start)
-        return self.strip
-
-    def take(self, window: Window, logits: Tensor) -> None:
-        """Add the logits of a window (classes, side, side); decide the pixels that are complete."""
-        path = window.path
-        height, width = path.sides[::-1] if path.turned else path.sides
-        logits = logits[:, :height, :width]
-        logits = logits.flip(2) if path.mirrored else logits
-        sums = path.add(window.row, window.column, logits.mT if path.turned else logits)
-        if self.alone and path.plain:  # dividing by the number of windows would not change the argmax
-            self._decide_window(window, sums)
-        else:
-            self.bands.height = max(1, isqrt(SQUARE_VALUES // len(logits)))
-            for means, first, left in path.final(window.row, window.column, sums, self.bands.height):
-                if self.alone:
-                    self._decide(first, left, *first_largest(means))
-                else:
-                    self.bands.add(means.softmax(0), first, left)
-        self.open -= 1
-        if not self.alone and window.column + 1 == len(path.across):
-            self.ready[path] = path.down[window.row].last
-            for band, first in self.bands.before(min(self.ready.values())):
-                self._decide(first, 0, *first_largest(band))
-
-    def _decide_window(self, window: Window, sums: WindowSums) -> None:
-        down, across = window.path.down[window.row], window.path.across[window.column]
-        final = slice(down.done - down.start), slice(across.done - across.start)
-        classes, largest = (found[final] for found in first_largest(sums))
-        self._decide(down.start, across.start, classes, largest)
-
-    def _decide(self, first: int, left: int, classes: Tensor, largest: Tensor) -> None:
-        """Write classes into the prediction, from row `first` and column `left` on."""
-        _require_finite(largest)
-        self.target[first : first + classes.shape[0], left : left + classes.shape[1]] = classes.cpu().numpy()
+    def take(self, single: _Pass, corner: tuple[int, int], logits: Tensor) -> None:
+        """Add the logits of a window; after the last, decide the class of every pixel."""
+        single.add(corner, logits)
+        if single.remaining:
+            return
+        means, single.sums = single.means(self.size), torch.empty(0)
+        if len(self.passes) > 1:
+            means = means.softmax(0)
+        self.scores = means if self.scores is None else self.scores.add_(means)
+        if single is self.passes[-1]:
+            classes, largest = first_largest(self.scores)
+            if not bool(torch.isfinite(largest.sum())):
+                raise EvaluationError("the model returned NaN or infinite logits", fix="check its weights")
+            self.prediction, self.scores = classes.cpu().numpy(), None
 
 
-def _require_finite(largest: Tensor) -> None:
-    if not bool(torch.isfinite(largest.sum())):
-        raise EvaluationError("the model returned NaN or infinite logits", fix="check its weights")
+def first_largest(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return, per place, the class of the largest score as int16, and that score; ties go to the lowest class.
+
+    `scores` has shape (classes, ...). On a CPU, this loop over the classes is several times faster than `max(0)`.
+    """
+    if scores.device.type != "cpu":
+        largest, classes = scores.max(0)
+        return classes.to(torch.int16), largest
+    kind = torch.uint8 if len(scores) <= 256 else torch.int16
+    largest = scores[0].clone()
+    classes = torch.zeros_like(largest, dtype=kind)
+    new, larger = torch.empty_like(classes), torch.empty_like(largest, dtype=torch.bool)
+    for number, row in enumerate(scores[1:], start=1):
+        torch.gt(row, largest, out=larger)
+        torch.maximum(largest, row, out=largest)
+        torch.mul(larger.view(torch.uint8) if kind == torch.uint8 else larger.to(kind), number, out=new)
+        torch.maximum(classes, new, out=classes)
+    return classes.to(torch.int16), largest
 
 
 class Stream(Generic[T]):
@@ -246,51 +254,36 @@ class Stream(Generic[T]):
         self.runner, self.windowing = runner, windowing
         self.decided = 0
         self._pictures: deque[tuple[T, _Picture]] = deque()
-        self._waiting: deque[tuple[_Picture, Window]] = deque()
+        self._waiting: list[tuple[_Picture, _Pass, tuple[int, int], Tensor]] = []
 
     def put(self, tag: T, image: NDArray[np.uint8]) -> list[tuple[T, Prediction]]:
         """Queue an image, run all full batches, and return the predictions that are complete."""
         picture = _Picture(image, self.windowing, self.runner.device)
         self._pictures.append((tag, picture))
-        self._waiting.extend((picture, window) for window in picture.windows)
-        while len(self._waiting) >= self.runner.batch_size:
-            self._run()
+        for window in picture.windows():
+            self._waiting.append((picture, *window))
+            if len(self._waiting) == self.runner.batch_size:
+                self._run()
         return self._decided()
 
     def flush(self) -> list[tuple[T, Prediction]]:
         """Run the remaining windows and return the remaining predictions."""
-        while self._waiting:
+        if self._waiting:
             self._run()
         return self._decided()
 
     def _run(self) -> None:
-        side = self.windowing.window
-        batch = [self._waiting.popleft() for _ in range(min(self.runner.batch_size, len(self._waiting)))]
-        frames = torch.empty((len(batch), 3, side, side), device=self.runner.device)
-        for (picture, window), frame in zip(batch, frames, strict=True):
-            picture.shown(window, frame)
+        batch, self._waiting = self._waiting, []
+        frames = torch.stack([pixels for *_, pixels in batch])
         logits = self.runner.logits(frames).detach()
         EVERY_PIXEL.require(logits, frames)
-        if all(picture.alone and window.path.disjoint for picture, window in batch):
-            self._decide(batch, logits)
-            return
-        for (picture, window), own in zip(batch, logits, strict=True):
-            picture.take(window, own)
-
-    def _decide(self, batch: list[tuple[_Picture, Window]], logits: Tensor) -> None:
-        """Decide a whole batch of windows that do not overlap: each alone determines the classes of its pixels."""
-        classes, largest = first_largest(logits.movedim(1, 0))
-        _require_finite(largest)
-        for (picture, window), own in zip(batch, classes.cpu().numpy(), strict=True):
-            y, x = window.path.down[window.row].start, window.path.across[window.column].start
-            height, width = window.path.sides
-            picture.prediction[y : y + height, x : x + width] = own[:height, :width]
-            picture.open -= 1
+        for (picture, single, corner, _), own in zip(batch, logits, strict=True):
+            picture.take(single, corner, own)
 
     def _decided(self) -> list[tuple[T, Prediction]]:
-        found = []
-        while self._pictures and not self._pictures[0][1].open:
+        decided = []
+        while self._pictures and (prediction := self._pictures[0][1].prediction) is not None:
             tag, picture = self._pictures.popleft()
-            self.decided += len(picture.windows)
-            found.append((tag, picture.prediction))
-        return found
+            self.decided += picture.count
+            decided.append((tag, prediction))
+        return decided
