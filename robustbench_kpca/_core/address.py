@@ -1,7 +1,7 @@
 """Addresses: objects in code from outside, `FILE.py:OBJECT` or `package.module:OBJECT`. To load one runs that code.
 
-A file is run once, and again after `require` has met other code in its folder. Files are those of the
-current folder, also in other processes.
+A file is run once, and again after `require` has met other code in it or beside it. Files are those of the current
+folder, also in other processes.
 """
 
 import importlib
@@ -14,23 +14,23 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from robustbench_kpca._core.code_digest import of_file, of_object
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, UnknownNameError, reason_of
-from robustbench_kpca._core.local_modules import is_current, is_local, load_file, searched
+from robustbench_kpca._core.neighbours import is_local, load_file, searched
+from robustbench_kpca._core.outside import of_file, of_object
 
 FORM = "FILE.py:OBJECT"
 
 
 class Loaded(NamedTuple):
-    """An object, the module that names it, and the digest of its code as it was loaded; "" if it cannot be read."""
+    """An object, the module that names it, and the SHA-256 of its code as it was loaded; "" if it cannot be read."""
 
     module: ModuleType
     member: Any
     code: str
 
 
-_modules: dict[str, ModuleType] = {}
+_modules: dict[str, tuple[ModuleType, str]] = {}  # with the SHA-256 of the file as it was run
 
 
 def is_address(name: str) -> bool:
@@ -55,9 +55,8 @@ def require(address: str, kind: str) -> None:
         what = f"file {place}" if file is not None else f"module {place}"
         fix = "check the path" if file is not None else f"check PYTHONPATH, or name the file: {FORM}"
         raise UnknownNameError(f"{kind} '{address}': there is no {what}", fix=fix)
-    key = place if file is None else str(file)
-    if key in _modules and not is_current(_modules[key]):
-        del _modules[key]
+    if file is not None and str(file) in _modules and _modules[str(file)][1] != of_file(file, now=True):
+        del _modules[str(file)]
 
 
 def load(address: str, kind: str) -> Loaded:
@@ -71,17 +70,17 @@ def load(address: str, kind: str) -> Loaded:
     if key not in _modules:
         require(address, kind)
         _modules[key] = _imported(address, kind)
-    return _object_of(_modules[key], name, address, kind)
+    return _object_of(*_modules[key], name, address, kind)
 
 
 def load_again(address: str, kind: str) -> Loaded:
     """Return the object at an address as `load` does, but run its file in any case."""
-    return _object_of(_imported(address, kind), _parts(address)[2], address, kind)
+    return _object_of(*_imported(address, kind), _parts(address)[2], address, kind)
 
 
 @no_early_exit()
-def _imported(address: str, kind: str) -> ModuleType:
-    """Run the file of an address, or import its module, and note the digest of its code."""
+def _imported(address: str, kind: str) -> tuple[ModuleType, str]:
+    """Run the file of an address, or import its module; return it with the SHA-256 of its code."""
     place, file, _ = _parts(address)
     with searching(address):
         try:
@@ -93,16 +92,16 @@ def _imported(address: str, kind: str) -> ModuleType:
                 f"{kind} '{address}' cannot be imported ({reason_of(error)})",
                 fix=f"check PYTHONPATH, or name the file: {FORM}" if file is None else "correct that file",
             ) from None
-        _code(module, None)
-        return module
+        source = getattr(module, "__file__", None)
+        return module, "" if source is None else of_file(Path(source))
 
 
-def _object_of(module: ModuleType, name: str, address: str, kind: str) -> Loaded:
+def _object_of(module: ModuleType, code: str, name: str, address: str, kind: str) -> Loaded:
     if not hasattr(module, name):
         place = address.rpartition(":")[0]
         raise BadInputError(f"{kind} '{address}': {place} defines no {name or 'object'}", fix="check the name")
     member = getattr(module, name)
-    return Loaded(module, member, _code(module, member))
+    return Loaded(module, member, "+".join(sorted({code, of_object(member)} - {""})))
 
 
 def searching(address: str) -> AbstractContextManager[None]:
@@ -165,9 +164,3 @@ def _is_known(top: str) -> bool:
         return importlib.util.find_spec(top) is not None
     except ValueError:  # a module without a specification, such as __main__
         return top in sys.modules
-
-
-def _code(module: ModuleType, member: Any) -> str:
-    """Return the digest of the code of a module's file and, where that is elsewhere, of the object's own."""
-    file = getattr(module, "__file__", None)
-    return "+".join(sorted({"" if file is None else of_file(Path(file)), of_object(member)} - {""}))

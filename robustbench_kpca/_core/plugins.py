@@ -13,7 +13,7 @@ from typing import Any
 
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError, reason_of
-from robustbench_kpca._core.local_modules import load_file, searched
+from robustbench_kpca._core.neighbours import load_file, searched
 
 GROUP = "robustbench_kpca.plugins"
 VARIABLE = "RBK_PLUGINS"

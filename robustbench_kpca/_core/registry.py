@@ -7,6 +7,7 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core import address, plugins
-from robustbench_kpca._core.code_digest import of_object, of_own
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError, shortened
+from robustbench_kpca._core.outside import of_object
 
 MOST = 8
 """Names in one suggestion."""
@@ -24,6 +25,9 @@ _LISTS = {
     "metric": "metrics", "board": "boards", "pack": "packs", "recipe": "recipes",
 }  # fmt: skip
 """Kinds that `rbk list` lists."""
+
+
+_VERSION = re.compile(r"^    version: ClassVar\[int\] = (\d+)$", re.MULTILINE)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "", usual: str = "") -> UnknownNameError:
@@ -79,6 +83,21 @@ def _modules(package: str, *, folders: bool) -> tuple[str, ...]:
     assert spec.submodule_search_locations is not None
     modules = pkgutil.iter_modules(list(spec.submodule_search_locations))
     return tuple(module.name for module in modules if module.ispkg == folders and not module.name.startswith("_"))
+
+
+@cache
+def stated_version(module: str) -> int:
+    """Return the version that a class in a module of the package states, without importing the module."""
+    found = _VERSION.search(_text(module))
+    assert found is not None, f"{module} states no version"
+    return int(found[1])
+
+
+def _text(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text("utf-8")
 
 
 @dataclass(frozen=True)
@@ -171,16 +190,12 @@ class Family:
         return self._is_address(name) or (name in self and name in self.added)
 
     def code(self, name: str) -> str:
-        """Return the digest of a member's code: of its file, and of what that imports from its room or its folder.
+        """Return the SHA-256 of the code of a member from outside the package; "" where it cannot be read."""
+        return address.load(name, self.kind).code if self._is_address(name) else of_object(self.added[name])
 
-        It is "" for code from outside that cannot be read.
-        """
-        if self._is_address(name):
-            return address.load(name, self.kind).code
-        self.require(name)
-        if name in self.added:
-            return of_object(self.added[name])
-        return of_own(self._module(name), self.package.split(".")[1])
+    def version(self, name: str) -> int | None:
+        """Return the version that the file of a member states, without importing it; None of any other name."""
+        return stated_version(self._module(name)) if name in self._own_names() else None
 
     def summary(self, name: str) -> str:
         """Return the first line of the module's docstring without importing it; for code from outside, of its own."""
@@ -189,10 +204,7 @@ class Family:
             return " ".join(filter(None, [said, plugins.origin(self.kind, name)]))
         if name in self.rows:
             return self.rows[name]
-        spec = importlib.util.find_spec(self._module(name))
-        assert spec is not None
-        assert spec.origin is not None
-        return Path(spec.origin).read_text("utf-8").removeprefix('"""').partition("\n")[0].rstrip('"')
+        return _text(self._module(name)).removeprefix('"""').partition("\n")[0].rstrip('"')
 
     def _is_address(self, name: str) -> bool:
         return self.by_address and address.is_address(name)

@@ -39,6 +39,7 @@ class APGD:
     the clean logits.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = (
         "backwards + 1 + loss.endswith('_targeted')",
         "(min(targets, classes - 1) if loss.endswith('_targeted') else 1) * (steps + 1)",

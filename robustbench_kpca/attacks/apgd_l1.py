@@ -51,6 +51,7 @@ class APGDL1:
     loop's check, and, if targeted, 1 forward pass for the clean logits.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = (
         "backwards + 1 + loss.endswith('_targeted')",
         "(min(targets, classes - 1) if loss.endswith('_targeted') else 1) * (steps + 3)",

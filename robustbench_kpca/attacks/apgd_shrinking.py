@@ -40,6 +40,7 @@ class ShrinkingAPGD:
     A sample costs `steps` + 3 forward and backward passes, and 1 forward pass for the loop's check.
     """
 
+    version: ClassVar[int] = 1
     many_labels: ClassVar[bool] = True
     most_passes: ClassVar[tuple[str, str]] = ("steps + 4", "steps + 3")
     steps: Annotated[int, Field(ge=4, strict=True)]

@@ -40,6 +40,7 @@ class CW(CarliniWagner):
     for the loop's check of the last proposal. The attack is deterministic: one restart is enough.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = ("backwards + 1", "binary_steps * steps")
     least_passes: ClassVar[tuple[str, str]] = ("backwards + 1", "binary_steps * min(steps, steps // 10 + 1)")
 

@@ -31,6 +31,7 @@ class CWOfCleverHans(CarliniWagner):
     * `steps` forward and backward passes, and 1 forward pass for the loop's check.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = ("backwards + 1", "binary_steps * steps")
 
     def half(self, x: Images) -> Images:

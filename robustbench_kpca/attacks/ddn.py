@@ -35,6 +35,7 @@ class DDN:
     misclassified costs `steps` backward and `steps` + 1 forward passes per restart.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
     gamma: Annotated[float, Field(gt=0, lt=1)]

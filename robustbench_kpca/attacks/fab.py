@@ -51,6 +51,7 @@ class FAB:
     of `x`.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = (
         "(2 * min(targets, classes - 1) if targets else classes) * steps + 2",
         "min(targets or classes, classes - 1) * steps",

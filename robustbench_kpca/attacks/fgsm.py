@@ -21,6 +21,7 @@ class FGSM(OneGradient):
     Costs one backward and two forward passes, one of them the loop's check of x'.
     """
 
+    version: ClassVar[int] = 1
     many_labels: ClassVar[bool] = True
     most_passes: ClassVar[tuple[str, str]] = ("2", "1")
     steps: ClassVar[int] = 1  # type: ignore[misc]  # in others it is an option

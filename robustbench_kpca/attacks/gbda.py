@@ -44,6 +44,7 @@ class GBDA:
     + 1 forward passes per restart.
     """
 
+    version: ClassVar[int] = 1
     replaces_words: ClassVar[bool] = True
     most_passes: ClassVar[tuple[str, str]] = ("steps * (1 + samples) + 1", "steps")
     steps: Count

@@ -49,6 +49,7 @@ class HopSkipJump:
     misclassified costs `queries` + 1 forward passes per restart.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = ("queries + 1", "0")
     queries: Annotated[int, Field(ge=1, strict=True)]
     probes: Annotated[int, Field(ge=1, strict=True)]

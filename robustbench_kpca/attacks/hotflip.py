@@ -41,6 +41,7 @@ class HotFlip:
     replaced.
     """
 
+    version: ClassVar[int] = 1
     replaces_words: ClassVar[bool] = True
     most_passes: ClassVar[tuple[str, str]] = ("steps * (1 + tries) + 1", "steps")
     steps: Count

@@ -37,6 +37,7 @@ class MALT:
     targets, `candidates` forward and backward passes.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = (
         "backwards + 1 + loss.endswith('_targeted')",
         "(min(targets, classes - 1) if loss.endswith('_targeted') else 1) * (steps + 1) + min(candidates, classes - 1)",

@@ -27,6 +27,7 @@ class MIM(OneGradient):
     A sample that is never misclassified costs `steps` backward and `steps` + 1 forward passes.
     """
 
+    version: ClassVar[int] = 1
     many_labels: ClassVar[bool] = True
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]

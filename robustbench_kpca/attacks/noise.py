@@ -22,6 +22,7 @@ class Noise:
     A sample that is never misclassified costs 1 forward pass per restart, the loop's check of x'.
     """
 
+    version: ClassVar[int] = 1
     many_labels: ClassVar[bool] = True
     norms: ClassVar[tuple[Norm, ...]] = ("linf", "l2", "l1", *COUNTED)
     most_passes: ClassVar[tuple[str, str]] = ("1", "0")

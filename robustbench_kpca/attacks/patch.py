@@ -38,6 +38,7 @@ class Patch:
     image of the first, and one with `rank = "gradient"`; and a forward pass more, the loop's check of the last image.
     """
 
+    version: ClassVar[int] = 1
     norms: ClassVar[tuple[Norm, ...]] = COUNTED
     many_labels: ClassVar[bool] = True
     most_passes: ClassVar[tuple[str, str]] = ("backwards + 1", "places * (steps + 1) - 1 + (rank == 'gradient')")

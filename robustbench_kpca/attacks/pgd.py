@@ -26,6 +26,7 @@ class PGD(OneGradient):
     the loop's check of x_steps).
     """
 
+    version: ClassVar[int] = 1
     many_labels: ClassVar[bool] = True
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]

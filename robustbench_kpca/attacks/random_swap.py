@@ -27,6 +27,7 @@ class RandomSwap:
     a line. A sample costs `queries` + 1 forward passes per restart.
     """
 
+    version: ClassVar[int] = 1
     replaces_words: ClassVar[bool] = True
     most_passes: ClassVar[tuple[str, str]] = ("queries + 1", "0")
     queries: Count

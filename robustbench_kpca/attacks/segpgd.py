@@ -28,6 +28,7 @@ class SegPGD(OneGradient):
     start, and a cost of `steps` backward and `steps` + 1 forward passes per restart.
     """
 
+    version: ClassVar[int] = 1
     many_labels: ClassVar[bool] = True
     one_label: ClassVar[bool] = False
     targets: ClassVar[bool] = False

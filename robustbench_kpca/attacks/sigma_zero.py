@@ -42,6 +42,7 @@ class SigmaZero:
     `steps` + 1 forward passes. The attack is deterministic.
     """
 
+    version: ClassVar[int] = 1
     norms: ClassVar[tuple[Norm, ...]] = ("l0",)
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Count

@@ -33,6 +33,7 @@ class SLD(OneGradient):
     A sample that is never misclassified costs `steps` backward and `steps` + 1 forward passes per restart.
     """
 
+    version: ClassVar[int] = 1
     norms: ClassVar[tuple[Norm, ...]] = ("l1",)
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]

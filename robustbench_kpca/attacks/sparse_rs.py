@@ -50,6 +50,7 @@ class SparseRS:
     A sample that is never misclassified costs `queries` + 1 forward passes per restart.
     """
 
+    version: ClassVar[int] = 1
     norms: ClassVar[tuple[Norm, ...]] = COUNTED
     most_passes: ClassVar[tuple[str, str]] = ("queries + 1", "0")
     queries: Count

@@ -29,6 +29,7 @@ class SPSAOfCleverHans:
     A sample costs `steps` * (`samples` + 1) + 1 forward passes per restart.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = ("steps * (samples + 1) + 1", "0")
     steps: Annotated[int, Field(ge=1, strict=True)]
     samples: Annotated[int, Field(ge=2, multiple_of=2, strict=True)]

@@ -50,6 +50,7 @@ class Square:
     in AutoAttack. Unlike AutoAttack, every sample has its own windows and signs.
     """
 
+    version: ClassVar[int] = 1
     most_passes: ClassVar[tuple[str, str]] = ("queries + 1", "0")
     queries: Annotated[int, Field(ge=1, strict=True)]
     p_init: Annotated[float, Field(gt=0, le=1)]

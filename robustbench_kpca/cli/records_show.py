@@ -92,7 +92,8 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
     spec, environment, passes = record.spec, record.environment, record.passes
     scenario = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
     model, data, table = spec.model, spec.data, record.outcomes_file
-    code = {**spec.code, **record.algorithms}
+    code = [f"{name} {digest[:16]}" for name, digest in spec.code.items()]
+    code += [f"{name} {version}" for name, version in record.algorithms.items()]
     return [
         ("model", f"{model.name} ({model.parameters:,} parameters, sha256 {model.parameters_sha256[:16]})"),
         ("data", f"{data.name} {data.split}, n = {data.n}, digest {data.digest[:16]}"),
@@ -112,7 +113,7 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         ("made", f"{record.created} in {record.seconds:.1f} s on {environment.processor}, {environment.device}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in environment.packages.items())),
         ("revision", environment.revision or "installed package"),
-        *([("code", ", ".join(f"{name} {digest}" for name, digest in code.items()))] if code else []),
+        *([("code", ", ".join(code))] if code else []),
         *(("flag", flag) for flag in record.flags),
         *(("cite", citation) for citation in record.citations),
     ]

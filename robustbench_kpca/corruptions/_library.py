@@ -44,6 +44,7 @@ _COPY = "_imagecorruptions_of_robustbench_kpca"
 class LibraryCorruption:
     """One corruption of the library, with the library's parameters; `parameter` is the severity."""
 
+    version: ClassVar[int] = 1
     name: str
     parameters: ClassVar[dict[str, tuple[int, ...]]] = {PROFILE: (1, 2, 3, 4, 5)}
 

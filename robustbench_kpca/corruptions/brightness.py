@@ -14,6 +14,7 @@ IMAGENET = (0.1, 0.2, 0.3, 0.4, 0.5)
 class Brightness:
     """V' = min(V + c, 1) in HSV."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

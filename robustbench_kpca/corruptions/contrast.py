@@ -19,6 +19,7 @@ ROUNDING = 1e-6  # levels; far above the rounding error of the mean
 class Contrast:
     """m + c * (x - m), with m the mean of each channel over the image."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

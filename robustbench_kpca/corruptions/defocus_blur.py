@@ -32,6 +32,7 @@ def disk(radius: float, alias_blur: float) -> NDArray[np.float32]:
 class DefocusBlur:
     """x * disk(radius), borders mirrored."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[tuple[float, float], ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

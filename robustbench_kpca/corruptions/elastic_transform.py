@@ -45,6 +45,7 @@ def _warps(side: float, shares: Sequence[tuple[float, float, float]]) -> tuple[W
 class ElasticTransform:
     """out[y, x] = in[y + dy, x + dx], linearly interpolated, borders mirrored."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[Warp, ...]]] = {
         "imagenet_c": _warps(
             244, [(2, 0.7, 0.1), (2, 0.08, 0.2), *((share, 0.01, 0.02) for share in (0.05, 0.07, 0.12))]

@@ -19,6 +19,7 @@ IMAGENET = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
 class Fog:
     """(x + c * plasma) * top / (top + c), with top the largest value of the image."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[tuple[float, float], ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

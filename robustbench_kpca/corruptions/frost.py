@@ -42,6 +42,7 @@ IMAGENET = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
 class Frost:
     """min(a * x + b * frost, 255)."""
 
+    version: ClassVar[int] = 1
     pictures: str = GENERATED
     """`generated`, or the folder of the original photographs."""
 

@@ -48,6 +48,7 @@ def flat(sigma: float) -> Pixels:
 class GaussianBlur:
     """x * N(0, sigma^2)."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

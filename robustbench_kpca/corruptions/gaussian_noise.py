@@ -16,6 +16,7 @@ IMAGENET = (0.08, 0.12, 0.18, 0.26, 0.38)
 class GaussianNoise:
     """x + sigma * n, n ~ N(0, 1)."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

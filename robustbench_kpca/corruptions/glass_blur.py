@@ -55,6 +55,7 @@ def shuffle(image: Pixels, passes: Iterable[Index], area: tuple[slice, slice]) -
 class GlassBlur:
     """N(sigma) * shuffled(N(sigma) * x)."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[tuple[float, int, int], ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

@@ -17,6 +17,7 @@ IMAGENET = (0.03, 0.06, 0.09, 0.17, 0.27)
 class ImpulseNoise:
     """Each value, with probability p, is replaced by 0 or 255, both equally likely."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

@@ -18,6 +18,7 @@ IMAGENET = (25, 18, 15, 10, 7)
 class JpegCompression:
     """decode(encode(x, quality))."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[int, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

@@ -30,6 +30,7 @@ def flat(weights: tuple[float, ...]) -> Pixels:
 class MotionBlur:
     """sum_i w_i x(p + i * (cos a, sin a)), a ~ U(-45, 45) degrees, w_i ~ exp(-i^2 / (2 sigma^2))."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[tuple[int, float], ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

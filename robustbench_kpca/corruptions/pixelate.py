@@ -20,6 +20,7 @@ SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
 class Pixelate:
     """enlarge(shrink(x, c))."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[tuple[float, Resampling], ...]]] = {
         "imagenet_c": tuple((share, Resampling.BOX) for share in SHARES),
         "imagecorruptions": tuple((share, Resampling.NEAREST) for share in SHARES),

@@ -15,6 +15,7 @@ IMAGENET = ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2))
 class Saturate:
     """S' = min(a S + b, 1) in HSV; a grey pixel counts as hue 0 (red)."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[tuple[float, float], ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

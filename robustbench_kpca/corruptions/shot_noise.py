@@ -31,6 +31,7 @@ def quantiles(photons: float) -> Pixels:
 class ShotNoise:
     """k / c, k ~ Poisson(c * x)."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

@@ -60,6 +60,7 @@ CIFAR = _flakes(
 class Snow:
     """min(k x + (1 - k) max(x, 1.5 grey(x) + 0.5) + s + s rotated by 180 degrees, 1), with s the layer of snow."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[Flakes, ...]]] = {
         "imagenet_c": tuple(row._replace(scripted=True) for row in IMAGENET),
         "imagecorruptions": IMAGENET,

@@ -46,6 +46,7 @@ DIRTY = (Drops(0.65, 0.3, 1, 0.65, 1.5, mix=np.float32), Drops(0.67, 0.4, 1, 0.6
 class Spatter:
     """Water: min(x + m * turquoise, 1); mud: (1 - m) * x + m * brown; m is the liquid's thickness in [0, 1]."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[Drops, ...]]] = {
         "imagenet_c": (*WET, *DIRTY),
         "imagecorruptions": (*WET, *(drops._replace(mix=np.float64) for drops in DIRTY)),

@@ -16,6 +16,7 @@ IMAGENET = (0.15, 0.2, 0.35, 0.45, 0.6)
 class SpeckleNoise:
     """x + x * sigma * n, n ~ N(0, 1)."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

@@ -69,6 +69,7 @@ def at(image: NDArray[np.float32], factor: float, place: tuple[NDArray[np.intp],
 class ZoomBlur:
     """(x + sum_z zoom(x, z)) / (1 + number of factors z)."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[Factors, ...]]] = {
         "imagenet_c": IMAGENET,
         "imagecorruptions": IMAGENET,

@@ -22,13 +22,14 @@ from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.command import Command
-from robustbench_kpca.evaluation.identity import algorithms, code_from_outside, differing, model_info, require_readable
+from robustbench_kpca.evaluation.identity import code_from_outside, model_info, require_readable
 from robustbench_kpca.evaluation.kept import Wanted
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel
 from robustbench_kpca.evaluation.shard_folder import State, discard, folder_of, lock_of, next_attempt, tidy
 from robustbench_kpca.evaluation.shards import Made, plan_shards
+from robustbench_kpca.evaluation.versions import algorithms, outdated
 from robustbench_kpca.metrics import METRICS, measure
 from robustbench_kpca.models.certified import require_certifiable
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words
@@ -46,7 +47,7 @@ from robustbench_kpca.types import Images
 class Evaluation:
     """One evaluation; `finished` is the existing record of exactly this specification, or None.
 
-    `outdated`: what of an existing record was made by other versions of our algorithms, so that it is made again.
+    `outdated`: what of an existing record was made in other versions than today's, so that it is made again.
     """
 
     subject: Subject
@@ -59,7 +60,7 @@ class Evaluation:
     finished: Record | None = None
     command: tuple[str, ...] = ()
     request: ModelRequest | None = None
-    algorithms: dict[str, str] = field(default_factory=dict)
+    algorithms: dict[str, int] = field(default_factory=dict)
     outdated: tuple[str, ...] = ()
 
     @classmethod
@@ -141,13 +142,14 @@ class Evaluation:
     def look(self) -> Record | None:
         """Look for the finished record of exactly this specification, unless it is to be made afresh.
 
-        One that other versions of our algorithms made is made again; an older one, which names no versions, is kept.
+        One that other versions of algorithms or libraries made is made again.
         """
         out = self.options.out
         if out is None or self.options.fresh:
             return self.finished
         record = _stored_record(out, self.spec, self.scenario, self.images)
-        self.outdated = () if record is None else differing(record.algorithms, self.algorithms)
+        now = self.algorithms, self.surroundings, self.scenario
+        self.outdated = () if record is None else outdated(record, *now)
         if record is not None:
             self.finished = None if self.outdated else _renewed(record, self.scenario, self.audit, out)
         return self.finished

@@ -170,7 +170,7 @@ class _Run:
         )
         if evaluation.outdated:
             names = ", ".join(evaluation.outdated)
-            self.reporter.announce(f"{self.models[number].label}  {step.label}  made again: other code of {names}")
+            self.reporter.announce(f"{self.models[number].label}  {step.label}  made again: another version of {names}")
         return evaluation
 
     def _command(self, number: int, step: Evaluate, options: RunOptions, audit: Audit | None) -> Command | tuple[str]:

@@ -1,7 +1,7 @@
 """What identifies an evaluation: its model, and the code that decides outcomes.
 
-Of code from outside the package, a digest is part of a record's specification. Versions of our own algorithms stand
-beside it: a record of an older version is made again.
+Of code from outside the package, the SHA-256 is part of a record's specification. Versions of our own algorithms stand
+beside it (`evaluation.versions`).
 """
 
 import json
@@ -12,12 +12,10 @@ import torch
 from torch import nn
 
 from robustbench_kpca._core.address import is_address, is_importable, load
-from robustbench_kpca._core.code_digest import is_foreign, of_object, of_own
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.outside import is_foreign, of_object
 from robustbench_kpca._core.registry import Family
-from robustbench_kpca._engine.inference.environment import version
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.attacks.foreign import LIBRARIES
 from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.corruptions import ALL, PREFIX, family_of
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
@@ -28,9 +26,7 @@ from robustbench_kpca.tasks import TASKS, task_named
 from robustbench_kpca.types import Logits
 
 MODEL = "model"
-_LIBRARY = "robustbench_kpca.corruptions._library"
 _FAMILIES = {family.kind: family for family in (ATTACKS, *ALL, TASKS)}
-_SHARED = ("_core/randomness.py",)
 
 
 def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> ModelInfo:
@@ -62,37 +58,30 @@ def _is_plain(config: dict[Any, Any]) -> bool:
 
 
 def code_from_outside(model: nn.Module, task: str, scenario: Scenario) -> dict[str, str]:
-    """Return the digest of the code of the model, the task, attacks, twins and corruptions that are not ours.
+    """Return the SHA-256 of the code of the model, the task, attacks, twins and corruptions that are not ours.
 
     It is "" where the code cannot be read, and a model of such code is not named: its weights and answers identify it.
     """
-    codes = {
-        f"{family.kind} {name}": family.code(name) for family, name in members(scenario) if family.is_outside(name)
-    }
+    codes = dict[str, str]()
+    for family, name in members(scenario):
+        family.require(name)
+        if family.is_outside(name):
+            codes[f"{family.kind} {name}"] = family.code(name)
     twins = {stage.backward_of or "" for stage in scenario.stage} if isinstance(scenario, Attack) else set()
     codes |= {f"twin {name}": load(name, "twin").code for name in sorted(twins) if is_address(name)}
     if task in TASKS.added:
         compute = task_named(task).compute
-        codes[f"task {task}"] = "".join(of_object(part) for part in (compute, compute.success))
+        parts = [of_object(part) for part in (compute, compute.success)]
+        codes[f"task {task}"] = "+".join(parts) if all(parts) else ""
     own = code_of_model(model)
     return codes | ({MODEL: own} if own else {})
 
 
 def code_of_model(model: nn.Module) -> str:
-    """Return the digest of the code of a model: of its factory, and of classes that no installed package has."""
+    """Return the SHA-256 of the code of a model: of its factory, and of classes that no installed package has."""
     kinds = {type(module) for module in model.modules()}
     parts = {code_of_factory(model), *(of_object(kind) for kind in kinds if is_foreign(kind))} - {""}
     return "+".join(sorted(parts))
-
-
-def algorithms(scenario: Scenario) -> dict[str, str]:
-    """Return the version of each algorithm of the package that a protocol uses: a digest of its code."""
-    own = [(family, name) for family, name in members(scenario) if not family.is_outside(name)]
-    versions = {f"{family.kind} {name}": family.code(name) for family, name in own}
-    versions |= dict(_of_libraries(scenario))
-    if isinstance(scenario, Attack):
-        versions["attack loop"] = of_own("robustbench_kpca._engine.attack_loop.engine", "_engine", *_SHARED)
-    return versions
 
 
 def members(scenario: Scenario) -> Iterator[tuple[Family, str]]:
@@ -138,23 +127,6 @@ def added_members(scenario: Scenario, task: str, *, runs_script: bool) -> tuple[
                 fix=f"name it FILE.py:OBJECT instead of '{each.name}'",
             )
     return added
-
-
-def _of_libraries(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Yield the attacks and corruptions of other libraries: their versions, and our code that calls them."""
-    if isinstance(scenario, Attack):
-        for name in {stage.attack for stage in scenario.stage if library_of(stage.attack)}:
-            library = library_of(name)
-            yield f"attack {name}", f"{version(library)} {of_own(LIBRARIES[library].__name__, 'attacks')}"
-    elif isinstance(scenario, Corruption):
-        for name in scenario.names:
-            if name.startswith(PREFIX):
-                yield f"corruption {name}", f"{version(PREFIX[:-1])} {of_own(_LIBRARY, 'corruptions')}"
-
-
-def differing(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the algorithms whose versions differ; none where the record is older than such versions."""
-    return tuple(sorted(name for name in now if before and before.get(name) != now[name]))
 
 
 def require_readable(code: Mapping[str, str]) -> None:

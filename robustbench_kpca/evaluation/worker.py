@@ -20,12 +20,13 @@ from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.evaluation import moved, runner_for
-from robustbench_kpca.evaluation.identity import Added, algorithms, code_from_outside
+from robustbench_kpca.evaluation.identity import Added, code_from_outside
 from robustbench_kpca.evaluation.kept import Wanted
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.evaluation.shards import Shard
+from robustbench_kpca.evaluation.versions import algorithms
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.outcomes import Outcomes
@@ -70,7 +71,7 @@ class Work:
     options: RunOptions
     spec: Spec
     folder: str
-    algorithms: Mapping[str, str] = field(default_factory=dict)
+    algorithms: Mapping[str, int] = field(default_factory=dict)
     surroundings: Environment | None = None
     added: tuple[Added, ...] = ()
     smaller: Outcomes | None = None
@@ -206,7 +207,7 @@ def _require_alike(work: Work, where: Any) -> None:
 
 def _require_same_code(work: Work, model: nn.Module) -> None:
     """Refuse to evaluate with other code than that which the record names, such as a file that was edited meanwhile."""
-    ours = code_from_outside(model, work.data.task, work.scenario) | algorithms(work.scenario)
+    ours: dict[str, Any] = {**code_from_outside(model, work.data.task, work.scenario), **algorithms(work.scenario)}
     theirs = {**work.spec.code, **work.algorithms}
     other = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     if other:

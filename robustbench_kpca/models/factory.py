@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca._core import address
-from robustbench_kpca._core.code_digest import is_installed, of_file
+from robustbench_kpca._core.outside import is_installed, of_file
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
 
 _CODE = "factory_code"
@@ -36,11 +36,11 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
 
 
 def code_of_factory(model: nn.Module) -> str:
-    """Return the digest of the code of the factory that made a model; "" where there is none, or it is installed."""
+    """Return the SHA-256 of the code of the factory that made a model; "" where there is none, or it is installed."""
     return next((str(vars(part)[_CODE]) for part in model.modules() if _CODE in vars(part)), "")
 
 
 def _code(module: ModuleType) -> str:
-    """Return the digest of the code of a module as it was loaded; "" if a package has it, whose version is recorded."""
+    """Return the SHA-256 of the code of a module as it was loaded; "" if a package has it, whose version is recorded."""
     file = getattr(module, "__file__", None)
     return "" if file is None or is_installed(Path(file).resolve()) else of_file(Path(file))

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr
 from tabulate import tabulate
 
 from robustbench_kpca._core.errors import BadInputError
@@ -28,7 +28,7 @@ from robustbench_kpca.records.text import SUFFIX as TABLE
 from robustbench_kpca.records.text import most_bytes, pack, unpack
 
 SUFFIX = ".record.json"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 DIGITS = 12
 """Hexadecimal digits of its content in the name of a file beside a record."""
 
@@ -70,8 +70,8 @@ class Record(BaseModel):
     beside it holds adversarial images, where some were kept.
     `command` remakes it: the words of an `rbk eval` command, or the call from Python, in short, as a single item; older
     records have none.
-    `algorithms` are versions of the attacks or corruptions of the package that made it, and of the attack loop: name ->
-    digest of the code. A record of other versions than today's is made again; older records have none.
+    `algorithms` are versions of the attacks or corruptions of the package that made it, and of the attack loop, such as
+    `attack pgd` -> 1. A record of other versions than today's is made again; what an older one does not name is 1.
 
     Examples:
         >>> from robustbench_kpca import evaluate
@@ -80,7 +80,7 @@ class Record(BaseModel):
     """
 
     model_config = STRICT
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     spec: Spec
     metrics: dict[str, Estimate]
     passes: Passes
@@ -91,7 +91,7 @@ class Record(BaseModel):
     created: str
     seconds: float
     command: tuple[str, ...] = ()
-    algorithms: dict[str, str] = {}
+    algorithms: dict[str, Annotated[int, Field(ge=1)]] = {}
     audit: Audit | None = None
     images_file: ImagesFile | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)

@@ -87,7 +87,7 @@ class ProtocolInfo(BaseModel):
 class Spec(BaseModel):
     """Everything that determines the outcomes on one machine.
 
-    `code` is of what comes from outside the package: what it is, such as `attack my-attack` -> digest of its source. It
+    `code` is of what comes from outside the package: what it is, such as `attack my-attack` -> SHA-256 of its files. It
     is part of the digest of the specification where there is any.
     """
 

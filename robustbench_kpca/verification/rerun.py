@@ -15,7 +15,6 @@ from robustbench_kpca._core.errors import BadInputError, BenchmarkError, Evaluat
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.environment import FOREIGN, environment
-from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.names import is_outside
@@ -25,6 +24,7 @@ from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel, data_for
 from robustbench_kpca.evaluation.sharded import Engine
+from robustbench_kpca.evaluation.versions import libraries
 from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.outcomes import Outcomes
@@ -160,11 +160,11 @@ def _command(record: Record, stated: Sequence[str]) -> Command:
 
 def _versions(then: Environment, now: Environment, scenario: Scenario) -> list[str]:
     """Say which packages have another version; libraries of attacks matter only where the protocol uses them."""
-    uses = isinstance(scenario, Attack) and any(library_of(stage.attack) for stage in scenario.stage)
+    unused = set(FOREIGN) - libraries(scenario)
     return [
         f"{name} {version} (here {now.packages.get(name, 'missing')})"
         for name, version in then.packages.items()
-        if now.packages.get(name, "missing") != version and (uses or name not in FOREIGN)
+        if now.packages.get(name, "missing") != version and name not in unused
     ]
 
 

@@ -14,7 +14,8 @@ from robustbench_kpca.records.spec import Environment
 
 PACKAGE = "robustbench-kpca"
 PACKAGES = (PACKAGE, "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
-FOREIGN = ("torchattacks", "pyautoattack", "foolbox")  # libraries whose attacks a protocol can use
+FOREIGN = ("torchattacks", "pyautoattack", "foolbox", "cleverhans", "imagecorruptions")
+"""Libraries whose attacks or corruptions a protocol can use."""
 _CHECKOUT = Path(__file__).parents[3]
 _PARTS = ("robustbench_kpca", "attacks", "corruptions")
 _CPUINFO = Path("/proc/cpuinfo")

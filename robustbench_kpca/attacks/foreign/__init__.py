@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import Parameter
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -54,6 +54,7 @@ LIBRARIES: dict[str, Any] = {
 class Foreign:
     """One attack of another library, with the options given in the protocol."""
 
+    version: ClassVar[int] = 1
     name: str
     recipe: Recipe
     options: dict[str, Any]

@@ -10,6 +10,7 @@ from robustbench_kpca.corruptions.signals import PROFILE, Signal
 class BaselineDrift:
     """x + s b / max |b|, with b a random walk of normal steps in each channel; `parameter` is s."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {PROFILE: (0.25, 0.5, 1.0, 1.5, 2.0)}
 
     def fast(self, signal: Signal, parameter: float, rng: np.random.Generator) -> Signal:

@@ -10,6 +10,7 @@ from robustbench_kpca.corruptions.signals import PROFILE, Signal
 class SignalDropout:
     """Places are chosen without repetition; `parameter` is their share, and at least one is lost."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {PROFILE: (0.05, 0.1, 0.2, 0.35, 0.5)}
 
     def fast(self, signal: Signal, parameter: float, rng: np.random.Generator) -> Signal:

@@ -13,6 +13,7 @@ from robustbench_kpca.corruptions.signals import PROFILE, Signal
 class SignalNoise:
     """x + sigma n, n ~ N(0, 1); `parameter` is sigma."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {PROFILE: (0.1, 0.2, 0.4, 0.7, 1.0)}
 
     def fast(self, signal: Signal, parameter: float, rng: np.random.Generator) -> Signal:

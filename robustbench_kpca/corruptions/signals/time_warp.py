@@ -21,6 +21,7 @@ class TimeWarp:
     w' = 1 + sum c_k cos(pi k u) lies in [1 - s, 1 + s], so that time never runs backwards; `parameter` is s < 1.
     """
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {PROFILE: (0.1, 0.2, 0.4, 0.6, 0.9)}
 
     def fast(self, signal: Signal, parameter: float, rng: np.random.Generator) -> Signal:

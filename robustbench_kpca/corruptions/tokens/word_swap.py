@@ -16,6 +16,7 @@ from robustbench_kpca.types import PAD, UNKNOWN
 class WordSwap:
     """Words are chosen without repetition; `parameter` is their share, rounded down, and at least one is replaced."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {PROFILE: (0.025, 0.05, 0.1, 0.2, 0.4)}
 
     def fast(self, words: Words, parameter: float, rng: np.random.Generator) -> Words:

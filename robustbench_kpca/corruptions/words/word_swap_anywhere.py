@@ -15,6 +15,7 @@ from robustbench_kpca.protocols.words import SWAPPED_WORD
 class WordSwapAnywhere:
     """`parameter` is the probability with which a word is replaced, independently of the others."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {PROFILE: (0.015, 0.025, 0.05, 0.1, 0.2)}
 
     def replaced(self, line: Sequence[str], parameter: float, draw: Draw) -> dict[int, str]:

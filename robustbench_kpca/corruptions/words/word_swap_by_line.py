@@ -31,6 +31,7 @@ _BEFORE = "'-_*@"  # not part of a word where they begin it
 class WordSwapByLine:
     """`parameter` is the rate. The candidates with the smallest random numbers are replaced."""
 
+    version: ClassVar[int] = 1
     parameters: ClassVar[dict[str, tuple[float, ...]]] = {PROFILE: (0.015, 0.025, 0.05, 0.1, 0.2)}
 
     def replaced(self, line: Sequence[str], parameter: float, draw: Draw) -> dict[int, str]:

@@ -1,0 +1,53 @@
+"""Versions of the package's algorithms: integers that their files state, raised when outcomes can change. No torch.
+
+Records of before there were versions count as made by version 1
+(docs/decisions/0029-foretelling-and-remaking.md). tests/unit/test_versions.py holds the outcomes of each version.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from robustbench_kpca._core.registry import stated_version
+from robustbench_kpca._engine import attack_loop
+from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.attacks.shared.names import library_of
+from robustbench_kpca.corruptions import ALL, PREFIX
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
+from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spec import Environment
+
+
+def algorithms(scenario: Scenario) -> dict[str, int]:
+    """Return the current version of each algorithm of the package that a protocol uses, such as `attack pgd` -> 1.
+
+    No algorithm is imported. Code from outside has no version, and is left out.
+    """
+    return {name: version for name, version in _stated(scenario) if version is not None}
+
+
+def _stated(scenario: Scenario) -> Iterator[tuple[str, int | None]]:
+    if isinstance(scenario, Attack):
+        for name in (stage.attack for stage in scenario.stage):
+            foreign = stated_version("robustbench_kpca.attacks.foreign") if library_of(name) else None
+            yield f"attack {name}", foreign or ATTACKS.version(name)
+        yield "attack loop", attack_loop.VERSION
+    elif isinstance(scenario, Corruption) and scenario.mode != "stored":
+        for name in scenario.names:
+            if name.startswith(PREFIX):
+                yield f"corruption {name}", stated_version("robustbench_kpca.corruptions._library")
+            else:
+                yield from ((f"{family.kind} {name}", family.version(name)) for family in ALL)
+
+
+def libraries(scenario: Scenario) -> set[str]:
+    """Return the other libraries whose attacks or corruptions a protocol uses."""
+    if isinstance(scenario, Attack):
+        return {library_of(stage.attack) for stage in scenario.stage} - {""}
+    names = scenario.names if isinstance(scenario, Corruption) else ()
+    return {PREFIX[:-1] for name in names if name.startswith(PREFIX)}
+
+
+def outdated(record: Record, now: Mapping[str, int], here: Environment, scenario: Scenario) -> tuple[str, ...]:
+    """Return the algorithms and libraries that a record was made with in other versions than today's."""
+    ours = [name for name in now if record.algorithms.get(name, 1) != now[name]]
+    packages = record.environment.packages
+    return (*ours, *(name for name in sorted(libraries(scenario)) if packages.get(name) != here.packages.get(name)))
