@@ -77,7 +77,7 @@ def prepare_broken_things(folder: Path) -> None:
     (folder / "attack.toml").write_text(protocol + good.replace("pgd", "pdg", 1))
     (folder / "broken.toml").write_text("kind = ")
     (folder / "latin.toml").write_bytes("é = 1\n".encode() + "# é".encode("latin-1"))
-    (folder / "newer.record.json").write_text('{"schema_version": 4}')
+    (folder / "newer.record.json").write_text('{"schema_version": 5}')
     (folder / "recipe.toml").write_text('title = "t"\n')
     recipe = read_recipe("symvit_digits")[1]
     (folder / "optimizer.toml").write_text(recipe.replace('"adamw"', '"adamww"'))
@@ -186,7 +186,7 @@ BAD = [
     (["board", "render", "digits", "--records", "empty", "-o", "out"], "*.record.json ... empty"),
     (["board", "plan", "digit"], "'digit'"),
     (["records", "show", "gone.json"], "*.record.json ... gone.json"),
-    (["records", "show", "newer.record.json"], "schema 4 ... schema 3 ... upgrade"),
+    (["records", "show", "newer.record.json"], "schema 5 ... schema 4 ... upgrade"),
     (["records", "show", "file"], "file"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:-2pp"], "*.record.json ... empty"),
     (["check", "empty", "--baseline", "empty", "--fail", "robust_accuracy:2"], "METRIC:-POINTSpp"),

@@ -109,15 +109,6 @@ def test_another_code_of_an_added_attack_makes_a_new_record(attacked, tmp_path):
     assert "attack one-step" not in attacked(ATTACK).algorithms
 
 
-def test_comments_docstrings_and_layout_of_an_added_attack_make_none(attacked, tmp_path):
-    first = attacked(ATTACK)
-    again = attacked(
-        "# mine\n" + ATTACK.replace("Move every pixel up.", "Up!").replace("# the box", "# it").replace('", ', '",\n  ')
-    )
-    assert again.created == first.created
-    assert len(find_records(tmp_path / "runs")) == 1
-
-
 def test_a_module_beside_an_added_attack_counts_too(attacked, module):
     text = ATTACK.replace("STRENGTH = 1.0", "from strengths import STRENGTH")
     module("strengths", "STRENGTH = 0.1")
@@ -250,10 +241,10 @@ def test_a_record_of_an_older_version_of_our_code_is_made_again(tmp_path, linear
     assert ask().created == first.created
     (path,) = find_records(tmp_path)
     content = json.loads(path.read_text())
-    for before, made_again in (({}, False), (first.algorithms | {"attack fgsm": "0" * 16}, True)):
+    for before, made_again in (({}, False), (first.algorithms | {"attack fgsm": 2}, True)):
         path.write_text(json.dumps(content | {"algorithms": before, "created": "2026-01-01T00:00:00+00:00"}))
         assert (ask().created != "2026-01-01T00:00:00+00:00") == made_again
-    assert "made again: other code of attack fgsm" in caplog.text
+    assert "made again: another version of attack fgsm" in caplog.text
     assert load_record(path).algorithms == first.algorithms
 
 
@@ -263,7 +254,7 @@ def test_nothing_unfinished_is_gone_on_with_by_other_code(linear, monkeypatch):
     )
     made = ask(eps="1/255").algorithms
     keys = []
-    for now in (made, made, made | {"attack loop": "0"}):
+    for now in (made, made, made | {"attack loop": 2}):
         monkeypatch.setattr("robustbench_kpca.evaluation.evaluation.algorithms", lambda scenario, now=now: now)
         named = NamedModel.of(linear(torch.ones(48), -24.0).eval(), "m")
         data, scenario = as_dataset(GREYS, [0, 0, 1, 1]).in_order(), load_scenario("fgsm-linf-8_255")[1]
@@ -297,8 +288,6 @@ def test_processes_that_a_script_starts_find_the_code_that_it_adds(tmp_path):
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
 
     assert said({"processes": 2}) == said({"fresh": True})
-    (tmp_path / "script.py").write_text(SCRIPT.replace("print(", "print(1, "))
-    assert said({"processes": 2}) == "1 " + said({}).removeprefix("1 ")
     assert len(find_records(tmp_path / "runs")) == 1
 
 
@@ -315,7 +304,7 @@ def test_a_worker_with_other_code_refuses(change, module, tmp_path, monkeypatch,
     work = Work(named.model, asked.data, scenario, RunOptions(), asked.spec, str(tmp_path), asked.algorithms)
     assert subject_of(work, named.model).name == "m"
     if change in asked.algorithms:
-        work = replace(work, algorithms={**asked.algorithms, change: "0"})
+        work = replace(work, algorithms={**asked.algorithms, change: 2})
     else:
         work = replace(work, spec=asked.spec.model_copy(update={"code": {**asked.spec.code, change: "0"}}))
     with pytest.raises(EvaluationError, match=f"code of {change} is another one"):

@@ -446,9 +446,9 @@ def test_a_newer_record_is_never_replaced(linear, tmp_path):
     model = linear(torch.ones(1, 1, 1), -0.5).eval()
     evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path, audit=False)
     (path,) = find_records(tmp_path)
-    newer = path.read_text().replace('"schema_version": 3', '"schema_version": 4')
+    newer = path.read_text().replace('"schema_version": 4', '"schema_version": 5')
     path.write_text(newer)
-    with pytest.raises(BadInputError, match="schema 4"):
+    with pytest.raises(BadInputError, match="schema 5"):
         evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path, audit=False)
     assert path.read_text() == newer
 

@@ -316,7 +316,7 @@ def test_records_that_misbehave(record, tmp_path, capsys):
         assert "expected a plain file name" in line()
     path.write_text("[" * DEEP)
     assert "is no record" in line()
-    path.write_text('{"schema_version": 3, "spec": ' + "[" * DEEP + "]" * DEEP + "}")
+    path.write_text('{"schema_version": 4, "spec": ' + "[" * DEEP + "]" * DEEP + "}")
     assert "is no record" in line()
     path.unlink()
     make_loop(path)

@@ -130,7 +130,7 @@ def _edit(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(schema_version=4), "schema 4.*upgrade"),
+        (lambda c: c.update(schema_version=5), "schema 5.*upgrade"),
         (lambda c: c.update(schema_version=1), "schema 1.*evaluate"),
         (lambda c: c.update(schema_version="x"), "schema x"),
         (lambda c: c.update(surprise=1), "'surprise'"),
