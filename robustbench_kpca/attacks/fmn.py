@@ -50,7 +50,7 @@ class FMN:
     forward passes per restart. The attack is deterministic: one restart is enough.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
     step_size: Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 
 from robustbench_kpca._core import address
-from robustbench_kpca._core.outside import is_installed, of_file
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, reason_of
+from robustbench_kpca._core.outside import is_installed, of_file
 
 _CODE = "factory_code"
 
@@ -41,6 +41,6 @@ def code_of_factory(model: nn.Module) -> str:
 
 
 def _code(module: ModuleType) -> str:
-    """Return the SHA-256 of the code of a module as it was loaded; "" if a package has it, whose version is recorded."""
+    """Return the SHA-256 of a module as it was loaded; "" if a package has it, whose version is recorded."""
     file = getattr(module, "__file__", None)
     return "" if file is None or is_installed(Path(file).resolve()) else of_file(Path(file))

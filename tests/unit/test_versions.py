@@ -6,7 +6,6 @@ samples, predictions. What is not run here (options, sizes, other forms of data)
 """
 
 import json
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,29 +21,63 @@ from robustbench_kpca._core.randomness import generator
 from robustbench_kpca._core.registry import stated_version
 from robustbench_kpca._engine import attack_loop
 from robustbench_kpca._engine.attack_loop.engine import Engine, build_attack
-from robustbench_kpca._engine.attack_loop.follow import PlainQuery, WholeBatches
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.foreign import Foreign
-from robustbench_kpca.attacks.universal import fit
 from robustbench_kpca.corruptions import ALL, CORRUPTIONS, PROFILES, SIGNAL_CORRUPTIONS, WORD_CORRUPTIONS
 from robustbench_kpca.corruptions._library import LibraryCorruption
 from robustbench_kpca.corruptions.words import swapped_words
 from robustbench_kpca.evaluation.versions import algorithms
-from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.verification.conformance.attack import Case
-from robustbench_kpca.verification.conformance.plain_query import Attentive, Wavy, rand
+from robustbench_kpca.verification.conformance.plain_query import Wavy, rand
 
 TABLE = Path(__file__).parents[1] / "recorded" / "outcomes.json"
 COMMAND = "PYTHONPATH=tests python tests/unit/test_versions.py"
 SHAPE = (3, 6, 6)
-LOOPS = {"queries": 25, "steps": 8, "binary_steps": 2, "samples": 8, "max_probes": 20, "probes": 5}
-RADII = {"linf": 0.1, "l2": 1.0, "l1": 5.0, "l0": 12, "patches": 2, "words": 0.2}
-PGD = {"attack": "torchattacks:PGD", "restarts": 1, "alpha": "1/255", "steps": 5, "random_start": False}
+THREATS = {
+    "linf": Threat("linf", 0.1), "l2": Threat("l2", 1.0), "l1": Threat("l1", 5.0), "l0": Threat("l0", 12),
+    "patches": Threat("patches", 2, patch=2, corners="grid"), "words": Threat("words", 0.2, clip=False),
+    "unclipped": Threat("linf", 0.1, clip=False),
+}  # fmt: skip
+CW = {"steps": 8, "lr": 0.005, "binary_steps": 2, "initial_const": 0.01, "confidence": 0.001}
+SPSA = {"steps": 8, "samples": 8, "delta": 0.01, "lr": 0.01}
+CLIMB = {"steps": 8, "step_size": "0.25 eps", "random_start": True}
+RUNS = {
+    "apgd": ("linf l2", {"steps": 8, "rho": 0.75, "loss": "dlr_targeted", "targets": 2}),
+    "apgd_l1": ("l1", {"steps": 8, "loss": "ce", "targets": 1}),
+    "apgd_shrinking": ("linf", {"steps": 8, "rho": 0.75, "loss": "ce_masked_by_class"}),
+    "cw": ("l2", CW),
+    "cw_cleverhans": ("l2", CW),
+    "ddn": ("l2", {"steps": 8, "gamma": 0.05, "init_norm": 1.0}),
+    "fab": ("linf l2 l1", {"steps": 8, "targets": 2, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": True}),
+    "fgsm": ("linf l2 l0", {}),
+    "fmn": ("linf l2", {"steps": 8, "step_size": 1.0, "gamma": 0.05}),
+    "gbda": ("words", {"steps": 8, "samples": 2, "candidates": 5, "learning_rate": 0.3, "temperature": 1.0,
+                       "initial": 1.0}),
+    "hopskipjump": ("linf l2", {"queries": 40, "probes": 5, "max_probes": 20, "gamma": 1.0}),
+    "hotflip": ("words", {"steps": 8, "tries": 3}),
+    "malt": ("linf l2", {"steps": 8, "rho": 0.75, "loss": "dlr_targeted", "targets": 2, "candidates": 2}),
+    "mim": ("linf l2", {"steps": 8, "step_size": "0.1 eps", "decay": 1.0}),
+    "noise": ("linf l2 l1 l0 patches", {}),
+    "patch": ("patches", {"steps": 8, "step_size": 0.2, "optimizer": "momentum", "decay": 0.9, "rank": "gradient",
+                          "places": 3, "random_start": True}),
+    "pgd": ("linf l2 patches", CLIMB),
+    "random_swap": ("words", {"queries": 25}),
+    "segpgd": ("linf", CLIMB),
+    "sigma_zero": ("l0", {"steps": 8, "lr": 1.0, "sigma": 0.001, "threshold": 0.3, "rise": 0.01, "unit": "pixel"}),
+    "sld": ("l1", {"steps": 8, "step_size": 1.0, "sparsity": 99, "skip_clipped": False, "random_start": False,
+                   "projection": "euclidean"}),
+    "sparse_rs": ("l0 patches", {"queries": 25, "alpha_init": 0.8}),
+    "spsa": ("linf", SPSA | {"random_start": True}),
+    "spsa_cleverhans": ("unclipped", SPSA),
+    "square": ("linf l2 l1", {"queries": 25, "p_init": 0.8}),
+    "torchattacks:PGD": ("linf", {"alpha": "1/255", "steps": 5, "random_start": False}),
+}  # fmt: skip
+"""Attacks with what they search and their options."""
 
 
 def change(before, after):
@@ -53,49 +86,25 @@ def change(before, after):
     return float((gap * np.linspace(0.5, 1.5, gap.size)).mean())
 
 
-def stages():
-    """Return the stages of the protocols by attack, one a norm, with short loops and what they search."""
-    found = {}
-    for _, protocol in map(load_scenario, presets.find("attacks")):
-        for stage in getattr(protocol, "stage", ()):
-            cut = {key: min(value, LOOPS[key]) for key, value in stage.options.items() if key in LOOPS}
-            stage = stage.model_copy(update={"options": stage.options | cut})
-            eps = 1 if protocol.threat.corners == "anywhere" else RADII[protocol.norm]
-            threat = replace(protocol.threat.on_tokens(2), eps=eps)
-            found.setdefault(stage.attack, {}).setdefault((protocol.norm, threat.corners), (threat, stage))
-    return found
-
-
-def driven(threat, stage):
-    """Return how the attack of a stage changes each of five samples, and how much it shows the model."""
+def driven(threat, name, options):
+    """Return how an attack changes each of five samples, and how much it shows the model."""
     if threat.norm == "words":
         model, (x, y) = TinyLanguageModel(12, dtype=torch.float64), some_text(5, 16, 12, torch.float64)
     else:
-        model, x = (Attentive if stage.attack == "patch_fool" else Wavy)(SHAPE, dtype=torch.float64), rand(1, 5, *SHAPE)
+        model, x = Wavy(SHAPE, dtype=torch.float64), rand(1, 5, *SHAPE)
         y = model(x).argmax(1)
     seen = []
     model.register_forward_pre_hook(lambda _, given: seen.append(change(0, given[0].detach())))
-    case, attack = Case(model, x, y, torch.arange(5), threat), build_attack(stage)
+    case, attack = Case(model, x, y, torch.arange(5), threat), build_attack(Stage(attack=name, restarts=1, **options))
     found = case.run(attack, case.begin(attack, case.everything), case.everything)["x"]
     return [*(change(before, after) for before, after in zip(x, found, strict=True)), sum(seen)]
 
 
-def universal(folder):
-    threat, model = Threat("linf", 0.05), Wavy(SHAPE, dtype=torch.float32)
-    x, file = rand(2, 8, *SHAPE).float(), folder / "d.safetensors"
-    digest = fit(
-        PlainQuery(WholeBatches(model)), x, torch.arange(8) % 3, threat, file, epochs=2, step_size=0.02, batch=4
-    )
-    return driven(threat, Stage(attack="universal", restarts=1, file=str(file), sha256=digest))
-
-
-def attacks(folder):
-    searches = stages()
-    for name in ATTACKS.names():
-        own = [one for search in searches[name].values() for one in driven(*search)] if name in searches else []
-        yield f"attack {name}", ATTACKS.get(name).version, own or universal(folder)
-    if find_spec("torchattacks"):
-        yield "attacks of libraries", Foreign.version, driven(Threat("linf", 0.05), Stage.model_validate(PGD))
+def attacks():
+    for name in (*ATTACKS.names(), *(["torchattacks:PGD"] if find_spec("torchattacks") else [])):
+        searched, options = RUNS[name]
+        found = [one for search in searched.split() for one in driven(THREATS[search], name, options)]
+        yield f"attack {name}", ATTACKS.get(name).version if name in ATTACKS else Foreign.version, found
 
 
 def loop():
@@ -134,7 +143,7 @@ def corruptions():
         yield f"corruption {name}", CORRUPTIONS.get(name).version, [change(picture, one[0]) for one in made]
     if find_spec("imagecorruptions"):
         fog = corrupt(picture[None], "imagecorruptions:fog", 3, mode="exact")[0]
-        yield "corruptions of libraries", LibraryCorruption.version, [change(picture, fog)]
+        yield "corruption imagecorruptions:fog", LibraryCorruption.version, [change(picture, fog)]
     lines = [*LINE.split() * 5, "<eos>"] * 9
     vocabulary = sorted({*lines, "AAA", "<unk>"})
     text = np.array([vocabulary.index(word) for word in lines], np.int32)
@@ -172,8 +181,8 @@ def differing(made, **tolerance):
             yield f"{name} gives other outcomes: raise its version, then make the table again: {COMMAND}"
 
 
-def test_outcomes_of_attacks_change_only_with_their_version(tmp_path):
-    assert list(differing(attacks(tmp_path), rel=1e-5, abs=1e-9)) == []
+def test_outcomes_of_attacks_change_only_with_their_version():
+    assert list(differing(attacks(), rel=1e-5, abs=1e-9)) == []
 
 
 def test_outcomes_of_corruptions_change_only_with_their_version():
@@ -185,10 +194,7 @@ def test_outcomes_of_the_loop_change_only_with_its_version(few_resamples):
 
 
 if __name__ == "__main__":
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory() as scratch:
-        made = [*attacks(Path(scratch)), *corruptions(), ("attack loop", attack_loop.VERSION, loop())]
+    made = [*attacks(), *corruptions(), ("attack loop", attack_loop.VERSION, loop())]
     lines = [
         f"{json.dumps(name)}: {json.dumps({'version': version, 'outcomes': [float(f'{one:.7g}') for one in outcomes]})}"
         for name, version, outcomes in made
