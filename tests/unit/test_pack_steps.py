@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from stand_ins import few_digits
 
@@ -16,8 +17,10 @@ from robustbench_kpca._core.progress import Screen
 from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.reporter import Reporter
+from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.bundle import read_header
-from robustbench_kpca.models.checkpoint import state_sha256
+from robustbench_kpca.models.checkpoint import parameters_sha256, state_sha256
+from robustbench_kpca.models.loading import load_model
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path, pack_path
 from robustbench_kpca.records.spec import DataInfo
@@ -28,6 +31,7 @@ from robustbench_kpca.report.render import markdown, write_board
 from robustbench_kpca.study.diagnostics.epochs import Course, Trajectory
 from robustbench_kpca.study.reproduction.pack import load_pack
 from robustbench_kpca.study.reproduction.pages import counted, reasons
+from robustbench_kpca.study.reproduction.reader import Reader
 from robustbench_kpca.study.reproduction.roles import Roles, default_folder
 from robustbench_kpca.study.reproduction.run import Settings, run
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Train, plan
@@ -415,6 +419,15 @@ def test_records_and_diagnoses_are_of_the_weights_at_hand(pack, tmp_path, few_re
     assert {one.state for one in steps} == {"done"}
     board = board_of("table-1", load_pack(str(pack))[2]["table-1"], roles)
     assert board.runs[0].record.spec.model.parameters_sha256 == state_sha256(weights)
+
+
+def test_two_entries_of_one_file_are_two_networks(tmp_path):
+    first, second = (load_model(name).state_dict() for name in ("vit_digits", "vit_digits_adv"))
+    file = tmp_path / "both.pt"
+    torch.save({"first": first, "second": second}, file)
+    reader = Reader()
+    digests = [reader.digest(ModelRequest("vit_digits", f"{file}::{key}")) for key in ("first", "second")]
+    assert digests == [parameters_sha256(load_model(name)) for name in ("vit_digits", "vit_digits_adv")]
 
 
 def test_records_of_other_weights_than_the_packages_are_not_taken_for_a_bundled_model(pack, tmp_path, few_resamples):

@@ -1,12 +1,12 @@
 """Read tables of texts with one label each: `.tsv` and `.csv` files whose first row names the columns.
 
-A text is in a column `text`, `sentence` or `review`, the label in `label` or `sentiment`; other columns are ignored. A
-`.tsv` file has no quotes, as GLUE's SST-2; a `.csv` file has those of spreadsheets, as the table of IMDB reviews. The
-pairs that the Long Range Arena published have no such row: `HEADERS`.
+The text is in a column `text`, `sentence` or `review`, and the label in `label` or `sentiment`; other columns are
+ignored. A `.tsv` file has no quotes, as GLUE's SST-2; a `.csv` file has those of spreadsheets, as the table of IMDB
+reviews. Only the pairs that the Long Range Arena published name no columns: see `ARENA_PAIRS`.
 """
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,15 +14,21 @@ from robustbench_kpca._core.errors import AbsentPartError, BadInputError, reason
 from robustbench_kpca.data.io.place import natural
 
 MOST_BYTES = 2**32
+"""The largest file that is read."""
 MOST_ROWS = 10**7
+"""The most lines that are read of a file."""
 MOST_LETTERS = 2**24
-"""Of a cell; Python's own limit, 131,072, is below the length of some papers."""
-TEXT, LABEL = ("text", "sentence", "review"), ("label", "sentiment")
+"""The longest cell that is read. Python's own limit, 131,072, is below the length of some papers."""
+TEXT = ("text", "sentence", "review")
+"""Names that the column of texts may have."""
+LABEL = ("label", "sentiment")
+"""Names that the column of labels may have."""
 SPLITS = {"test": ("test",), "val": ("val", "dev"), "train": ("train",)}
-HEADERS: Mapping[str, list[str]] = {
-    f"new_aan_pairs.{part}.tsv": ["label", "id1", "id2", "text1", "text2"] for part in ("train", "eval", "test")
-}
-"""Names of the columns of files that do not name them."""
+"""Split -> names that its file may have, before the suffix."""
+ARENA_PAIRS = {split: f"new_aan_pairs.{split.replace('val', 'eval')}.tsv" for split in SPLITS}
+"""Split -> the file of the pairs that the Long Range Arena published."""
+ARENA_COLUMNS = ["label", "id1", "id2", "text1", "text2"]
+"""What is in the columns of these files, whose first row is a pair."""
 
 
 def find_table(root: Path, split: str) -> Path:
@@ -33,8 +39,7 @@ def find_table(root: Path, split: str) -> Path:
         BadInputError: it has several.
     """
     names = [f"{stem}{suffix}" for stem in SPLITS[split] for suffix in (".tsv", ".csv")]
-    published = f"new_aan_pairs.{'eval' if split == 'val' else split}.tsv"
-    tables = [root / name for name in [*names, published] if (root / name).is_file()]
+    tables = [root / name for name in [*names, ARENA_PAIRS[split]] if (root / name).is_file()]
     if len(tables) != 1:
         kind = BadInputError if tables else AbsentPartError
         raise kind(
@@ -46,24 +51,32 @@ def find_table(root: Path, split: str) -> Path:
 
 
 def labelled(path: Path, train: Path, *columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return the rows of a table, and the classes of the training part; the last column is the label.
+    """Return the rows of a table, and the classes, which are the labels of the training part in natural order.
+
+    Args:
+        path: the table of the split.
+        train: the table of the training part, perhaps the same.
+        columns: as in `read_rows`.
 
     Raises:
         BadInputError: as `read_rows`; or a class that the training part does not have.
     """
     rows = list(read_rows(path, *columns))
-    of_train = rows if path == train else read_rows(train, *columns)
-    classes = sorted({row[-1] for row in of_train}, key=natural)
-    odd = next((row[-1] for row in rows if row[-1] not in classes), None)
-    if odd is not None:
+    training_rows = rows if path == train else read_rows(train, *columns)
+    classes = sorted({row[-1] for row in training_rows}, key=natural)
+    unknown = next((row[-1] for row in rows if row[-1] not in classes), None)
+    if unknown is not None:
         raise BadInputError(
-            f"class '{odd[:40]}' in {path.stem}", expected=f"one of those in train: {', '.join(classes)[:80]}"
+            f"class '{unknown[:40]}' in {path.stem}", expected=f"one of those in train: {', '.join(classes)[:80]}"
         )
     return rows, classes
 
 
 def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of every row in the wanted columns, each known by several names; the last one is the label.
+    """Yield the cells of every row in the wanted columns.
+
+    Args:
+        columns: the names that each column may have, such as `TEXT`; the last column holds the labels.
 
     Raises:
         AbsentPartError: there is no column of labels, as in the test parts that GLUE publishes.
@@ -77,8 +90,9 @@ def read_rows(path: Path, *columns: tuple[str, ...]) -> Iterator[tuple[str, ...]
             rows = csv.reader(
                 file, delimiter="\t" if tabs else ",", quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
             )
-            header = HEADERS.get(path.name) or [name.strip().lower() for name in next(rows, [])]
-            places = [_column(path, header, names) for names in columns]
+            arena = path.name in ARENA_PAIRS.values()
+            header = ARENA_COLUMNS if arena else [name.strip().lower() for name in next(rows, [])]
+            places = [_place(path, header, names) for names in columns]
             for row in filter(None, rows):
                 yield _row(path, rows.line_num, row, places)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -97,17 +111,19 @@ def _long_cells() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _column(path: Path, header: list[str], names: tuple[str, ...]) -> int:
-    column = next((header.index(name) for name in names if name in header), None)
-    if column is None:
+def _place(path: Path, header: list[str], names: tuple[str, ...]) -> int:
+    """Return the place of a column in a row."""
+    place = next((header.index(name) for name in names if name in header), None)
+    if place is None:
         kind = AbsentPartError if names == LABEL else BadInputError
         raise kind(
             f"{path} has the columns {', '.join(header)[:80] or 'none'}", expected=f"a column {' or '.join(names)}"
         )
-    return column
+    return place
 
 
 def _row(path: Path, line: int, row: list[str], places: list[int]) -> tuple[str, ...]:
+    """Return the wanted cells of a row, whose label may not be empty."""
     if line > MOST_ROWS or max(places) >= len(row) or not row[places[-1]].strip():
         texts = "a text" if len(places) == 2 else f"{len(places) - 1} texts"
         raise BadInputError(

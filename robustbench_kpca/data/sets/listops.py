@@ -48,7 +48,7 @@ def grow(rng: random.Random, depth: int, arguments: int) -> tuple[list[str], int
 
     Args:
         rng: only its `random()` is used, whose numbers are the same in every version of Python.
-        depth: the greatest number of nested lists, plus 1 for digits.
+        depth: the most lists inside each other, plus 1 for digits.
     """
     if depth == 1 or rng.random() >= NESTED:
         digit = int(rng.random() * 10)
@@ -63,20 +63,24 @@ def grow(rng: random.Random, depth: int, arguments: int) -> tuple[list[str], int
 
 
 PARTS = ("test", "val", "train")
-MOST = {"depth": 100, "arguments": 1_000}
+"""In the order in which their lists are drawn."""
+LARGEST = {"depth": 100, "arguments": 1_000}
 MOST_TOKENS = 2**29
-"""Of all lists, padded: 2 GiB."""
+"""The most tokens of all lists together, padding included: 2 GiB."""
+MOST_REJECTED = 100_000
+"""So many trees in a row without a new list of the wanted length mean that there are no more."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Limits of the lists, and the number of lists in each part.
+    """What lists are drawn, and how many.
 
     Attributes:
-        depth: as in `grow`; the Arena's is 10.
-        arguments: the greatest number of arguments; the Arena's is 10.
-        least: lists are longer than so many tokens.
-        length: lists are shorter than this, and padded to it.
+        depth: the most lists inside each other, plus 1; the Arena has 10.
+        arguments: the most arguments of an operator; the Arena has 10.
+        least: a list has more tokens than this.
+        length: a list has fewer tokens than this, and is padded to it.
+        test: the number of lists in this part; so `val` and `train`.
     """
 
     depth: int = 4
@@ -89,10 +93,15 @@ class Size:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        low = {"depth": 2, "arguments": 2, "least": 0, "length": self.least + 5, "seed": 0}
-        require_within(self, "listops", low, MOST)
-        if self.length * (self.test + self.val + self.train) > MOST_TOKENS:
+        smallest = {"depth": 2, "arguments": 2, "least": 0, "length": self.least + 5, "seed": 0}
+        require_within(self, "listops", smallest, LARGEST)
+        if self.length * self.lists > MOST_TOKENS:
             raise BadInputError(f"lists of {self.length} tokens", expected=f"at most {MOST_TOKENS:,} tokens in all")
+
+    @property
+    def lists(self) -> int:
+        """The number of lists in all parts."""
+        return self.test + self.val + self.train
 
 
 def load(request: Request) -> ArraySamples:
@@ -100,8 +109,8 @@ def load(request: Request) -> ArraySamples:
 
     `request.folder` holds the sizes that differ from the default, such as `depth=6,length=128`.
     """
-    split, (size, rest) = request.split_of("listops", PARTS), sized(Size, "listops", request.folder)
-    if rest:
+    split, (size, folder) = request.split_of("listops", PARTS), sized(Size, "listops", request.folder)
+    if folder:
         raise BadInputError(f"listops:{request.folder}", expected="NAME=NUMBER,... such as depth=6,length=128")
     tokens, labels = _parts(size)[split]
     return ArraySamples(
@@ -130,14 +139,14 @@ def _parts(size: Size) -> dict[str, tuple[torch.Tensor, list[int]]]:
 
 def _different_lists(size: Size) -> Iterator[tuple[list[str], int]]:
     """Yield lists of the grammar whose length is strictly inside the limits, as the Arena does, each once."""
-    rng, seen, idle = random.Random(size.seed), set(), 0
-    while idle < 100_000:
+    rng, drawn, rejected = random.Random(size.seed), set(), 0
+    while rejected < MOST_REJECTED:
         words, value = grow(rng, size.depth, size.arguments)
-        text, idle = " ".join(words), idle + 1
-        if size.least < len(words) < size.length and text not in seen:
-            seen.add(text)
-            idle = 0
+        text = " ".join(words)
+        if size.least < len(words) < size.length and text not in drawn:
+            drawn.add(text)
+            rejected = 0
             yield words, value
-    raise BadInputError(
-        f"fewer than {size.test + size.val + size.train} lists of {name_of('listops', size)}", fix="ask for fewer"
-    )
+        else:
+            rejected += 1
+    raise BadInputError(f"fewer than {size.lists} lists of {name_of('listops', size)}", fix="ask for fewer")

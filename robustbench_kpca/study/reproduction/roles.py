@@ -3,20 +3,18 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
-from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import from_here, name_with_seed
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.load import load_data
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.models.bundle import bundled, split_entry
-from robustbench_kpca.models.checkpoint import parameters_sha256
-from robustbench_kpca.records.record import SUFFIX, Record
+from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.curves import epochs_in
-from robustbench_kpca.report.matching import read
 from robustbench_kpca.study.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName, load_pack
+from robustbench_kpca.study.reproduction.reader import Reader
 from robustbench_kpca.training.ledger import resume_file
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.spent import Spent, read_spent
@@ -77,7 +75,7 @@ class Roles:
         limit: in place of every number of samples, where it is smaller.
         called: what a command calls the pack, where that is not its name; see `report.matching.name_of`.
         metrics: that are computed again from the outcomes of every record; None: all.
-        known_records: the records that were read so far; see `report.matching.read`.
+        reader: of records, data sets and weights.
     """
 
     name: str
@@ -89,10 +87,7 @@ class Roles:
     limit: int | None = None
     called: str = ""
     metrics: frozenset[str] | None = None
-    known_records: dict[tuple[Path, int], Record] = field(default_factory=dict, compare=False)
-    _loaded: dict[tuple[str, str | None], Dataset | str] = field(default_factory=dict, compare=False)
-    _models: dict[str, list[Model]] = field(default_factory=dict, compare=False)
-    _digests: dict[tuple[Path, int], str | None] = field(default_factory=dict, compare=False)
+    reader: Reader = field(default_factory=Reader, compare=False)
 
     def weights(self, training: Training) -> Path:
         """Return the file of a training's weights, which may also be put there by hand."""
@@ -108,25 +103,11 @@ class Roles:
 
     def digest(self, model: Model) -> str | None:
         """Return the digest of the weights at hand, as records have it; None where there is no file of them."""
-        own = bundled().get(model.request.model)
-        file = (
-            own
-            if model.request.checkpoint is None and own is not None
-            else Path(split_entry(model.request.checkpoint or "")[0])
-        )
-        if not file.is_file():
-            return None
-        key = (file, file.stat().st_mtime_ns)
-        if key not in self._digests:
-            try:
-                self._digests[key] = parameters_sha256(model.request.load())
-            except BadInputError:  # it is said where the model is evaluated
-                self._digests[key] = None
-        return self._digests[key]
+        return self.reader.digest(model.request)
 
     def records(self) -> list[Record]:
         """Return the records of this run that are there; a folder may hold none yet."""
-        return read(sorted((self.out / "records").rglob(f"*{SUFFIX}")), self.known_records, self.metrics)
+        return self.reader.records(self.out / "records", self.metrics)
 
     def spent(self, training: Training) -> Spent | None:
         """Return the time that a training took so far; None where it is not written."""
@@ -219,12 +200,17 @@ class Roles:
 
     def models(self, role: str) -> list[Model]:
         """Return the models of an arm."""
-        if role not in self._models:
-            arm, why_not = self._arm(role)
-            existing = [self._existing(role, name, order, why_not) for order, name in enumerate(arm.models)]
-            trained = [self._trained(role, arm, seed, order, why_not) for order, seed in enumerate(arm.seeds)]
-            self._models[role] = existing or trained
         return self._models[role]
+
+    @cached_property
+    def _models(self) -> dict[str, list[Model]]:
+        return {role: self._models_of(role) for role in self.arms}
+
+    def _models_of(self, role: str) -> list[Model]:
+        arm, why_not = self._arm(role)
+        if arm.models:
+            return [self._existing(role, name, order, why_not) for order, name in enumerate(arm.models)]
+        return [self._trained(role, arm, seed, order, why_not) for order, seed in enumerate(arm.seeds)]
 
     @property
     def names(self) -> set[str]:
@@ -238,17 +224,9 @@ class Roles:
 
     def load(self, data: str, split: str | None) -> Dataset | str:
         """Return a data set, or the reason why it cannot be loaded."""
-        if (data, split) not in self._loaded:
-            self._loaded[data, split] = self._load(data, split)
-        return self._loaded[data, split]
-
-    def _load(self, data: str, split: str | None) -> Dataset | str:
         if self.scale == "embedded" and data not in self._data:
             return NO_STAND_IN
-        try:
-            return load_data(self.source(data), split)
-        except BadInputError as error:
-            return str(error)
+        return self.reader.data(self.source(data), split)
 
     @property
     def _data(self) -> set[str]:
