@@ -96,12 +96,6 @@ Settings = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-Log = Annotated[
-    list[str],
-    typer.Option(
-        help="Send results to a tracker of experiments: mlflow:URI, wandb:PROJECT or tensorboard:FOLDER. Repeatable."
-    ),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
 Device = Annotated[str | None, typer.Option(help=HELP["device"])]
 Workers = Annotated[int, typer.Option(min=0, help="Number of processes that load and corrupt images; 0: this process.")]

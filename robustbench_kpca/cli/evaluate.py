@@ -56,7 +56,6 @@ def evaluate(
     crop: _options.Crop = None,
     classes: _options.Classes = None,
     audited: _options.Audited = "full",
-    log: _options.Log = [],  # noqa: B006 (typer reads the default)
     planned: Annotated[
         bool,
         typer.Option("--plan", help="Evaluate nothing; say how many passes it takes at most, and estimate the time."),
@@ -89,7 +88,6 @@ def evaluate(
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.evaluation.shard_run import WaitingError
-    from robustbench_kpca.report.loggers import open_loggers
 
     jobs = [
         Job(
@@ -104,7 +102,6 @@ def evaluate(
     options = replace(options, device=usable_device(options.device))
     request = DataRequest(data, split, limit, against, subset=subset, bad_images=bad_images)
     request = replace(request, size=size, crop=crop, classes=classes)
-    loggers = open_loggers(log)
     plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
     if planned:
         _foretell(plan, quiet=quiet, json=json)
@@ -114,9 +111,6 @@ def evaluate(
             records = execute(plan, reporter)
     except WaitingError:  # it was said already, and the last part will show the records
         return
-    for record in records:
-        loggers.record(record)
-    loggers.close()
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])
         return

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Log, Quiet
+from robustbench_kpca.cli._options import Quiet
 
 if TYPE_CHECKING:
-    from robustbench_kpca.report.loggers import Loggers
     from robustbench_kpca.training.seeds import Wanted
 
 
@@ -51,7 +50,6 @@ def train(
     keep_every: Annotated[
         int, typer.Option(min=0, help="Also save the weights after every N-th epoch; 0: do not.")
     ] = 0,
-    log: Log = [],  # noqa: B006 (typer reads the default)
     quiet: Quiet = False,
 ) -> None:
     """Train a model from a recipe; write its weights with their provenance, and its training curves.
@@ -64,7 +62,6 @@ def train(
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import safe_name
     from robustbench_kpca._core.strict import assignment, parse_assignments
-    from robustbench_kpca.report.loggers import open_loggers
     from robustbench_kpca.training.schedules import read_recipe
 
     read_recipe(recipe)
@@ -90,7 +87,7 @@ def train(
         words += [
             part for key, value in ({"threads": 1} | overrides).items() for part in ("--set", assignment(key, value))
         ]
-        words += [part for sink in log for part in ("--log", sink)] + ["--resume"] * resume + ["--fresh"] * fresh
+        words += ["--resume"] * resume + ["--fresh"] * fresh
         with _console.progress(quiet=quiet) as start:
             progress = start(f"{recipe}, seeds {seeds}")
             for done, line in enumerate(train_at_once(words, parse_seeds(seeds), jobs), 1):
@@ -98,18 +95,14 @@ def train(
                 progress(done, len(runs))
         return
     first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
-    loggers = open_loggers(log if first else [])
     settings = {"resume": resume, "fresh": fresh, "data": data, "keep_every": keep_every}
     for at_once in [runs] if together else [[run] for run in runs]:
-        lines = _train(at_once, out, settings, loggers, quiet=quiet or not first)
+        lines = _train(at_once, out, settings, quiet=quiet or not first)
         for line in lines if first else ():
             _console.say(line)
-    loggers.close()
 
 
-def _train(
-    runs: Sequence["Wanted"], out: Path, settings: dict[str, Any], loggers: "Loggers", *, quiet: bool
-) -> list[str]:
+def _train(runs: Sequence["Wanted"], out: Path, settings: dict[str, Any], *, quiet: bool) -> list[str]:
     """Train runs in one pass; return the lines that report them."""
     from robustbench_kpca._engine.inference.environment import revision
     from robustbench_kpca.models.bundle import read_header
@@ -123,7 +116,6 @@ def _train(
     with _console.progress(quiet=quiet) as start:
 
         def on_epoch(name: str, epoch: Epoch) -> None:
-            loggers.scalars(name, epoch.numbers(), epoch.epoch + 1)
             if (epoch.epoch + 1) % max(1, epochs // 10) == 0 or epoch.epoch + 1 == epochs:
                 text = _describe(epoch, epochs, task)
                 _console.note(text if len(runs) == 1 else f"{name}: {text}", quiet=quiet)

@@ -48,10 +48,6 @@ class Epoch:
         fixed = {name: getattr(self, name) for name in (*_FIRST, _LAST)}
         return {name: fixed.get(name, self.scores.get(name)) for name in columns()}
 
-    def numbers(self) -> dict[str, float]:
-        """Return the numbers that there are, by the name of their column, without that of the epoch."""
-        return {name: value for name, value in self.row().items() if value is not None and name != "epoch"}
-
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Epoch":
         """Return the epoch of a row: the inverse of `row`."""

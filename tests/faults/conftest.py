@@ -14,7 +14,7 @@ from robustbench_kpca.training.recipe import load_recipe
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 PRELOAD = [
     "robustbench_kpca.evaluation.worker", "robustbench_kpca.evaluation.execute", "robustbench_kpca.cli.main",
-    "robustbench_kpca.cli.evaluate", "robustbench_kpca.training.loop", "robustbench_kpca.report.loggers",
+    "robustbench_kpca.cli.evaluate", "robustbench_kpca.training.loop",
 ]  # fmt: skip
 TOY = """
 import multiprocessing, os, random, signal, sys, time

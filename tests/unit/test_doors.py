@@ -31,7 +31,6 @@ from robustbench_kpca.models.families import FAMILIES
 from robustbench_kpca.models.outside_code import outside_code
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records, load_record
-from robustbench_kpca.report.loggers import LOGGERS
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.tasks import task_named
 
@@ -118,24 +117,6 @@ def register():
 @corruption
 def grain(image, severity, rng):
     return np.clip(image + rng.normal(0, 4 * severity, image.shape), 0, 255).astype(np.uint8)
-
-
-class Log:
-    """Write the names of records into a file."""
-
-    failures = (OSError,)
-
-    def __init__(self, target):
-        self.file = open(target, "a")
-
-    def record(self, record):
-        print(record.spec.protocol.name, file=self.file)
-
-    def scalars(self, run, values, step):
-        pass
-
-    def close(self):
-        self.file.close()
 
 
 def plain(x):
@@ -254,11 +235,6 @@ def test_an_attack_that_states_no_passes_is_not_estimated(folder):
     assert most_passes(load_scenario("push.toml")[1], 10) is None
 
 
-def test_a_logger_has_an_address_before_its_target(folder):
-    assert rbk(*EVAL, "-p", "clean", "--log", "mine.py:Log:log.txt") == 0
-    assert (folder / "log.txt").read_text() == "clean\n"
-
-
 def test_a_claim_has_an_address(folder, capfd):
     (folder / "claim.py").write_text("from robustbench_kpca.study.diagnostics.claims.gamma import CLAIM as MINE\n")
     assert rbk("diagnose", "vit_digits", "--claim", "claim.py:MINE", "--images", 4, "-q", "--json", "-o", "out") == 0
@@ -273,7 +249,7 @@ def test_a_module_of_the_current_folder_has_an_address_too(folder, monkeypatch):
     monkeypatch.delitem(sys.modules, "my_module")
 
 
-@pytest.mark.parametrize("family", [ATTACKS, CORRUPTIONS, ATTENTIONS, DATASETS, LOGGERS, CLAIMS])
+@pytest.mark.parametrize("family", [ATTACKS, CORRUPTIONS, ATTENTIONS, DATASETS, CLAIMS])
 def test_a_member_of_the_wrong_kind_is_not_added(family):
     with pytest.raises(BadInputError, match=rf"{family.kind} 'odd' is a float without .*; expected an object with"):
         family.add("odd", 0.5)
