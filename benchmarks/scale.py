@@ -145,7 +145,7 @@ def evaluated(named: Any, samples: int, steps: int, batch_size: int, engine: Any
     data = DataRequest(load_data("digits", "train", limit=samples))
     with tempfile.TemporaryDirectory() as out:
         options = RunOptions(batch_size=batch_size, out=Path(out), device="cpu")
-        plan = make_plan([Job(named, ["pgd20-linf-8_255"], {"steps": steps})], data, options, audit=None)
+        plan = make_plan([Job(named, ["pgd20-linf-8_255"], {"steps": steps})], data, options, audit=False)
         started = time.perf_counter()
         with python_reporter(None, quiet=True) as reporter:
             [record] = execute(plan, reporter, lambda _: nullcontext(engine))

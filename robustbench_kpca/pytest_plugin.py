@@ -52,7 +52,7 @@ class AssertRobust:
             metric: name of the metric for `at_least`; by default the one that stands for the record.
             limit: number of samples of a named data set, evenly spread.
             alpha: significance level of the paired test.
-            **options: other arguments of `evaluate`, such as `eps="4/255"` or `audit=True` (by default none is made).
+            **options: other arguments of `evaluate`, such as `eps="4/255"` or `audit=False`.
 
         Returns:
             The record.
@@ -130,4 +130,5 @@ def _evaluate(model: Any, data: Any, protocol: str | Path, limit: int | None, op
         sizes = {key: options.pop(key, None) for key in ("size", "crop")}
         data = DataRequest(data, limit=limit, **sizes).load_for(network)
     given = data if isinstance(data, tuple) else (data,)
-    return evaluate(network, *given, protocol=protocol, name=name, **({"audit": False} | options))
+    record: Record = evaluate(network, *given, protocol=protocol, name=name, **options)
+    return record

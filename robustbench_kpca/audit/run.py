@@ -31,7 +31,7 @@ from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words, stated_classes, stated_view
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
-from robustbench_kpca.records.audit_versions import summary
+from robustbench_kpca.records.audit_versions import left_to_full, summary
 from robustbench_kpca.tasks import task_named
 
 P = ParamSpec("P")
@@ -40,8 +40,8 @@ P = ParamSpec("P")
 def show(done: Audit, screen: Screen, *, kept: bool) -> None:
     """Show the flags of an audit, the ball of its attacks, and its running time, or "kept" if it existed before."""
     ball, how = Threat(done.plan.norm, done.plan.eps), "kept" if kept else f"{done.seconds:.1f} s"
-    said = f"{done.subject.model}  {done.plan.level} audit  {ball}  {summary(done)}  ({how})"
-    (screen.warn if done.flags else screen.say)(said)
+    parts = (done.subject.model, f"{done.plan.level} audit", ball, summary(done), f"({how})", left_to_full(done))
+    (screen.warn if done.flags else screen.say)("  ".join(str(part) for part in parts if part))
 
 
 def _shown(ask: Callable[P, Audit]) -> Callable[P, Audit]:

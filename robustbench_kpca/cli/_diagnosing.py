@@ -105,7 +105,8 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     literal, claims = asked.protocol == SARITAS, asked.claims
     if request.model.startswith(TEXT):
         name, file = request.model.removeprefix(TEXT), Path(asked.data)
-        network, texts = load_text_model(name, file, asked.images, untrained=request.untrained, options=request.options)
+        options = {key: value for key, value in request.settings.items() if key != "untrained"}
+        network, texts = load_text_model(name, file, asked.images, untrained=request.untrained, options=options)
         return network, procedures.study_of_texts(texts, claims) if literal else procedures.corrected(texts, claims)
     network = request.load()
     if isinstance(network, LanguageModel) and not literal:

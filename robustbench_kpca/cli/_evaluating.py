@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from robustbench_kpca._core.progress import Screen
     from robustbench_kpca.evaluation.reporter import Reporter
 
-_NO_OPTIONS = ("name", "checkpoint", "untrained", "resize_positions")
+_NO_OPTIONS = ("name", "checkpoint")
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> 
 def refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
     """Refuse options that would have no effect."""
     for name in given:
-        if name not in (*allowed, "presets"):
+        if name not in allowed:
             raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what} has no effect", fix="omit it")
 
 

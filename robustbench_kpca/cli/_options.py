@@ -2,36 +2,13 @@
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.evaluation.options import DEFAULTS, OPTIONS, TYPES, run_options
-
-
-def _set_presets(folder: Path | None) -> Path | None:
-    if folder is not None:
-        if not folder.is_dir():
-            raise BadInputError(f"--presets {folder} is not a folder", fix="name one that has attacks/ or the like")
-        from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE
-
-        os.environ[ENVIRONMENT_VARIABLE] = str(folder)
-    return folder
-
-
-Presets = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder with your own attacks/, corruptions/ and leaderboards/; searched before the bundled ones.",
-        callback=_set_presets,
-        is_eager=True,
-    ),
-]
-
 
 HELP = {name: option.help for name, option in OPTIONS.items()}
 Frost = Annotated[Path | None, typer.Option(help=HELP["frost_folder"])]
@@ -87,12 +64,13 @@ Protocols = Annotated[
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Number of images to use, evenly spread over the set; by default all.")
 ]
-Untrained = Annotated[bool, typer.Option(help="Allow a model without trained weights.")]
 Seed = Annotated[int, typer.Option(help=HELP["seed"])]
 Settings = Annotated[
     list[str],
     typer.Option(
-        "--set", help="KEY=VALUE: set a protocol field (eps=3/255) or, as model.KEY=VALUE, a model option. Repeatable."
+        "--set",
+        help="KEY=VALUE: set a protocol field (eps=3/255) or, as model.KEY=VALUE, a model option; also "
+        "model.untrained=true, and with --checkpoint model.resize_positions=true. Repeatable.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
@@ -123,20 +101,16 @@ SeedOfChoice = Annotated[
     int | None,
     typer.Option("--seed", min=0, help="Seed of the choice of samples; by default a new one.", show_default=False),
 ]
-ResizePositions = Annotated[
-    bool,
-    typer.Option(
-        "--resize-positions", help="Resize position embeddings to the model's image size (bicubic, antialiased)."
-    ),
-]
 
 
 BadImages = Literal["fail", "skip"]
 Audited = Annotated[
-    Literal["full", "quick", "none"],
+    Literal["full", "quick", "none"] | None,
     typer.Option(
         "--audit",
-        help="Audit models before their attacks, at each eps: all checks, the quick ones, or none (docs/trust.md).",
+        help="Audit models before their attacks, at each eps: all checks, the quick ones, or none (docs/trust.md). By "
+        "default quick for fewer than 256 images, else full.",
+        show_default=False,
     ),
 ]
 

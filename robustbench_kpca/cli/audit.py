@@ -39,10 +39,8 @@ def audit(
         str | None, typer.Option(help="Another model of the same task; its adversarial images are tried on this model.")
     ] = None,
     checkpoint: _options.Checkpoint = None,
-    resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the audit; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
-    untrained: _options.Untrained = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the checks that need no long attack (docs/trust.md).")
     ] = False,
@@ -60,7 +58,6 @@ def audit(
         ),
     ] = None,
     device: _options.Device = None,
-    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
     json: _options.Json = False,
     quiet: _options.Quiet = False,
 ) -> int:
@@ -83,7 +80,7 @@ def audit(
     if protocol is not None and eps is not None:
         raise BadInputError(f"--eps {eps} and --protocol {protocol}", expected="one of them")
     radius = eps_for(protocol) if eps is None else eps
-    request = ModelRequest(model, checkpoint, resize_positions, untrained=untrained, name=name, options=options)
+    request = ModelRequest.of(model, checkpoint, name=name, options=options)
     loaded = request.load()
     samples = DataRequest(data, split, size=size, crop=crop, classes=classes).of([model]).load_for(loaded)
     _console.note(how_shown(samples, loaded), quiet=quiet or json)

@@ -41,7 +41,7 @@ def demo(
     _console.note(f"{len(spec.models)} models x {len(spec.evaluations)} protocols on {spec.data}", quiet=quiet or json)
     jobs = [Job(ModelRequest(model), [needed.protocol for needed in spec.evaluations]) for model in spec.models]
     options = RunOptions(seed=spec.seed, batch_size=64, device=device, out=records)
-    plan = make_plan(jobs, DataRequest(spec.data, spec.split), options, audit=None)
+    plan = make_plan(jobs, DataRequest(spec.data, spec.split), options, audit=False)
     with reporting(quiet=quiet or json) as reporter:
         execute(plan, reporter)
     board = load_board("digits", find_records(records))

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Json, Presets
+from robustbench_kpca.cli._options import Json
 
 
 def plan(
     board: Annotated[str, typer.Argument(help="Board: a name of `rbk list boards`, or a folder with a board.toml.")],
     records: Annotated[Path | None, typer.Option(help="Folder of records; by default that of the board.")] = None,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
 ) -> None:
     """List the missing runs of a board and the commands that make them."""

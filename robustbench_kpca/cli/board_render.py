@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Json, Presets, Quiet
+from robustbench_kpca.cli._options import Json, Quiet
 
 
 def render(
@@ -20,7 +20,6 @@ def render(
             help="Folder for the pages; by default that of the board, or ./NAME for a board of the installed package.",
         ),
     ] = None,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -51,10 +51,8 @@ def cross_check(
     crop: _options.Crop = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; by default none.")] = None,
     checkpoint: _options.Checkpoint = None,
-    resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the records; by default MODEL.")] = None,
     set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
-    untrained: _options.Untrained = False,
     limit: _options.Limit = None,
     allow: _options.Allow = [],  # noqa: B006 (typer reads the default)
     fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again even if records exist.")] = False,
@@ -62,7 +60,6 @@ def cross_check(
     batch_size: _options.BatchSize = 64,
     workers: _options.Workers = 0,
     device: _options.Device = None,
-    presets: _options.Presets = None,
     json: _options.Json = False,
     quiet: _options.Quiet = False,
 ) -> int:
@@ -92,7 +89,7 @@ def cross_check(
         return _check_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, json=json, quiet=quiet)
     if model is None:
         raise BadInputError("an attack without a model", expected="rbk cross-check MODEL -p PROTOCOL")
-    request = ModelRequest(model, checkpoint, resize_positions, untrained=untrained, name=name, options=options)
+    request = ModelRequest.of(model, checkpoint, name=name, options=options)
     network = request.load()
     samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(network)
     _console.note(how_shown(samples, network), quiet=quiet or json)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
 
 _OF_LISTS = (
-    "model", "models", "texts", "depth", "untrained", "data", "split", "images", "protocol", "claim", "layers", "heads",
+    "model", "models", "texts", "depth", "data", "split", "images", "protocol", "claim", "layers", "heads",
     "block", "out", "seed", "device", "quiet",
 )  # fmt: skip
 _OF_TEXTS = (
-    "model", "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "set_", "untrained", "out",
+    "model", "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "set_", "out",
     "seed", "device", "json", "quiet",
 )  # fmt: skip
 _OF_RUNS = ("model", "data", "split", "images", "out", "seed", "json", "quiet")
@@ -62,10 +62,8 @@ def diagnose(
         ),
     ] = None,
     checkpoint: _options.Checkpoint = None,
-    resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in the diagnosis; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
-    untrained: _options.Untrained = False,
     models: Annotated[
         str | None,
         typer.Option(
@@ -77,9 +75,7 @@ def diagnose(
     texts: Annotated[
         str | None, typer.Option(help="With --models: the file of texts, one per line, for text encoders.")
     ] = None,
-    depth: Annotated[
-        int | None, typer.Option(min=1, help="With --models and --untrained: number of layers of every model.")
-    ] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="With --models: untrained models of so many layers.")] = None,
     compare: Annotated[
         list[Path],
         typer.Option(help="Instead of MODEL: a folder with a diagnosis, to compare several on one page. Repeatable."),
@@ -96,7 +92,6 @@ def diagnose(
     ] = False,
     seed: _options.Seed = 0,
     device: _options.Device = None,
-    presets: _options.Presets = None,
     json: _options.Json = False,
     quiet: _options.Quiet = False,
 ) -> None:
@@ -122,7 +117,7 @@ def diagnose(
     require_claims(protocol, claim)
     if models is not None:
         refuse_others(given, "--models", _OF_LISTS)
-        _measure_all(models, asked, texts, out, untrained=untrained, depth=depth, quiet=quiet)
+        _measure_all(models, asked, texts, out, depth=depth, quiet=quiet)
         return
     if texts is not None or depth is not None:
         raise BadInputError("--texts or --depth without --models", expected="--data FILE, or --set model.KEY=VALUE")
@@ -152,7 +147,7 @@ def diagnose(
     if _is_run(model):
         _over_training(Path(model), data, split, images, out, seed=seed, json=json, quiet=quiet)
         return
-    request = ModelRequest(model, checkpoint, resize_positions, untrained=untrained, name=name, options=options)
+    request = ModelRequest.of(model, checkpoint, name=name, options=options)
     with _console.progress(quiet=quiet) as start:
         done = measured(request, asked, start, quiet=quiet)
     if out is not None:
@@ -164,7 +159,7 @@ def diagnose(
 
 
 def _measure_all(
-    name: str, asked: Asked, texts: str | None, out: Path | None, *, untrained: bool, depth: int | None, quiet: bool
+    name: str, asked: Asked, texts: str | None, out: Path | None, *, depth: int | None, quiet: bool
 ) -> None:
     """Diagnose every model of a list that can be loaded, each in a folder of its own; then compare them.
 
@@ -180,14 +175,14 @@ def _measure_all(
     models = load_list(name)
     if out is None:
         raise BadInputError("--models without --out", expected="a folder for the diagnoses and their comparison")
-    if depth is not None and not untrained:
-        raise BadInputError("--depth of trained models", fix="add --untrained")
     require_writable(out)
     require_own(out, "comparison")
     missing: dict[str, str] = {}
     with _console.progress(quiet=quiet) as start:
         for model in models.model:
-            request = ModelRequest(model.model, untrained=untrained, name=model.name, options=model.with_depth(depth))
+            request = ModelRequest(
+                model.model, untrained=depth is not None, name=model.name, options=model.with_depth(depth)
+            )
             folder = out / model.name
             made = asked.made(folder, request)
             if model.reads_texts and texts is None:

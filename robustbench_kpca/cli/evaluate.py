@@ -23,7 +23,6 @@ def evaluate(
     data: _options.Data = None,
     split: _options.SplitOfTask = None,
     checkpoint: _options.Checkpoint = None,
-    resize_positions: _options.ResizePositions = False,
     name: Annotated[str | None, typer.Option(help="Name of a single model in its records; by default --model.")] = None,
     set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
     curve: Annotated[
@@ -39,14 +38,9 @@ def evaluate(
             "--independent", help="With --curve: attack at each eps alone, as in tables of several published numbers."
         ),
     ] = False,
-    untrained: _options.Untrained = False,
     limit: _options.Limit = None,
     against: Annotated[
         str | None, typer.Option(help="Data set of unknown classes, for out-of-distribution detection protocols.")
-    ] = None,
-    subset: Annotated[
-        int | None,
-        typer.Option(help="5000: only the ImageNet validation images that RobustBench uses; by default all."),
     ] = None,
     bad_images: Annotated[
         _options.BadImages,
@@ -55,12 +49,11 @@ def evaluate(
     size: _options.Size = None,
     crop: _options.Crop = None,
     classes: _options.Classes = None,
-    audited: _options.Audited = "full",
+    audited: _options.Audited = None,
     planned: Annotated[
         bool,
         typer.Option("--plan", help="Evaluate nothing; say how many passes it takes at most, and estimate the time."),
     ] = False,
-    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
     json: _options.Json = False,
     quiet: _options.Quiet = False,
     *,
@@ -91,7 +84,7 @@ def evaluate(
 
     jobs = [
         Job(
-            ModelRequest(each, checkpoint, resize_positions, untrained=untrained, name=name, options=model_options),
+            ModelRequest.of(each, checkpoint, name=name, options=model_options),
             protocols,
             overrides,
             budgets,
@@ -100,9 +93,9 @@ def evaluate(
         for each in models
     ]
     options = replace(options, device=usable_device(options.device))
-    request = DataRequest(data, split, limit, against, subset=subset, bad_images=bad_images)
+    request = DataRequest(data, split, limit, against, bad_images=bad_images)
     request = replace(request, size=size, crop=crop, classes=classes)
-    plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
+    plan = make_plan(jobs, request, options, audit=audited != "none" and (audited or True))
     if planned:
         _foretell(plan, quiet=quiet, json=json)
         return

@@ -1,37 +1,118 @@
 """`rbk images draw`: draw adversarial images, corrupted images, segmentations, or training curves."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import require_names
+from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_names, split_settings
 
-app = typer.Typer(
-    help="Draw adversarial images, corrupted images, segmentations, or training curves.", rich_markup_mode=None
-)
+Kind = Literal["adversarial", "corruptions", "segmentation", "curves"]
+_OF_MODEL = ("model", "protocol", "data", "split", "checkpoint", "set_", "images", "seed", "out")
+_OF: dict[Kind, tuple[str, ...]] = {
+    "adversarial": (*_OF_MODEL, "size", "crop"),
+    "corruptions": ("files", "profile", "seed", "out"),
+    "segmentation": (*_OF_MODEL, "corruption", "severity"),
+    "curves": ("files", "out"),
+}
+_ENDINGS: dict[Kind, tuple[str, ...]] = {
+    "adversarial": (".png",), "corruptions": (".png", ".html"), "segmentation": (".png", ".html"),
+    "curves": (".svg", ".png"),
+}  # fmt: skip
 
 
-@app.command()
-def adversarial(
-    model: Annotated[str, typer.Option("--model", "-m", help="Model, as in `rbk eval`.")],
+def draw(
+    kind: Annotated[
+        Kind,
+        typer.Argument(
+            help="adversarial: clean images, adversarial images, and their difference, in full contrast; corruptions: "
+            "an image under every corruption at every severity; segmentation: images, masks and predictions, clean and "
+            "corrupted; curves: loss and scores of trainings by epoch."
+        ),
+    ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The image of corruptions; or the runs of rbk train of curves: NAME.csv, NAME.safetensors, or both "
+            "without suffix. NAME-s0, NAME-s1, … have one colour.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Model, as in `rbk eval`.")] = None,
     protocol: Annotated[
-        str, typer.Option("--protocol", "-p", help="Attack protocol, by name or TOML file.")
-    ] = "pgd20-linf-8_255",
+        str | None,
+        typer.Option(
+            "--protocol",
+            "-p",
+            help="Attack; or, of segmentation, clean or corruption protocol, which sets the windows. By default "
+            "pgd20-linf-8_255, or segmentation.",
+            show_default=False,
+        ),
+    ] = None,
     data: _options.Data = None,
     split: _options.Split = None,
     size: _options.Size = None,
     crop: _options.Crop = None,
     checkpoint: _options.Checkpoint = None,
-    resize_positions: _options.ResizePositions = False,
-    images: Annotated[int, typer.Option(min=1, max=24, help="Number of images.")] = 8,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output file, a PNG.")] = Path("adversarial.png"),
+    set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
+    corruption: Annotated[
+        str | None,
+        typer.Option(help="Of segmentation: corruption of `rbk list corruptions` beside the clean image."),
+    ] = None,
+    severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of that corruption, 1 to 5.")] = 3,
+    images: Annotated[int, typer.Option(min=1, max=24, help="Number of images, evenly spread over the set.")] = 4,
+    profile: Annotated[
+        str, typer.Option(help="Parameter set of corruptions: imagecorruptions, imagenet_c or cifar_c.")
+    ] = "imagecorruptions",
     seed: _options.Seed = 0,
-    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Output file: .png; of corruptions and segmentation also .html, of curves also .svg. By default "
+            "KIND.png, or curves.svg.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Draw clean images, adversarial images, and their difference (scaled to full contrast)."""
-    require_names(models=[model], protocols=[protocol], data=[data])
+    """Draw adversarial images, corrupted images, segmentations, or training curves."""
+    refuse_others(given_options(draw, locals()), f"kind {kind}", ("kind", *_OF[kind]))
+    out = Path(f"{kind}{_ENDINGS[kind][0]}") if out is None else out
+    if out.suffix not in _ENDINGS[kind]:
+        raise BadInputError(f"--out {out}", expected=f"a name that ends in {' or '.join(_ENDINGS[kind])}")
+    if kind == "curves":
+        _curves(files or [], out)
+    elif kind == "corruptions":
+        _corruptions(files or [], out, profile, seed)
+    elif model is None:
+        raise BadInputError(f"kind {kind} without a model", fix="add --model NAME")
+    elif kind == "adversarial":
+        samples, sides, protocol = (data, split, images), (size, crop), protocol or "pgd20-linf-8_255"
+        _adversarial(model, protocol, samples, sides, checkpoint, settings=set_, seed=seed, out=out)
+    else:
+        scenes, protocol = (data or "shapes", split, images), protocol or "segmentation"
+        drawn = None if corruption is None else (corruption, severity)
+        _segmentation(model, protocol, scenes, drawn, checkpoint, settings=set_, seed=seed, out=out)
+
+
+def _adversarial(
+    model: str,
+    protocol: str,
+    samples: tuple[str | None, str | None, int],
+    sides: tuple[int | None, float | None],
+    checkpoint: str | None,
+    *,
+    settings: list[str],
+    seed: int,
+    out: Path,
+) -> None:
+    from robustbench_kpca._core.strict import parse_assignments
+
+    options, overrides = split_settings(parse_assignments(settings))
+    require_names(models=[model], protocols=[protocol], overrides=overrides, data=[samples[0]])
     import torch
 
     from robustbench_kpca._core.files import write_atomic
@@ -41,11 +122,12 @@ def adversarial(
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.report.pictures import grid
 
-    network = load_model(model, checkpoint, resize_positions=resize_positions)
-    samples = Samples.require(DataRequest(data, split, images, size=size, crop=crop).of([model]).load_for(network))
-    _console.note(how_shown(samples, network), quiet=False)
-    clean, labels = samples.tensors()
-    result = attack(network, clean, labels, protocol, seed=seed)
+    network = load_model(model, checkpoint, **options)
+    request = DataRequest(*samples, size=sides[0], crop=sides[1]).of([model])
+    pictures = Samples.require(request.load_for(network))
+    _console.note(how_shown(pictures, network), quiet=False)
+    clean, labels = pictures.tensors()
+    result = attack(network, clean, labels, protocol, seed=seed, **overrides)
     with torch.no_grad():
         before, after = network(clean).argmax(1).tolist(), network(result.images).argmax(1).tolist()
     delta = result.images - clean
@@ -53,78 +135,46 @@ def adversarial(
     rows = [list(batch.permute(0, 2, 3, 1).numpy()) for batch in (clean, result.images, *shown)]
     titles = [f"{label}: {b} → {a}" for label, b, a in zip(labels.tolist(), before, after, strict=True)]
     write_atomic(out, grid(rows, ["clean", protocol, "difference"], titles))
-    _console.out().print(
-        f"{out}: {int(result.broken.sum())} of {len(labels)} broken (label: clean → attacked)", markup=False
-    )
+    _console.say(f"{out}: {int(result.broken.sum())} of {len(labels)} broken (label: clean → attacked)")
 
 
-@app.command()
-def corruptions(
-    image: Annotated[Path, typer.Option("--image", help="Image file.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output file, .png or .html.")] = Path("corruptions.png"),
-    profile: Annotated[str, typer.Option(help="Parameter set: imagecorruptions, imagenet_c or cifar_c.")] = (
-        "imagecorruptions"
-    ),
-    frost: _options.Frost = None,
-    seed: _options.Seed = 0,
-) -> None:
-    """Draw an image under every corruption at every severity."""
+def _corruptions(files: list[str], out: Path, profile: str, seed: int) -> None:
     import numpy as np
 
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
     from robustbench_kpca.data.io.reading import read_rgb
     from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
     from robustbench_kpca.report.pictures import grid, page
 
-    if out.suffix not in (".png", ".html"):
-        raise BadInputError(f"--out {out}", expected="a name that ends in .png or .html")
-    pixels = np.array(read_rgb(image))
-    pictures = "generated" if frost is None else str(frost)
-    names, severities = canonical(CORRUPTIONS.names()), SEVERITIES
+    if len(files) != 1:
+        raise BadInputError(f"{len(files)} files", expected="one image: rbk images draw corruptions FILE")
+    pixels = np.array(read_rgb(Path(files[0])))
+    names = canonical(CORRUPTIONS.names())
     rows = [
-        [
-            pixels,
-            *(corrupt(pixels[None], name, level, seed, profile=profile, frost=pictures)[0] for level in severities),
-        ]
+        [pixels, *(corrupt(pixels[None], name, level, seed, profile=profile)[0] for level in SEVERITIES)]
         for name in names
     ]
-    draw = grid if out.suffix == ".png" else page
-    write_atomic(out, draw(rows, names, ["clean", *(f"severity {level}" for level in severities)]))
+    draw_all = grid if out.suffix == ".png" else page
+    write_atomic(out, draw_all(rows, names, ["clean", *(f"severity {level}" for level in SEVERITIES)]))
     _console.say(str(out))
 
 
-@app.command()
-def segmentation(
-    model: Annotated[str, typer.Option("--model", "-m", help="Model, as in `rbk eval`.")],
-    protocol: Annotated[
-        str,
-        typer.Option("--protocol", "-p", help="Clean or corruption protocol, which sets the windows and corruptions."),
-    ] = "segmentation",
-    data: Annotated[str, typer.Option(help="Data set with masks: shapes, or NAME:FOLDER.")] = "shapes",
-    split: _options.Split = None,
-    checkpoint: _options.Checkpoint = None,
-    untrained: _options.Untrained = False,
-    set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
-    corruption: Annotated[
-        str | None,
-        typer.Option(help="Corruption of `rbk list corruptions` to draw next to the clean image; by default none."),
-    ] = None,
-    severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption, 1 to 5.")] = 3,
-    images: Annotated[int, typer.Option(min=1, max=24, help="Number of images, evenly spread over the set.")] = 4,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output file, .png or .html.")] = Path("segmentation.png"),
-    frost: _options.Frost = None,
-    seed: _options.Seed = 0,
-    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
+def _segmentation(
+    model: str,
+    protocol: str,
+    samples: tuple[str, str | None, int],
+    drawn: tuple[str, int] | None,
+    checkpoint: str | None,
+    *,
+    settings: list[str],
+    seed: int,
+    out: Path,
 ) -> None:
-    """Draw images, their masks, and the predictions of a model, clean and corrupted."""
     from robustbench_kpca._core.strict import parse_assignments
-    from robustbench_kpca.cli._evaluating import split_settings
 
-    options, overrides = split_settings(parse_assignments(set_))
-    require_names(models=[model], protocols=[protocol], overrides=overrides, data=[data])
-    from robustbench_kpca._core.errors import BadInputError
+    options, overrides = split_settings(parse_assignments(settings))
+    require_names(models=[model], protocols=[protocol], overrides=overrides, data=[samples[0]])
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca._engine.inference.corrupted import frost_of
     from robustbench_kpca.corruptions import require_profile
@@ -136,36 +186,25 @@ def segmentation(
     from robustbench_kpca.tasks import task_named
     from robustbench_kpca.tasks.prepare import prepare
 
-    if out.suffix not in (".png", ".html"):
-        raise BadInputError(f"--out {out}", expected="a name that ends in .png or .html")
     odd = next((key for key in overrides if key in ("clean", "corruptions", "severities")), None)
     if odd is not None:
         raise BadInputError(f"--set {odd}", expected="--corruption and --severity, which select the drawn corruption")
-    label, asked = prepare(protocol, overrides)
-    scenario = to_draw(label, asked, None if corruption is None else (corruption, severity))
+    label, stated = prepare(protocol, overrides)
+    scenario = to_draw(label, stated, drawn)
     if isinstance(scenario, Corruption):
-        require_profile(str(corruption), scenario.profile)
-    pictures = frost_of(scenario, frost)
-    samples = load_data(data, split, images)
-    network = load_model(model, checkpoint, untrained=untrained, **options)
-    drawing = task_named(samples.task).compute.draw(network, samples, scenario, seed=seed, frost=pictures)
+        require_profile(str(drawn and drawn[0]), scenario.profile)
+    scenes = load_data(*samples)
+    network = load_model(model, checkpoint, **options)
+    drawing = task_named(scenes.task).compute.draw(network, scenes, scenario, seed=seed, frost=frost_of(scenario, None))
     write_atomic(out, render(drawing, html=out.suffix == ".html"))
     _console.say(f"{out}: {drawing.summary}")
 
 
-@app.command()
-def curves(
-    runs: Annotated[
-        list[str], typer.Argument(help="Runs of rbk train: NAME.csv, NAME.safetensors, or both without suffix.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output file, .svg or .png.")] = Path("curves.svg"),
-) -> None:
-    """Draw loss and scores by epoch of one or several trainings, on training and validation data.
-
-    Runs of one recipe with several seeds, NAME-s0, NAME-s1, ..., have one colour.
-    """
+def _curves(runs: list[str], out: Path) -> None:
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.report.curves import draw_curves, read_curves
 
+    if not runs:
+        raise BadInputError("no training", expected="one or several: rbk images draw curves RUN.csv")
     write_atomic(out, draw_curves([read_curves(run) for run in runs], out.suffix))
     _console.say(f"{out}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Json, Presets
+from robustbench_kpca.cli._options import Json
 
 _FOLDERS = "A data set that is not bundled is read from a folder: NAME:FOLDER, or NAME for the folder NAME in RBK_DATA."
 EXTRAS = {"reference": ("torchattacks", "pyautoattack", "foolbox", "imagecorruptions")}
@@ -26,7 +26,6 @@ _FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {"boards": "leaderboards
 
 def listing(
     what: Annotated[Shelf | None, typer.Argument(help="What to list; without it, what there is to list.")] = None,
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
     json: Json = False,
 ) -> None:
     """List models, attacks, corruptions, data sets, protocols, metrics, boards, packs, recipes, or what is installed.

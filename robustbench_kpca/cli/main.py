@@ -5,13 +5,14 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from robustbench_kpca._core.early_exit import end_without_threads, refuse_early_exit
-from robustbench_kpca._core.errors import DISK_FULL, BenchmarkError, printable, reason_of, shortened
-from robustbench_kpca.cli import _interruption, images_draw
+from robustbench_kpca._core.errors import DISK_FULL, BadInputError, BenchmarkError, printable, reason_of, shortened
+from robustbench_kpca.cli import _interruption
 from robustbench_kpca.cli._examples import with_examples
 
 app = typer.Typer(
@@ -49,8 +50,23 @@ def _common(
             show_default=False,
         ),
     ] = None,
+    presets: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with your own attacks/, corruptions/ and leaderboards/, searched before the bundled ones. "
+            "Also: RBK_PRESETS.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     from robustbench_kpca._core import plugins
+
+    if presets is not None:
+        if not presets.is_dir():
+            raise BadInputError(f"--presets {presets} is not a folder", fix="name one that has attacks/ or the like")
+        from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE
+
+        os.environ[ENVIRONMENT_VARIABLE] = str(presets)
 
     for name in plugin or ():
         plugins.use(name)
@@ -76,8 +92,7 @@ _add(_records, "show verify status clean view export import-images submit card",
 app.add_typer(_records, name="records")
 
 _images = typer.Typer(help="Write a folder of corrupted images, or draw pictures.", rich_markup_mode=None)
-_add(_images, "corrupt", "images_")
-_images.add_typer(images_draw.app, name="draw")
+_add(_images, "corrupt draw", "images_")
 app.add_typer(_images, name="images")
 
 _board = typer.Typer(help="Render boards and pages, and list missing runs.", rich_markup_mode=None)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 SHOWN = 20  # differing rows that are printed; --json has all
 SAMPLES = 24
 _COMMON = ("records", "run_code", "device", "json", "quiet")
-_RUN = ("workers", "processes", "executor")
-_OF_MODELS = ("model", "checkpoint", "resize_positions")
+_RUN = ("processes", "executor")
+_OF_MODELS = ("model", "checkpoint")
 _OF_RECORDS = (*_COMMON, *_OF_MODELS, "samples", "seed", "other_versions", *_RUN)
 _OF_IMAGES = (*_COMMON, *_OF_MODELS, "kept_images")
 _OF_BOARD = (*_COMMON, "board", "samples", "seed", "other_versions", *_RUN, "fresh", "seconds")
 
 
-@with_run_options(*_RUN, "device", workers=0)
+@with_run_options(*_RUN, "device")
 def verify(
     records: Annotated[
         list[Path] | None,
@@ -73,7 +73,6 @@ def verify(
         str | None, typer.Option("--model", "-m", help="Model, as in `rbk eval`; by default that of the record.")
     ] = None,
     checkpoint: _options.Checkpoint = None,
-    resize_positions: _options.ResizePositions = False,
     run_code: _options.RunCode = False,
     json: _options.Json = False,
     quiet: _options.Quiet = False,
@@ -103,7 +102,6 @@ def verify(
         run_code,
         model=model,
         checkpoint=checkpoint,
-        resize_positions=resize_positions,
     )
     if board is not None:
         refuse_others(given, "--board", _OF_BOARD)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Audited, Json, Presets, Quiet, with_run_options
+from robustbench_kpca.cli._options import Audited, Json, Quiet, with_run_options
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from robustbench_kpca.study.reproduction.roles import Roles
     from robustbench_kpca.study.reproduction.steps import Planned
 
-_OF_RUN = ("workers", "processes", "executor", "device")
-_OF_A_PACK = ("allow", "first_samples", "batch_size", *_OF_RUN, "compile", "tf32")
+_OF_RUN = ("processes", "executor", "device")
+_OF_A_PACK = ("allow", "batch_size", *_OF_RUN)
 _SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -62,8 +62,7 @@ def reproduce(
             "--out", "-o", help="Folder of results; by default reproduced/PACK, with --limit N reproduced/PACK-limitN."
         ),
     ] = None,
-    audited: Audited = "full",
-    presets: Presets = None,  # noqa: ARG001 (set by its callback)
+    audited: Audited = None,
     json: Json = False,
     quiet: Quiet = False,
     *,
@@ -131,7 +130,7 @@ def reproduce(
     if plan:
         _show(steps, roles, options, json=json)
         return
-    settings = Settings(seconds, train, together, None if audited == "none" else audited, options)
+    settings = Settings(seconds, train, together, audited != "none" and (audited or True), options)
     require_writable(roles.out)
     after = steps
     if not pages:

@@ -14,8 +14,10 @@ from robustbench_kpca.cli._options import with_run_options
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
 
+_OF_RUN = ("out", "allow", "fresh", "seed", "batch_size", "processes", "executor", "device")
 
-@with_run_options(out=Path("runs"))
+
+@with_run_options(*_OF_RUN, out=Path("runs"))
 def sweep(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Model: a name of `rbk list models`, or module.path:factory.")
@@ -33,10 +35,8 @@ def sweep(
     size: _options.Size = None,
     crop: _options.Crop = None,
     checkpoint: _options.Checkpoint = None,
-    untrained: _options.Untrained = False,
     limit: _options.Limit = None,
-    audited: _options.Audited = "full",
-    presets: _options.Presets = None,  # noqa: ARG001 (set by its callback)
+    audited: _options.Audited = None,
     json: _options.Json = False,
     quiet: _options.Quiet = False,
     *,
@@ -52,29 +52,24 @@ def sweep(
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-    from robustbench_kpca.evaluation.shard_run import WaitingError
     from robustbench_kpca.report.sweep import combinations, frame, write_sweep
 
     chosen = combinations(set_)
     request = DataRequest(data, split, limit, size=size, crop=crop).of([model])
-    jobs = [Job(ModelRequest(model, checkpoint, untrained=untrained, options=own), protocols) for own in chosen]
+    jobs = [Job(ModelRequest.of(model, checkpoint, options=own), protocols) for own in chosen]
     asked, options = options, replace(options, device=usable_device(options.device))
-    plan = make_plan(jobs, request, options, audit=None if audited == "none" else audited)
-    try:
-        with reporting(quiet=quiet or json) as reporter:
-            records = execute(plan, reporter)
-    except WaitingError:  # it was said already, and the last part will show the records
-        return
+    plan = make_plan(jobs, request, options, audit=audited != "none" and (audited or True))
+    with reporting(quiet=quiet or json) as reporter:
+        records = execute(plan, reporter)
     measured = list(zip([own for own in chosen for _ in protocols], records, strict=True))
     assignments = [word for assignment in set_ for word in ("--set", assignment)]
     words = ["rbk", "sweep", "-m", model, *assignments, "-p", ",".join(protocols)]
     words += ["--data", str(request.data), *([] if split is None else ["--split", split]), *option_words(asked)]
     words += [] if checkpoint is None else ["--checkpoint", checkpoint]
-    words += ["--untrained"] if untrained else []
     words += [] if size is None else ["--size", str(size)]
     words += [] if crop is None else ["--crop", str(crop)]
     words += [] if limit is None else ["--limit", str(limit)]
-    words += [] if audited == "full" else ["--audit", audited]
+    words += [] if audited is None else ["--audit", audited]
     pages = write_sweep(measured, options.out or Path(), shlex.join(words))
     if json:
         _console.show_json([{"options": own, **record.model_dump(mode="json")} for own, record in measured])

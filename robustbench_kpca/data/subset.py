@@ -9,7 +9,7 @@ from robustbench_kpca.data.samples import Samples
 SETS = ("imagenet", "imagenet-c")
 
 
-def published_subset(samples: Samples, n: int) -> Samples:
+def published_subset(samples: Samples) -> Samples:
     """Return RobustBench's 5,000 validation images, found by file name, so that results are comparable.
 
     They are a simple random sample of the 50,000, not a stratified one (997 classes, 1 to 12 images each), and an
@@ -17,22 +17,21 @@ def published_subset(samples: Samples, n: int) -> Samples:
 
     Args:
         samples: `imagenet` (all classes) or `imagenet-c`.
-        n: 5000, the only subset published.
 
     Raises:
-        BadInputError: another number, another set, or a set in which some of the images are missing.
+        BadInputError: another set, or a set in which some of the images are missing.
     """
     wanted = robustbench_validation()
-    if n != len(wanted):
-        raise BadInputError(f"subset {n}", expected=f"{len(wanted)}, the subset that RobustBench published")
     if samples.name not in SETS or samples.split != "val":
         raise BadInputError(
-            f"subset {n} of data '{samples.name}' ({samples.split})", expected=f"the whole set {' or '.join(SETS)}"
+            f"split 'robustbench' of data '{samples.name}' ({samples.split})",
+            expected=f"the whole set {' or '.join(SETS)}",
         )
     kept = [i for i, name in enumerate(samples.ids) if PurePosixPath(name).stem in wanted]
-    if len(kept) != n:
+    if len(kept) != len(wanted):
+        lacking = len(wanted) - len(kept)
         raise BadInputError(
-            f"'{samples.name}' lacks {n - len(kept)} of the {n} images that RobustBench published",
+            f"'{samples.name}' lacks {lacking} of the {len(wanted):,} images that RobustBench published",
             fix="give the whole validation set",
         )
     return samples.take(kept)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
 
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.keywords import split, takes
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.attack_loop.pool import Sample
@@ -21,11 +20,11 @@ from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.evaluation.evaluation import batch_on, runner_for
 from robustbench_kpca.evaluation.execute import execute
-from robustbench_kpca.evaluation.options import RunOptions, run_options
+from robustbench_kpca.evaluation.options import run_options
 from robustbench_kpca.evaluation.part import attack_all
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.reporter import python_reporter
-from robustbench_kpca.evaluation.requests import HowGiven, Models, data_of, models_of
+from robustbench_kpca.evaluation.requests import Models, data_of, models_of
 from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.records.audit import Audit, Level
@@ -65,23 +64,106 @@ class AttackResult:
     backwards: Tensor
 
 
+_Fields = TypedDict(  # noqa: UP013 (a line a field)
+    "_Fields",
+    {
+        "alpha": Override, "alpha_init": Override, "alpha_max": Override, "backward_of": Override,
+        "below": Override, "beta": Override, "binary_steps": Override, "candidates": Override,
+        "clean": Override, "clip": Override, "confidence": Override, "corners": Override,
+        "corruptions": Override, "decay": Override, "delta": Override, "draws": Override, "eps": Override,
+        "eta": Override, "flip": Override, "frost": Override, "gamma": Override, "init_norm": Override,
+        "initial": Override, "initial_const": Override, "learning_rate": Override,
+        "loss": Override, "lr": Override, "max_probes": Override, "mode": Override, "norm": Override,
+        "optimizer": Override, "p_init": Override, "patch": Override, "places": Override, "policy": Override,
+        "precision": Override, "probes": Override, "profile": Override, "projection": Override,
+        "queries": Override, "random_start": Override, "rank": Override, "reference": Override,
+        "resize": Override, "restarts": Override, "rho": Override, "rise": Override, "samples": Override,
+        "scales": Override, "selection": Override, "severities": Override, "sigma": Override,
+        "skip_clipped": Override, "space": Override, "sparsity": Override, "step_size": Override,
+        "steps": Override, "storage": Override, "stride": Override, "target": Override, "targets": Override,
+        "temperature": Override, "threshold": Override, "tries": Override, "unit": Override, "window": Override,
+    },
+    total=False,
+)  # fmt: skip
+"""What protocols of the package have; a field of a protocol of your own is given as `**{"reach": 3}`."""
+
+
+class Settings(_Fields, total=False):
+    """Keywords of `evaluate`: how models and data are given and shown, `RunOptions`, and fields of protocols.
+
+    name: of a single model in the record; by default its own, or the name of its class.
+    source: where modules came from, for the record.
+    classes: number of classes of the images, where their labels do not have all of them.
+    size: side in pixels to which pictures are resized, without cropping. By default pictures of a folder or of a
+        collection are as a named model, or `describe`, states it, or else as they are; arrays always as they are.
+    crop: such as 0.875: the short side is resized to size / crop, and the centre cropped. The record says how pictures
+        were resized and cropped (`spec.data.resized`).
+    audit: the audit for the records of attacks, made before them for each eps: `"full"` (about a minute) or `"quick"`;
+        True: quick for fewer than 256 samples, else full; False omits it; or an existing audit (`audit.run.audit`).
+    progress: called with the numbers of samples done and of all and, by name, what else is known (`progress.Progress`).
+        By default a bar on a terminal or in a notebook, else a line a minute in the log.
+    quiet: show nothing; flags are logged. Else audits, records and remarks are shown as `rbk eval` shows them, on a
+        terminal or in a notebook, and by the logger `robustbench_kpca` elsewhere.
+    """
+
+    name: str | None
+    source: str
+    classes: int | None
+    size: int | None
+    crop: float | None
+    audit: Audit | Level | bool
+    progress: Progress | None
+    quiet: bool
+    out: Path | str | None
+    allow: Collection[str]
+    keep_adversarial: int
+    fresh: bool
+    seed: int
+    batch_size: int | None
+    frost_folder: Path | str | None
+    workers: int | None
+    processes: int | None
+    executor: str | None
+    part: str | None
+    device: str | None
+    compile: str | None
+    tf32: bool
+
+
+class Several(Settings, total=False):
+    """Keywords where `evaluate` returns a list.
+
+    curve: values of eps, at each of which attacks run, from the smallest. A sample broken at one counts as broken at
+        every larger one; the protocol in each record lists the smaller ones in its field `below`.
+    independent: with `curve`: attack at each eps alone, as published tables of several budgets usually do.
+    """
+
+    curve: Budgets
+    independent: bool
+
+
 @overload
 def evaluate(
-    model: nn.Module | str, images: Any = None, labels: Any = None, *, protocol: str | Path, **how: Any
+    model: nn.Module | str,
+    images: Any = None,
+    labels: Any = None,
+    *,
+    protocol: str | Path,
+    **settings: Unpack[Settings],
 ) -> Record: ...
 @overload
 def evaluate(
-    model: Models, images: Any = None, labels: Any = None, *, protocol: Protocols, **how: Any
+    model: Models, images: Any = None, labels: Any = None, *, protocol: Protocols, **settings: Unpack[Several]
 ) -> list[Record]: ...
 @overload
 def evaluate(
-    model: Mapping[str, nn.Module], images: Any, labels: Any = None, *, protocol: str | Path, **how: Any
+    model: Mapping[str, nn.Module],
+    images: Any,
+    labels: Any = None,
+    *,
+    protocol: str | Path,
+    **settings: Unpack[Several],
 ) -> list[Record]: ...
-@overload
-def evaluate(
-    model: Models, images: Any = None, labels: Any = None, *, protocol: str | Path, curve: Budgets, **how: Any
-) -> list[Record]: ...
-@takes(HowGiven, RunOptions)
 @no_early_exit()
 def evaluate(
     model: Models,
@@ -89,14 +171,9 @@ def evaluate(
     labels: Any = None,
     *,
     protocol: str | Path | Protocols,
-    curve: Budgets = (),
-    independent: bool = False,
-    audit: Audit | Level | bool = True,
-    progress: Progress | None = None,
-    quiet: bool = False,
-    **settings: Any,
+    **settings: Unpack[Several],
 ) -> Record | list[Record]:
-    """Evaluate one model or several under one protocol or several.
+    """Evaluate a model under a protocol. Several models, or a list of protocols, give a list of records.
 
     Args:
         model: the name of a model, as in `rbk eval --model`; or any module in evaluation mode that maps images in
@@ -108,23 +185,12 @@ def evaluate(
             without: it is evaluated on the set of its family.
         labels: one integer per image, if `images` is a tensor or array.
         protocol: name of a preset (`rbk list protocols`) or path of a TOML file; or a list of these.
-        curve: values of eps, at each of which attacks run, from the smallest. A sample broken at one counts as broken
-            at every larger one; the protocol in each record lists the smaller ones in its field `below`.
-        independent: with `curve`: attack at each eps alone, as published tables of several budgets usually do.
-        audit: the audit for the records of attacks: True or `"full"` makes one first, as `rbk eval` does (about a
-            minute, for each eps of the protocols), `"quick"` one of fewer checks; False omits it; or pass an existing
-            audit (`audit.run.audit`).
-        progress: called with the numbers of samples done and of all and, by name, what else is known
-            (`progress.Progress`). By default a bar on a terminal or in a notebook, else a line a minute in the log.
-        quiet: show nothing; flags are logged. Else audits, records and remarks are shown as `rbk eval` shows them, on a
-            terminal or in a notebook, and by the logger `robustbench_kpca` elsewhere.
-        **settings: fields of `HowGiven`, such as `name="mine"` or `size=32`, and of `RunOptions`, such as `seed=1`,
-            `out="runs"` or `executor="ray"`; every other one is a field of the protocol to replace, such as
-            `eps="3/255"`.
+        **settings: see `Settings`, such as `name="mine"`, `size=32`, `seed=1`, `out="runs"`, `executor="ray"`; fields
+            of the protocol to replace, such as `eps="3/255"`; and, for a list of records, see `Several`.
 
     Returns:
-        The record; or a list of records, where several models, a list of protocols or a curve is given: model by model,
-        in the order of protocols and of eps. `record.metrics["robust_accuracy"]` has `.value`, `.low`, `.high`, `.n`.
+        The record; or a list of records, model by model, in the order of protocols and of eps.
+        `record.metrics["robust_accuracy"]` has `.value`, `.low`, `.high`, `.n`.
 
     Raises:
         BadInputError: the input would give a meaningless result; nothing is written.
@@ -136,22 +202,26 @@ def evaluate(
         >>> record.metrics["robust_accuracy"].n
         364
     """
-    how, settings = split(HowGiven, settings)
-    options, overrides = run_options(settings)
-    several = isinstance(protocol, (list, tuple))
+    several = isinstance(protocol, (list, tuple)) or isinstance(model, Mapping)
     protocols: Sequence[str | Path] = protocol if isinstance(protocol, (list, tuple)) else [protocol]
     if not protocols:
         raise BadInputError("no protocol", expected="the name of one, or several", fix="see: rbk list protocols")
+    given: dict[str, Any] = dict(settings)
+    curve, independent = given.pop("curve", ()), given.pop("independent", False)
+    if len(curve) > 0 and not several:
+        raise BadInputError(
+            "a curve of one protocol", expected="a list, as is returned", fix=f"protocol=[{protocol!r}]"
+        )
+    audit, progress, quiet = given.pop("audit", True), given.pop("progress", None), given.pop("quiet", False)
+    models = models_of(model, given.pop("name", None), given.pop("source", "python"))
+    shown = {key: given.pop(key, None) for key in ("classes", "size", "crop")}
+    options, overrides = run_options(given)
     budgets = tuple({parse_fraction(value): str(value) for value in curve}.values())
-    models = models_of(model, how)
-    data = data_of(model, images, labels, how)
     jobs = [Job(each, protocols, overrides, budgets, independent) for each in models]
-    level = "full" if audit is True else audit or None
-    plan = make_plan(jobs, data, options, audit=level)
+    plan = make_plan(jobs, data_of(model, images, labels, **shown), options, audit=audit)
     with python_reporter(progress, quiet=quiet) as reporter:
         records = execute(plan, reporter)
-    more = several or budgets or isinstance(model, Mapping)
-    return records if more else records[0]
+    return records if several else records[0]
 
 
 @no_early_exit()

@@ -8,7 +8,7 @@ import os
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.strict import assignment, parse_assignments
@@ -23,18 +23,17 @@ MOST = 2_000
 """Words of a command."""
 _MODEL, _DATA = (
     {
-        "model": "--model", "checkpoint": "--checkpoint", "resize_positions": "--resize-positions",
-        "untrained": "--untrained", "name": "--name",
+        "model": "--model", "checkpoint": "--checkpoint", "name": "--name",
     },
     {
-        "data": "--data", "split": "--split", "limit": "--limit", "against": "--against", "subset": "--subset",
+        "data": "--data", "split": "--split", "limit": "--limit", "against": "--against",
         "bad_images": "--bad-images", "size": "--size", "crop": "--crop",
         "classes": "--classes",
     },
 )  # fmt: skip
 _RUN = {name: option.flags[0] for name, option in OPTIONS.items() if option.recorded}
-_KINDS = {"limit": int, "subset": int, "size": int, "crop": float, "classes": int, "seed": int, "batch_size": int}
-_FLAGS = ("resize_positions", "untrained", "tf32")
+_KINDS = {"limit": int, "size": int, "crop": float, "classes": int, "seed": int, "batch_size": int}
+_FLAGS = ("tf32",)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Command:
         data: the data.
         protocol: name or TOML file.
         overrides: fields replaced in the protocol.
-        audit: how thoroughly the model is audited; None: not at all.
+        audit: how thoroughly the model is audited; None: as the number of samples suggests.
         options: of the run; folder, workers and `fresh` are no part of the command, since they change no outcome.
         presets: folder of the user's own protocols.
     """
@@ -56,18 +55,25 @@ class Command:
     protocol: str
     overrides: Mapping[str, Override] = field(default_factory=dict)
     options: RunOptions = field(default_factory=RunOptions)
-    audit: Level | None = "full"
+    audit: Level | Literal["none"] | None = None
     presets: str | None = field(default_factory=lambda: os.environ.get(presets.ENVIRONMENT_VARIABLE))
 
     def words(self) -> tuple[str, ...]:
         """Return the command as a list of words; what has its default is left out."""
-        written = [*START, *_words(self.model, _MODEL, ModelRequest("")), *_words(self.data, _DATA, DataRequest(""))]
+        presets = ["--presets", self.presets] if self.presets else []
+        written = [
+            START[0],
+            *presets,
+            START[1],
+            *_words(self.model, _MODEL, ModelRequest("")),
+            *_words(self.data, _DATA, DataRequest("")),
+        ]
         written += option_words(self.options)
-        settings = {f"model.{key}": value for key, value in self.model.options.items()} | dict(self.overrides)
+        settings = {f"model.{key}": value for key, value in self.model.settings.items()} | dict(self.overrides)
         written += ["--protocol", str(self.protocol)]
         written += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
-        written += [] if self.audit == "full" else ["--audit", self.audit or "none"]
-        return (*written, *(["--presets", self.presets] if self.presets else []))
+        written += [] if self.audit is None else ["--audit", self.audit]
+        return tuple(written)
 
     def at_batch_size(self, size: int) -> "Command":
         """Return the command with the batch size that was used, whatever the default will be."""
@@ -95,6 +101,9 @@ def parse(words: Sequence[str]) -> Command:
     Raises:
         BadInputError: it is no such command.
     """
+    presets = None
+    if tuple(words[:2]) == (START[0], "--presets") and len(words) > 2:
+        presets, words = words[2], [START[0], *words[3:]]
     if tuple(words[: len(START)]) != START:
         raise BadInputError("the record does not say which command made it", fix="evaluate again with rbk eval")
     if len(words) > MOST:  # the parser's time is quadratic
@@ -105,9 +114,8 @@ def parse(words: Sequence[str]) -> Command:
             parser.add_argument(option, dest=name, action="store_true")
         elif name != "allow":
             parser.add_argument(option, dest=name, type=_KINDS.get(name, str))
-    for option in ("--protocol", "--presets"):
-        parser.add_argument(option)
-    parser.add_argument("--audit", choices=("full", "quick", "none"), default="full")
+    parser.add_argument("--protocol")
+    parser.add_argument("--audit", choices=("full", "quick", "none"))
     for option in ("--set", "--allow"):
         parser.add_argument(option, action="append", default=[])
     try:
@@ -121,20 +129,20 @@ def parse(words: Sequence[str]) -> Command:
             f"the command of the record cannot be read ({' '.join(unknown) or 'a word is missing'})",
             fix="upgrade robustbench-kpca, or evaluate again",
         )
-    return _command(parsed)
+    return _command(parsed, presets)
 
 
-def _command(parsed: Namespace) -> Command:
+def _command(parsed: Namespace, presets: str | None) -> Command:
     settings = parse_assignments(parsed.set)
     options = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
     return Command(
-        ModelRequest(**_given(parsed, _MODEL), options=options),
+        ModelRequest.of(**_given(parsed, _MODEL), options=options),
         DataRequest(**_given(parsed, _DATA)),
         parsed.protocol,
         {key: value for key, value in settings.items() if not key.startswith("model.")},
         options=run_options(_given(parsed, _RUN))[0],
-        audit=None if parsed.audit == "none" else parsed.audit,
-        presets=parsed.presets,
+        audit=parsed.audit,
+        presets=presets,
     )
 
 

@@ -28,6 +28,7 @@ from robustbench_kpca.evaluation.sharded import Engine
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.audit_versions import default_level
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
 
@@ -177,7 +178,7 @@ class _Run:
         """Return what makes the record again: a command, or the call from Python in short where objects were given."""
         model, request, data = self.plan.models[number], self.plan.data, self.data[number]
         if isinstance(model, ModelRequest) and not isinstance(request.data, Dataset):
-            level = audit.plan.level if audit is not None else None if isinstance(step.scenario, Attack) else "full"
+            level = audit.plan.level if audit is not None else "none" if isinstance(step.scenario, Attack) else None
             return Command(model, request, step.protocol, step.overrides, options=options, audit=level)
         sizes = {"size": request.size, "crop": request.crop}
         how = {"seed": options.seed, "batch_size": options.batch_size, "allow": options.allow, **sizes}
@@ -200,6 +201,7 @@ class _Run:
             self.audits[step.model, step.eps] = step.audit
         if isinstance(step.audit, Audit) or not is_differentiable(named.model):
             return
+        level = default_level(len(data)) if step.audit is True else step.audit
         announced: list[str] = []
 
         def announce(text: str) -> None:
@@ -208,7 +210,7 @@ class _Run:
 
         audit = audit_model(
             named.model, data, eps=step.eps, seed=options.seed, batch_size=options.batch_size, device=options.device,
-            name=named.label, allow=options.allow, out=options.out, fresh=options.fresh, level=step.audit,
+            name=named.label, allow=options.allow, out=options.out, fresh=options.fresh, level=level,
             announce=announce, progress=self.reporter.start(f"{named.label}  audit"),
         )  # fmt: skip
         self.reporter.audited(audit, kept=not announced)

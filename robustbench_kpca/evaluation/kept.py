@@ -32,6 +32,8 @@ from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import Row
 from robustbench_kpca.types import Images, Logits
 
+FIRST = 20
+"""First samples of an attack that are kept to look at, if their images take at most `BYTES`. No record names them."""
 EVERY = 10.0
 """Seconds between two files of first samples."""
 _Shown = tuple[Row, *tuple[NDArray[np.generic] | np.generic, ...]]
@@ -67,7 +69,7 @@ class Wanted:
         if not isinstance(scenario, Attack) or options.out is None:
             return cls(spec)
         pictures = bool(data.form.box) and "prediction" in task.table(scenario.kind).columns
-        first = data.ids[: min(options.first_samples, BYTES // (2 * numbers)) if pictures else 0]
+        first = data.ids[: min(FIRST, BYTES // (2 * numbers)) if pictures else 0]
         exact = data.spread(options.keep_adversarial).ids if options.keep_adversarial else []
         if exact and task.compute.success.graded:
             raise BadInputError(f"no images are kept for {data.task}", fix="leave --keep-adversarial out")

@@ -57,8 +57,6 @@ class RunOptions:
         compile: mode of `torch.compile`, one of `COMPILED`; None: not compiled. It is part of the record's environment.
         tf32: allow TF32 products on a CUDA device; part of the record's environment, too.
         keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
-        first_samples: number of first samples of an attack that are kept beside its record to look at, as 8-bit images
-            of at most 8 MiB. They change no result, and no record names them. 0: none.
         processes: number of processes that evaluate parts of the data at once, one thread each. It does not change
             results. None: the executor's default.
         executor: one of `EXECUTORS`; `ray:ADDRESS` is an existing cluster. `processes` has one process a core of this
@@ -81,15 +79,6 @@ class RunOptions:
         int,
         Option("Number of samples whose adversarial images are kept beside the record of an attack; 0: none.", least=0),
     ] = 0
-    first_samples: Annotated[
-        int,
-        Option(
-            "Number of first samples of an attack that rbk records view shows with images, even while it goes on; at "
-            "most 8 MiB a record; 0: none.",
-            least=0,
-            most=20,
-        ),
-    ] = 20
     fresh: Annotated[bool, Option("Evaluate and audit again even if records exist.", ("--fresh",))] = False
     seed: Annotated[int, Option("Seed of all randomness, an integer.", least=0, most=2**63 - 1, recorded=True)] = 0
     batch_size: Annotated[

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from robustbench_kpca._core import plugins
 from robustbench_kpca._core.errors import BadInputError
@@ -69,11 +70,11 @@ class Evaluate:
 class AuditModel:
     """A step: audit one model at one eps; its records of attacks for which that is the eps will contain the audit.
 
-    `audit` is how thoroughly, or an audit that exists.
+    `audit` is how thoroughly, or an audit that exists; True: as thoroughly as the number of samples suggests.
     """
 
     model: int
-    audit: Level | Audit
+    audit: Audit | Level | Literal[True]
     eps: str | float
 
 
@@ -96,15 +97,15 @@ class Plan:
     order: tuple[tuple[int, str], ...]
 
 
-def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audit: Level | Audit | None) -> Plan:
+def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, audit: Audit | Level | bool) -> Plan:
     """Plan jobs: first the evaluations by forward passes, protocol by protocol; then the attacks, model by model.
 
     Args:
         jobs: one per model.
         data: the data of all models.
         options: the options of all steps.
-        audit: how thoroughly each model is audited before its first attack at an eps, or an audit that exists; None:
-            not at all.
+        audit: how thoroughly each model is audited before its first attack at an eps, or an audit that exists; True:
+            quickly where there are fewer than 256 samples, else fully; False: not at all.
 
     Raises:
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
@@ -161,14 +162,14 @@ def _measurements(asked: _Every) -> list[Evaluate]:
     return list(shared.values())
 
 
-def _attacks(asked: _Every, audit: Level | Audit | None) -> list[Evaluate | AuditModel]:
+def _attacks(asked: _Every, audit: Audit | Level | bool) -> list[Evaluate | AuditModel]:
     """Return the steps that audit each model, once for each eps of its attacks, and attack it."""
     steps: list[Evaluate | AuditModel] = []
     for (number, _), budgets in asked.items():
         for step in budgets:
             if not isinstance(step.scenario, Attack):
                 continue
-            first = None if audit is None else AuditModel(number, audit, eps_of(step.scenario))
+            first = None if audit is False else AuditModel(number, audit, eps_of(step.scenario))
             steps += [] if first is None or first in steps else [first]
             steps.append(step)
     return steps

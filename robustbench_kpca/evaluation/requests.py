@@ -25,6 +25,8 @@ from robustbench_kpca.models.weights_file import HUB
 from robustbench_kpca.tasks import task_named
 
 Models = nn.Module | str | Mapping[str, nn.Module]
+LOADING = ("resize_positions", "untrained")
+"""Options of `load_model` itself, for any model."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,27 @@ class ModelRequest:
     untrained: bool = False
     name: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, model: str, checkpoint: str | None = None, *, options: Mapping[str, Any], name: str | None = None
+    ) -> "ModelRequest":
+        """Take options of the architecture or the factory, and among them those of `load_model`.
+
+        Raises:
+            BadInputError: one of the latter is neither true nor false.
+        """
+        loading = {key: options[key] for key in LOADING if key in options}
+        for key, value in loading.items():
+            if not isinstance(value, bool):
+                raise BadInputError(f"model.{key} = {value!r}", expected="true or false")
+        own = {key: value for key, value in options.items() if key not in LOADING}
+        return cls(model, checkpoint, **loading, name=name, options=own)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All options, as `of` takes them."""
+        return dict(self.options) | {key: True for key in LOADING if getattr(self, key)}
 
     def named(self) -> "NamedModel":
         """Load it, and give it its name."""
@@ -66,8 +89,7 @@ class ModelRequest:
     @property
     def source(self) -> str:
         """Where the weights came from and how they were loaded."""
-        words = ("resize_positions", "untrained")
-        how = [word for word in words if getattr(self, word)]
+        how = [word for word in LOADING if getattr(self, word)]
         file = [] if self.checkpoint is None else [self._file(suffix=True)]
         return f"{self.model}{' with ' if file or how else ''}{', '.join(file + how)}"
 
@@ -128,10 +150,9 @@ class DataRequest:
     Attributes:
         data: the name of a data set, a folder, or NAME:FOLDER; None: the set of the models' own family. Or samples that
             a Python program gives, all of which are meant; of the other fields only `size` and `crop` are for them.
-        split: see `data.load.load_data`.
+        split: see `data.load.load_data`; `robustbench`: the 5,000 ImageNet validation images that RobustBench uses.
         limit: see `data.load.load_data`.
         against: images of unknown classes, for out-of-distribution detection.
-        subset: 5000: the ImageNet validation images that RobustBench uses.
         bad_images: see `data.load.load_data`.
         size: side in pixels at which models are shown pictures; None: as each model states, or as they are.
         crop: the short side is resized to size / crop, and the centre cropped; None: as the model states, but nothing
@@ -143,7 +164,6 @@ class DataRequest:
     split: str | None = None
     limit: int | None = None
     against: str | None = None
-    subset: int | None = None
     bad_images: Literal["fail", "skip"] = "fail"
     size: int | None = None
     crop: float | None = None
@@ -183,12 +203,8 @@ class DataRequest:
         """
         if isinstance(self.data, Dataset):
             return self.fitted(self.data, stated)
-        if self.subset is not None and self.limit is not None:
-            raise BadInputError(f"--subset {self.subset} with --limit {self.limit}", expected="only one of them")
         assert self.data is not None, "DataRequest.of"
         data = self._load(self.data, self.split, stated)
-        if self.subset is not None:
-            data = published_subset(Samples.require(data), self.subset)
         if self.against is not None:
             known = Samples.require(data)
             data = Pair(known, Samples.require(self._load(self.against, None, stated)))
@@ -218,53 +234,41 @@ class DataRequest:
 
     def _load(self, source: str, split: str | None, stated: View | None) -> Dataset:
         view = self._view(stated) if is_published(source) else None
-        data = self.fitted(load_data(source, split, view=view, bad_images=self.bad_images), stated)
+        published = split == "robustbench"
+        data = load_data(source, None if published else split, view=view, bad_images=self.bad_images)
+        data = self.fitted(published_subset(Samples.require(data)) if published else data, stated)
         return data if self.limit is None else data.spread(self.limit)
 
 
-@dataclass(frozen=True)
-class HowGiven:
-    """What a Python program says of its models and data; the fields are keywords of `evaluate`.
-
-    Attributes:
-        classes: number of classes of the images, where their labels do not have all of them.
-        size: side in pixels to which pictures are resized, without cropping. By default pictures of a folder or of a
-            collection are as a named model, or `describe`, states it, or else as they are; arrays always as they are.
-        crop: such as 0.875: the short side is resized to size / crop, and the centre cropped. The record says how
-            pictures were resized and cropped (`spec.data.resized`).
-        name: name of a single model in the record; default: its own, or the name of its class.
-        source: where modules came from, for the record.
-    """
-
-    classes: int | None = None
-    size: int | None = None
-    crop: float | None = None
-    name: str | None = None
-    source: str = "python"
-
-
-def models_of(model: Models, how: HowGiven) -> list[ModelRequest | NamedModel]:
+def models_of(model: Models, name: str | None, source: str) -> list[ModelRequest | NamedModel]:
     """Return the models: one by its name, as the command line has it; a module; or several by their names in records.
 
     Args:
         model: the models.
-        how: their names, and where they came from.
+        name: of a single model, in its record.
+        source: where modules came from.
 
     Raises:
         BadInputError: none are given, or one is no `torch.nn.Module`.
     """
     if isinstance(model, str):
-        return [ModelRequest(model, name=how.name)]
+        return [ModelRequest(model, name=name)]
     if not isinstance(model, Mapping):
-        return [NamedModel.of(model, how.name, how.source)]
-    if not model or how.name is not None:
-        raise BadInputError(
-            f"{len(model)} models and name = {how.name!r}", expected="models by their names, and no name"
-        )
-    return [NamedModel.of(module, own, how.source) for own, module in model.items()]
+        return [NamedModel.of(model, name, source)]
+    if not model or name is not None:
+        raise BadInputError(f"{len(model)} models and name = {name!r}", expected="models by their names, and no name")
+    return [NamedModel.of(module, own, source) for own, module in model.items()]
 
 
-def data_of(model: Models, images: Any, labels: Any = None, how: HowGiven = HowGiven()) -> DataRequest:
+def data_of(
+    model: Models,
+    images: Any,
+    labels: Any = None,
+    *,
+    classes: int | None = None,
+    size: int | None = None,
+    crop: float | None = None,
+) -> DataRequest:
     """Return the data: by name, or as in `data.given.as_dataset`; None: the set of the family of a named model.
 
     Raises:
@@ -273,8 +277,8 @@ def data_of(model: Models, images: Any, labels: Any = None, how: HowGiven = HowG
     if images is None and not isinstance(model, str):
         raise BadInputError("a model without data", expected="images, or the name of data", fix='give "digits"')
     if images is None or isinstance(images, str):
-        return DataRequest(images, size=how.size, crop=how.crop, classes=how.classes)
-    return DataRequest(as_dataset(images, labels, classes=how.classes), size=how.size, crop=how.crop)
+        return DataRequest(images, size=size, crop=crop, classes=classes)
+    return DataRequest(as_dataset(images, labels, classes=classes), size=size, crop=crop)
 
 
 def data_for(model: nn.Module, images: Any, labels: Any = None) -> Dataset:

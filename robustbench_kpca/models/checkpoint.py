@@ -150,7 +150,7 @@ def _fixes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor], m
     if len(positions) + len(heads) < len(misshaped) or len(classes) > 1:
         return []
     return [f"give num_classes={n} (--set model.num_classes={n})" for n in classes] + [
-        "give --resize-positions" for _ in positions
+        "add --set model.resize_positions=true" for _ in positions
     ]
 
 

@@ -74,7 +74,7 @@ def load_model(
         model.how_read = ", ".join(found)  # type: ignore[assignment] # see `describe`
         model.vocabulary_sha256 = vocabulary_of(checkpoint)  # type: ignore[assignment] # see `describe`
     elif resize_positions:
-        raise BadInputError("--resize-positions without a checkpoint", fix="add --checkpoint FILE, or remove it")
+        raise BadInputError("model.resize_positions without a checkpoint", fix="add --checkpoint FILE, or leave it out")
     return model.eval()
 
 
@@ -88,5 +88,7 @@ def _own(
         model.class_names = DIGITS if home_data(name) == "digits" else None
         return model, weights[name]
     if checkpoint is None and not untrained:
-        raise BadInputError(f"model '{name}' comes without weights", fix="add --checkpoint FILE, or --untrained")
+        raise BadInputError(
+            f"model '{name}' comes without weights", fix="add --checkpoint FILE, or --set model.untrained=true"
+        )
     return create_model(**config_of(name) | options), checkpoint

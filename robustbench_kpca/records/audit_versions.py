@@ -41,9 +41,16 @@ LIMITS: Mapping[int, Mapping[str, float]] = {
 }
 """Version -> name -> the limit that every audit of that version has. A task may add limits of its own."""
 
+FEW = 256
+"""Images below which an evaluation has a quick audit by default: there a full one takes most of the time."""
 LATEST = 3
 _LIMIT_OF: Mapping[str, str] = {"slope": "slopes", "reach": "slopes", "stairs": "slopes", "neighbours": "batch_logits"}
 _NONE_ALLOWED = ("preflight", "finite", "runs", "untouched")
+
+
+def default_level(n: int) -> Level:
+    """Return the level of an audit of which nothing else is said, for an evaluation of `n` samples."""
+    return "quick" if n < FEW else "full"
 
 
 def samples_allowed(n: int) -> int:
@@ -60,6 +67,13 @@ def summary(audit: Audit) -> str:
     flags = ", ".join(check.name for check in audit.flags)
     few = audit.plan.images <= samples_allowed(audit.plan.images)
     return flags or ("too few images to flag anything" if few else "no flags")
+
+
+def left_to_full(audit: Audit) -> str:
+    """Say what a full audit would ask besides; empty for a full one."""
+    checks = CHECKS[audit.schema_version]
+    more = [name for name in checks["full"] if name not in checks[audit.plan.level]]
+    return f"--audit full adds {', '.join(more)}" if more else ""
 
 
 def slopes_allowed(n: int) -> int:

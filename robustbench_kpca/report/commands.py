@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from robustbench_kpca._core.strict import assignment
+from robustbench_kpca.records.audit_versions import default_level
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Run
 from robustbench_kpca.report.board_spec import BoardSpec
@@ -25,7 +26,12 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str | None = None,
     models = list(dict.fromkeys(run.model for run in runs))
     protocols = list(dict.fromkeys(run.evaluation.protocol for run in runs))
     sources = [spec.described(name).source or name for name in models]
-    words = ["rbk", "eval", *(word for source in sources for word in ("--model", source))]
+    words = [
+        "rbk",
+        *(["--presets", presets] if presets else []),
+        "eval",
+        *(word for source in sources for word in ("--model", source)),
+    ]
     words += ["--name", model.name] if model.needs_name else []
     words += [] if model.checkpoint is None else ["--checkpoint", model.checkpoint]
     words += ["--data", wanted.data, "--split", wanted.split]
@@ -35,14 +41,15 @@ def command(spec: BoardSpec, runs: Sequence[Run], out: Path | str | None = None,
     settings = wanted.overrides | {f"model.{key}": value for key, value in model.options.items()}
     words += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
     words += [word for record in [runs[0].record] if record for word in _as_recorded(record)]
-    words += ["--presets", presets] if presets else []
     return shlex.join(words + [word for protocol in protocols for word in ("--protocol", protocol)])
 
 
 def _as_recorded(record: Record) -> list[str]:
     """Return the options with which a record was made, where they are not those of `rbk eval`."""
     batch = [] if record.spec.batch_size == BATCH else ["--batch-size", str(record.spec.batch_size)]
-    return [*batch, *(["--audit", "none"] if record.kind == "attack" and record.audit is None else [])]
+    level = "none" if record.audit is None else record.audit.plan.level
+    by_default = record.kind != "attack" or level == default_level(record.spec.data.n)
+    return [*batch, *([] if by_default else ["--audit", level])]
 
 
 def together(spec: BoardSpec, runs: Sequence[Run]) -> list[list[Run]]:

@@ -147,7 +147,6 @@ def import_images(
         compile=options.compile,
         tf32=options.tf32,
         allow=tuple(CHECKS),
-        first_samples=0,
     )
     with accelerated([model], options.compile, tf32=options.tf32):
         named = NamedModel(model, spec.model.name, spec.model.source)

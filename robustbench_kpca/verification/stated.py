@@ -27,7 +27,6 @@ class Conditions:
         run_code: run code that a file names, such as that of `FILE.py:FACTORY`.
         model: name of the model in place of the one that a file names; its code is run.
         checkpoint: file with its weights, in place of those that a file names.
-        resize_positions: see `load_model`; also where no file says so.
     """
 
     run: RunOptions = field(default_factory=lambda: RunOptions(workers=0))
@@ -35,7 +34,6 @@ class Conditions:
     run_code: bool = False
     model: str | None = None
     checkpoint: str | None = None
-    resize_positions: bool = False
 
 
 AS_RECORDED = Conditions()
@@ -48,7 +46,7 @@ def load_for(record: Record, how: Conditions, stated: Sequence[str] = ()) -> nn.
         BadInputError: a command cannot be read, or as `load_stated`.
     """
     if how.model is not None:
-        return load_model(how.model, how.checkpoint, resize_positions=how.resize_positions)
+        return load_model(how.model, how.checkpoint)
     name, words = record.spec.model.name, stated or record.command
     request = parse(words).model if stated or tuple(words[:2]) == START else ModelRequest(name)
     return load_stated(name, request, "the board" if stated else "the record", how)
@@ -76,8 +74,7 @@ def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> n
         BadInputError: it would run code from outside the package, and that is not allowed; or as `load_model`.
     """
     weights = request.checkpoint if how.checkpoint is None else how.checkpoint
-    resized = how.resize_positions or request.resize_positions
-    asked = replace(request, checkpoint=weights, resize_positions=resized)
+    asked = replace(request, checkpoint=weights)
     if name in bundled() and (asked.model, asked.checkpoint, asked.untrained) != (name, None, False):
         raise BadInputError(f"{by} names {asked.source} for '{name}'", expected="the bundled weights of that name")
     code = outside_code(request.model, request.options, request.checkpoint if how.checkpoint is None else None)

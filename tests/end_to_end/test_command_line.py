@@ -167,10 +167,22 @@ BAD = [
     ([*EVAL[:3], "-o", "out", "-p", "pgd20-linf-3_255"], "-p pgd20-linf-4_255 --set eps=3/255"),
     ([*EVAL, "-p", "latin.toml"], "latin.toml cannot be read (no text in UTF-8 from byte 10 on)"),
     (["eval", "-m", "gone.py:f", "--data", "digits", "-p", "clean", "-o", "out"], "gone.py cannot be read"),
-    ([*EVAL, "--set", "model.untrained=true"], "'model.untrained'"),
+    ([*EVAL, "--set", "model.untrained=3"], "model.untrained = 3; expected true or false"),
     ([*EVAL, "--set", "model.img_size=64"], "ViT"),
     (
-        ["eval", "-m", "timm:vit_tiny_patch16_224", "--untrained", "--data", "digits", "-p", "clean", "-o", "out"],
+        [
+            "eval",
+            "-m",
+            "timm:vit_tiny_patch16_224",
+            "--set",
+            "model.untrained=true",
+            "--data",
+            "digits",
+            "-p",
+            "clean",
+            "-o",
+            "out",
+        ],
         "32 x 32 ... 224 x 224 ... --size",
     ),
     (["eval", "-m", "wrong:f", "-p", "clean", "-o", "out"], "no data"),
@@ -181,7 +193,7 @@ BAD = [
     (["eval", "-m", "symvit_digits", "-p", "lazy.toml", "-o", "out"], "step_size = 0"),
     (["train", "optimizer.toml", "-o", "out"], "'adamww'"),
     (["train", "classes.toml", "-o", "out"], "3 classes ... 10"),
-    ([*EVAL, "--presets", "gone"], "gone"),
+    (["--presets", "gone", *EVAL], "gone"),
     (["board", "render", "digit"], "'digit' ... did you mean 'digits'"),
     (["board", "render", "digits", "--records", "empty", "-o", "out"], "*.record.json ... empty"),
     (["board", "plan", "digit"], "'digit'"),
@@ -193,7 +205,7 @@ BAD = [
     (["train", "symvit"], "'symvit'"),
     (["train", "recipe.toml", "-o", "out"], "recipe.toml ... 'model'"),
     (["train", "symvit_digits", "-o", "file/out"], "file/out"),
-    (["images", "draw", "corruptions", "--image", "file"], "file"),
+    (["images", "draw", "corruptions", "file"], "file"),
     (["images", "draw", "adversarial", "-m", "symvit_digits", "-p", "clean"], "'clean'"),
     (["list", "modles"], "modles"),
     (["evla"], "there is no command 'rbk evla'; did you mean 'eval'? see: rbk --help"),
@@ -344,7 +356,7 @@ def test_the_machine_is_listed(capsys):
 
 def test_pictures(pictures, capsys):
     assert rbk("images", "draw", "adversarial", "-m", "vit_digits", "-o", "adv.png", "--images", "3") == 0
-    assert rbk("images", "draw", "corruptions", "--image", str(pictures / "a" / "0.png"), "-o", "grid.png") == 0
+    assert rbk("images", "draw", "corruptions", str(pictures / "a" / "0.png"), "-o", "grid.png") == 0
     for name in ("adv.png", "grid.png"):
         with Image.open(name) as image:
             assert min(image.size) > 200

@@ -86,12 +86,11 @@ def test_layers_and_heads(tmp_path, capsys):
         (["vit_digits", "--layers", "²"], "ranges"),
         (["vit_digits", "--records", "."], "--compare"),
         (["transformers:bert", "--checkpoint", "x"], "--checkpoint"),
-        (["transformers:bert", "--resize-positions"], "--resize-positions"),
+        (["transformers:bert", "--data", __file__, "--set=model.resize_positions=true"], "'resize_positions' of"),
         (["vit_digits", "--texts", "x"], "--texts"),
         (["--models", "saritas", "-o", "out"], "did you mean 'saritas2025'"),
         (["--models", "saritas2025"], "--out"),
-        (["--models", "saritas2025", "-o", "out", "--depth", "2"], "--untrained"),
-        (["--models", "saritas2025", "-o", "out", "--resize-positions"], "--resize-positions"),
+        (["--models", "saritas2025", "-o", "out", "--set=model.resize_positions=true"], "--set"),
         (["transformers:bert", "--split", "val"], "--split"),
         ([".", "--claim", "gamma"], "--claim"),
         ([".", "--layers", "99"], "--layers"),
@@ -233,7 +232,7 @@ def test_a_segmenter_has_no_answer_to_digits(capsys):
 
 
 def test_images_that_a_model_cannot_take(capsys):
-    assert rbk("vit_tiny_patch16_224", "--untrained", "--data", "digits", "--images", 2, "-q") == 2
+    assert rbk("vit_tiny_patch16_224", "--set=model.untrained=true", "--data", "digits", "--images", 2, "-q") == 2
     assert "pictures of 32 x 32, but the model takes 224 x 224; add --size 224" in capsys.readouterr().err
 
 

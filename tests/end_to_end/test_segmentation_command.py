@@ -10,7 +10,7 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.records.record import find_records, load_record
 
 EVAL = ["eval", "--data", "shapes", "--limit", "6", "-o", "out", "--quiet"]
-UNTRAINED = [*EVAL, "-m", "symvit_shapes", "--untrained"]
+UNTRAINED = [*EVAL, "-m", "symvit_shapes", "--set=model.untrained=true"]
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_an_attack_on_scenes(capsys):
             ["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "shapes", "--set", "window=32"],
             "logits",
         ),
-        (["eval", "-m", "symvit_shapes", "--untrained", "-p", "clean", "--data", "digits"], "64 x 64"),
+        (["eval", "-m", "symvit_shapes", "--set=model.untrained=true", "-p", "clean", "--data", "digits"], "64 x 64"),
         (
             [*UNTRAINED, "-p", "segmentation", "--set", "model.num_classes=5"],
             "5 classes",
@@ -85,7 +85,7 @@ def test_an_attack_on_scenes(capsys):
         ([*UNTRAINED, "-p", "segmentation", "--set", "stride=100"], "0 < stride <= window"),
         ([*UNTRAINED, "-p", "segmentation", "--set", "window=16", "--set", "stride=17"], "stride"),
         (
-            ["eval", "-m", "symvit_shapes", "--untrained", "-p", "segmentation", "--data", "shape"],
+            ["eval", "-m", "symvit_shapes", "--set=model.untrained=true", "-p", "segmentation", "--data", "shape"],
             "'shape'",
         ),
         ([*UNTRAINED, "-p", "segmentaton"], "segmentation"),

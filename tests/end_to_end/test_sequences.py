@@ -45,7 +45,8 @@ def test_lists_from_recipe_to_record(tmp_path, kind):
     assert clean.tolist() == found["clean"].outcomes["prediction"].tolist()
     runs = str(tmp_path / "runs")
     assert main(["check", runs, "--baseline", runs, "--fail", "corruption_accuracy:-1pp"]) == 0
-    assert main(["eval", "-m", f"{kind}_seq_listops", "--untrained", "--data", LISTS, "-p", "pgd20-linf-8_255"]) == 2
+    asked = ["-m", f"{kind}_seq_listops", "--set=model.untrained=true", "--data", LISTS, "-p", "pgd20-linf-8_255"]
+    assert main(["eval", *asked]) == 2
 
 
 ARENA = {
@@ -104,7 +105,8 @@ def test_a_problem_from_files(tmp_path, capsys):
     assert len(found["signal-corruptions"].outcomes) == 8 * 21
     assert float(found["signal-pgd20-linf-1_10"].outcomes["linf"].max()) <= 0.1 + 1e-6
     capsys.readouterr()
-    assert main(["eval", "-m", "softmax_seq_waves", "--untrained", "--data", f"uea:{tmp_path}", "-p", "clean"]) == 2
+    asked = ["-m", "softmax_seq_waves", "--set=model.untrained=true", "--data", f"uea:{tmp_path}", "-p", "clean"]
+    assert main(["eval", *asked]) == 2
     assert "length" in capsys.readouterr().err
 
 

@@ -88,7 +88,7 @@ def test_records_hold_the_audit_of_their_own_eps(data, tmp_path):
 
 
 def test_budgets_of_a_curve_share_an_audit_unless_each_is_attacked_alone(data):
-    how = {"protocol": "fgsm-linf-8_255", "curve": ["1/255", "2/255"], "audit": "quick"}
+    how = {"protocol": ["fgsm-linf-8_255"], "curve": ["1/255", "2/255"], "audit": "quick"}
     assert [*eps_by_protocol(evaluate(Flat(), data, **how)).values()] == ["1/255", "1/255"]
     alone = evaluate(Flat(), data, **how, independent=True)
     assert [*eps_by_protocol(alone).values()] == ["1/255", "2/255"]

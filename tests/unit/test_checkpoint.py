@@ -349,7 +349,7 @@ def by_hand(positions, side):
 @pytest.mark.parametrize("size", [16, 24, 64])
 def test_positions_are_resized_when_asked_for(size, tmp_path, state):
     torch.save(state, tmp_path / "c.pth")
-    with pytest.raises(BadInputError, match=r"1 mis-shaped \(pos_embed .*--resize-positions$"):
+    with pytest.raises(BadInputError, match=r"1 mis-shaped \(pos_embed .*model.resize_positions=true$"):
         load_model(NAME, tmp_path / "c.pth", img_size=size)
     expected = state | {"pos_embed": by_hand(state["pos_embed"], size // 8)}
     for checkpoint in (tmp_path / "c.pth", None):  # the bundled weights, too
@@ -381,7 +381,7 @@ def test_models_without_a_position_of_the_class_token_are_resized_whole(tmp_path
     ("options", "fix"),
     [
         ({"num_classes": 7}, r"num_classes=10 \(--set model.num_classes=10\)$"),
-        ({"num_classes": 7, "img_size": 64}, r"num_classes=10 \(.*--resize-positions$"),
+        ({"num_classes": 7, "img_size": 64}, r"num_classes=10 \(.*model.resize_positions=true$"),
         ({"num_classes": 7, "depth": 3}, r"num_classes=10 .*the architecture"),
         ({"num_classes": 7, "embed_dim": 24}, "the architecture"),
     ],
@@ -395,7 +395,7 @@ def test_a_head_of_another_number_of_classes_says_which(options, fix):
 @pytest.mark.parametrize(
     ("name", "options", "option"),
     [
-        ("timm:vit_tiny_patch16_224", {"untrained": True, "resize_positions": True}, "--resize-positions"),
+        ("timm:vit_tiny_patch16_224", {"untrained": True, "resize_positions": True}, "model.resize_positions"),
     ],
 )
 def test_options_of_a_checkpoint_need_one(name, options, option):
@@ -490,7 +490,8 @@ def test_a_record_of_resized_positions(tmp_path, monkeypatch, state, capsys):
     for name in "0123456789":
         pathlib.Path("tree", name).mkdir(parents=True)
         Image.new("RGB", (70, 70)).save(pathlib.Path("tree", name, "0.png"))
-    resized = ("--checkpoint", "c.pth", "--set", "model.img_size=64", "--resize-positions", "--data", "tree")
+    sized = ["--set=model.img_size=64", "--set=model.resize_positions=true"]
+    resized = ["--checkpoint", "c.pth", *sized, "--data", "tree"]
     assert rbk(*resized) == 0
     model = load_record(find_records("runs")[0]).spec.model
     assert (model.name, model.source) == (f"{NAME}+img_size=64@c", f"{NAME} with c.pth, resize_positions")
@@ -502,8 +503,7 @@ def test_a_record_of_resized_positions(tmp_path, monkeypatch, state, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "model.resize_positions=true"], "'model.resize_positions'"),
-        (["--set", "model.img_size=64"], "--resize-positions"),
+        (["--set", "model.img_size=64"], "resize_positions"),
         (["--checkpoint", "hf-hub:"], "hf-hub:"),
         (["--checkpoint", ""], "no checkpoint at ."),
     ],

@@ -201,7 +201,7 @@ def test_boards_that_make_no_sense(change, message, tmp_path):
 def test_the_plan_names_what_to_hold_the_data_against(tmp_path, capsys):
     board_of(None, tmp_path)
     assert main(["board", "plan", str(tmp_path / "mine"), "--records", str(tmp_path / "mine")]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rbk eval")]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("rbk eval", "rbk --presets"))]
     assert len(lines) == 2, "one command for both models, on each set of samples"
     assert all("--model vit_digits --model vit_digits_adv" in line for line in lines)
     assert sum("--against photos" in line and "--protocol ood" in line for line in lines) == 1
@@ -217,7 +217,7 @@ def test_the_command_that_the_plan_prints_makes_the_run_ready(tmp_path, capsys, 
     (tmp_path / "mine" / "board.toml").write_text(text)
     assert main(["board", "plan", "mine"]) == 0
     for line in capsys.readouterr().out.splitlines():
-        if line.startswith("rbk eval"):
+        if line.startswith(("rbk eval", "rbk --presets")):
             assert main([*shlex.split(line)[1:], "-q"]) == 0
     capsys.readouterr()
     assert main(["board", "plan", "mine"]) == 0

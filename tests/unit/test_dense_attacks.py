@@ -375,7 +375,8 @@ def test_a_smaller_budget_counts_though_its_record_names_no_classes(split, tmp_p
     unnamed = small.spec.data.model_copy(update={"class_names": None})
     older = small.model_copy(update={"spec": small.spec.model_copy(update={"data": unnamed})})
     older.attach(small.outcomes).save(tmp_path)
-    larger = evaluate(model.eval(), data, curve=["1/255", "2/255"], **how, out=tmp_path, audit=False)[-1]
+    asked = how | {"protocol": [how["protocol"]], "curve": ["1/255", "2/255"], "out": tmp_path}
+    larger = evaluate(model.eval(), data, **asked, audit=False)[-1]
     whole = evaluate(model.eval(), data, eps="2/255", below=["1/255"], **how, audit=False)
     assert larger.outcomes.digest() == whole.outcomes.digest()
 

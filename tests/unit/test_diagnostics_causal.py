@@ -96,18 +96,29 @@ APPLY = {"eigenvalues", "gamma", "value_vectors", "decomposition", "low_rank", "
 
 
 def test_the_command_diagnoses_a_language_model(capsys):
-    options = ["--untrained", "--data", "grammar", "--images", "5", "--json", "-q"]
+    options = ["--set=model.untrained=true", "--data", "grammar", "--images", "5", "--json", "-q"]
     assert main(["diagnose", "rpc_lm_tiny", *options]) == 0
     done = json.loads(capsys.readouterr().out)
     tested = {name for name, judged in done["claims"].items() if judged["statistics"]}
     assert tested == APPLY
     assert [layer["tokens"] for layer in done["layers"]] == [[32, 32]] * 2
-    assert main(["diagnose", "rpc_lm_tiny", "--untrained", "-q"]) == 2
+    assert main(["diagnose", "rpc_lm_tiny", "--set=model.untrained=true", "-q"]) == 2
     assert "'digits' is for classification" in capsys.readouterr().err
 
 
 def test_primal_claims_are_about_layers_that_see_everything(capsys):
-    options = ["--untrained", "--data", "grammar", "--images", "5", "--json", "-q", "--claim", "primal_objective"]
+    options = [
+        "--set",
+        "model.untrained=true",
+        "--data",
+        "grammar",
+        "--images",
+        "5",
+        "--json",
+        "-q",
+        "--claim",
+        "primal_objective",
+    ]
     assert main(["diagnose", "primal_lm_tiny", *options]) == 0
     assert json.loads(capsys.readouterr().out)["claims"]["primal_objective"]["outcome"] == "not testable"
 

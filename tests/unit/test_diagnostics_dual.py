@@ -165,7 +165,8 @@ def test_a_primal_model_and_its_twin_share_a_panel(tmp_path):
     for name, claims in (("primal_vit_digits", ("primal_dual", "primal_spectrum", "singular_values")),
                          ("vit_digits", ("singular_values",))):  # fmt: skip
         asked = [part for claim in claims for part in ("--claim", claim)]
-        arguments = ["--untrained", "--images", "4", "--block", "2", *asked, "-o", str(tmp_path / name), "-q"]
+        how = ["--set", "model.untrained=true", "--images", "4", "--block", "2", "-q", "-o"]
+        arguments = [*asked, *how, str(tmp_path / name)]
         assert main(["diagnose", name, *arguments]) == 0
     folders = [part for name in ("primal_vit_digits", "vit_digits") for part in ("--compare", str(tmp_path / name))]
     assert main(["diagnose", *folders, "-o", str(tmp_path / "both"), "-q"]) == 0

@@ -152,7 +152,7 @@ def test_a_list_is_measured_and_compared(tmp_path, texts, capsys):
 
 def test_the_study_of_texts_on_an_untrained_encoder(texts, capsys):
     pytest.importorskip("transformers", reason="pip install transformers")
-    asked = ["--untrained", "--set", "model.num_hidden_layers=1", "--data", str(texts), "--images", "3"]
+    asked = ["--set=model.untrained=true", "--set", "model.num_hidden_layers=1", "--data", str(texts), "--images", "3"]
     name = "transformers:google/electra-small-discriminator"
     assert main(["diagnose", name, *asked, "--protocol", "saritas2025", "--json", "-q"]) == 0
     done = json.loads(capsys.readouterr().out)

@@ -69,7 +69,7 @@ def carry_out(plan, reports, engine=None):
 def plan(out, protocol, models=("symvit_digits",), overrides=None, **how):
     jobs = [Job(ModelRequest(name), [protocol], overrides or {}, **how) for name in models]
     options = RunOptions(batch_size=4, device="cpu", out=out)
-    return make_plan(jobs, DataRequest("digits", limit=4), options, audit=None)
+    return make_plan(jobs, DataRequest("digits", limit=4), options, audit=False)
 
 
 def test_after_an_incomplete_budget_those_that_do_not_start_from_it_are_attacked(tmp_path):
@@ -91,7 +91,7 @@ def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path)
         for name, severity in zip(models, (1, 2, 1), strict=True)
     ]
     options = RunOptions(batch_size=4, device="cpu", out=tmp_path)
-    steps = make_plan(jobs, DataRequest("digits", limit=4), options, audit=None).steps
+    steps = make_plan(jobs, DataRequest("digits", limit=4), options, audit=False).steps
     assert [(step.models, step.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
 
 

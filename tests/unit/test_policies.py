@@ -435,13 +435,8 @@ def test_an_interrupted_curve_repeats_no_smaller_budget(tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "due", lambda self: True)
     inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 24, 1, 4, 4, dtype=torch.float32)
     labels = inner(images).argmax(1)
-    how = {
-        "protocol": "pgd20-linf-8_255",
-        "batch_size": 8,
-        "name": "w",
-        "below": ["1/255", "2/255"],
-        "first_samples": 0,
-    }
+    monkeypatch.setattr("robustbench_kpca.evaluation.kept.FIRST", 0)
+    how = {"protocol": "pgd20-linf-8_255", "batch_size": 8, "name": "w", "below": ["1/255", "2/255"]}
     whole = Counting(inner).eval()
     record = evaluate(whole, images, labels, **how, audit=False)
     spent = 0
@@ -521,7 +516,8 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
     data, model = load_data("digits", limit=16), load_model("symvit_digits")
     eps = ["4/255", "1/255", "2/255"]
     how = {"protocol": "pgd20-linf-1_255", "batch_size": 16}
-    records = evaluate(model, data, **how, curve=eps, out=tmp_path, audit=False)
+    asked = how | {"protocol": [how["protocol"]], "curve": eps, "out": tmp_path}
+    records = evaluate(model, data, **asked, audit=False)
     assert [record.spec.protocol.resolved["eps"] for record in records] == [1 / 255, 2 / 255, 4 / 255]
     values = [record.metrics["robust_accuracy"].value for record in records]
     assert values == sorted(values, reverse=True)
@@ -536,7 +532,7 @@ def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):
         assert (larger.outcomes["linf"][broken] == smaller.outcomes["linf"][broken]).all()
     alone = evaluate(model, data, **how, eps="4/255", audit=False)
     assert whole.metrics["robust_accuracy"].value <= alone.metrics["robust_accuracy"].value
-    kept = evaluate(model, data, **how, curve=eps, out=tmp_path, audit=False)
+    kept = evaluate(model, data, **asked, audit=False)
     assert [one.created for one in kept] == [one.created for one in records]
     images, labels = data.tensors()
     outcome = attack(model, images, labels, **how, eps="4/255", below=["1/255", "2/255"])

@@ -257,6 +257,7 @@ def test_an_independent_curve_attacks_each_budget_alone(known, tmp_path):
     how = {"protocol": protocol(tmp_path, [PGD], FIELDS), "audit": False}
     eps = [0.02, 0.05, 0.1]
     alone = [evaluate(model, images, labels, **how, eps=value) for value in eps]
+    how["protocol"] = [how["protocol"]]
     curve = evaluate(model, images, labels, **how, curve=eps, independent=True)
     carried = evaluate(model, images, labels, **how, curve=eps)
     for one, other in zip(curve, alone, strict=True):

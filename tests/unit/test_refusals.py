@@ -132,7 +132,7 @@ def _at(record, path):
 
 def test_a_curve_is_audited_once():
     model, data = load_model("vit_digits"), load_data("digits", limit=4)
-    first, second = evaluate(model, data, protocol="fgsm-linf-8_255", curve=["1/255", "2/255"], audit="quick")
+    first, second = evaluate(model, data, protocol=["fgsm-linf-8_255"], curve=["1/255", "2/255"], audit="quick")
     assert first.audit is not None
     assert first.audit == second.audit, "down to the seconds that it took"
 
@@ -160,7 +160,7 @@ def test_damaged_weights_are_one_line(tmp_path, capsys):
 
 @pytest.mark.parametrize("setting", ["model.drop_path_rate=a", "model.layers=true"])
 def test_options_of_models_have_their_kind(setting, capsys):
-    assert main(["eval", "-m", "rpc_symvit_digits", "-p", "clean", "--untrained", "--set", setting]) == 2
+    assert main(["eval", "-m", "rpc_symvit_digits", "-p", "clean", "--set=model.untrained=true", "--set", setting]) == 2
     assert "expected" in capsys.readouterr().err
 
 

@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_named_with_a_remedy(fork):
     model = create_model("symvit_segmenter_tiny", num_classes=19)
     with pytest.raises(BadInputError, match=r"3 mis-shaped .*num_classes=150"):
         load_strictly(model, state, "checkpoint")
-    with pytest.raises(BadInputError, match=r"mis-shaped \(encoder.pos_embed .*--resize-positions"):
+    with pytest.raises(BadInputError, match=r"mis-shaped \(encoder.pos_embed .*resize_positions"):
         load_strictly(create_model("symvit_segmenter_tiny", img_size=640), state, "checkpoint")
     with pytest.raises(BadInputError, match="28 mis-shaped"):  # Q, K and V of 14 blocks
         load_strictly(create_model("vit_segmenter_tiny"), state, "checkpoint")

@@ -53,7 +53,7 @@ def test_the_last_part_makes_the_record_of_one_process(how, order, digits, tmp_p
 
 @pytest.mark.parametrize("who", ["part", "ray"])
 def test_a_curve_goes_on_from_the_smaller_budget_in_every_shard(who, digits, tmp_path, monkeypatch):
-    how, real, known = {**ATTACK, "curve": ["1/255", "4/255"]}, part.attack_all, []
+    how, real, known = {**ATTACK, "protocol": [ATTACK["protocol"]], "curve": ["1/255", "4/255"]}, part.attack_all, []
     plain = evaluate("symvit_digits", digits, out=tmp_path / "plain", **how)
 
     def attack_all(runner, data, protocol, *, smaller, **more):

@@ -184,7 +184,9 @@ def load_text_model(
             fix="pip install transformers",
         ) from None
     if options and not untrained:
-        raise BadInputError(f"'{next(iter(options))}' of a trained encoder cannot be set", fix="add --untrained")
+        raise BadInputError(
+            f"'{next(iter(options))}' of a trained encoder cannot be set", fix="add --set model.untrained=true"
+        )
     texts = _lines(file)[:limit]
     if untrained:
         return _untrained(library, name, dict(options or {}), file.stem, texts)

@@ -41,14 +41,14 @@ class Settings:
             news; both go on next time. Another step that was begun is carried out.
         train: whether to train; otherwise only what is trained already is evaluated.
         together: whether the seeds of an arm are trained in one pass, where that can be.
-        audit: how thoroughly models are audited before they are attacked; None: not at all.
+        audit: how thoroughly models are audited before they are attacked, as `make_plan` takes it.
         options: how it is evaluated, as in `rbk eval`; seed and folder are those of the pack.
     """
 
     budget: float | None = None
     train: bool = True
     together: bool = False
-    audit: Level | None = "full"
+    audit: Level | bool = True
     options: RunOptions = field(default_factory=lambda: RunOptions(device="cpu"))
 
     @property
@@ -231,7 +231,7 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     options = replace(settings.options, seed=SEED, out=roles.out / "records", device=settings.device)
     samples = roles.load(wanted.data, wanted.split)
     images = not isinstance(samples, str) and samples.form.box  # audits are for images
-    execute(make_plan(jobs, data, options, audit=settings.audit if images else None), reporter)
+    execute(make_plan(jobs, data, options, audit=settings.audit if images else False), reporter)
 
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:
