@@ -186,7 +186,7 @@ def test_outcomes_of_attacks_change_only_with_their_version():
 
 
 def test_outcomes_of_corruptions_change_only_with_their_version():
-    assert list(differing(corruptions(), rel=2e-3, abs=2e-2)) == []
+    assert list(differing(corruptions(), rel=1e-4, abs=1e-2)) == []
 
 
 def test_outcomes_of_the_loop_change_only_with_its_version(few_resamples):
