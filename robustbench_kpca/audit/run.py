@@ -30,7 +30,7 @@ from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words, stated_classes, stated_view
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audit_path, load_audit
+from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audits_of, load_audit
 from robustbench_kpca.records.audit_versions import left_to_full, summary
 from robustbench_kpca.tasks import task_named
 
@@ -135,8 +135,8 @@ def audit(
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))
     code = version(PACKAGE), revision()
     for each in plans.values():
-        kept = None if options.out is None or options.fresh else _kept(options.out, subject, each)
-        if kept is not None and (kept.version, kept.revision) == code:
+        kept = None if options.out is None or options.fresh else _kept(options.out, subject, each, code)
+        if kept is not None:
             return kept
     if runner is None:
         if announce is not None:
@@ -202,16 +202,16 @@ def _stochastic() -> Check:
     )
 
 
-def _kept(out: Path, subject: Subject, plan: Plan) -> Audit | None:
-    """Return the stored audit of this subject under this plan, or None if there is none or its file is damaged."""
-    path = audit_path(out, subject, plan)
-    if not path.is_file():
-        return None
-    try:
-        stored = load_audit(path)
-    except BadInputError:  # damaged: make a new one
-        return None
-    return stored if (stored.subject, stored.plan) == (subject, plan) else None
+def _kept(out: Path, subject: Subject, plan: Plan, code: tuple[str, str | None]) -> Audit | None:
+    """Return a stored audit of this subject under this plan by this version and revision; None if there is none."""
+    for path in audits_of(out, subject, plan):
+        try:
+            stored = load_audit(path)
+        except BadInputError:  # damaged
+            continue
+        if (stored.subject, stored.plan, (stored.version, stored.revision)) == (subject, plan, code):
+            return stored
+    return None
 
 
 def _state(model: nn.Module) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""The audit of a model: evidence for or against "the attacks saw the model's true weaknesses"; stored in its records.
+"""The audit of a model: evidence for or against "the attacks saw the model's true weaknesses"; its records name it.
 
-The compute half makes audits (`audit`), records carry them, boards show them; this file needs no torch.
+The compute half makes audits (`audit`), records carry them, boards show them; this file needs no torch. An audit is one
+file in the folder `audits` beside the records, however many of them name it.
 """
 
+import glob
 import json
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,10 +12,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import read_file, safe_name, sha256, write_atomic
+from robustbench_kpca._core.files import read_file, safe_file, safe_name, sha256, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 
-SUFFIX = ".audit.json"
+FOLDER, SUFFIX = "audits", ".audit.json"
 
 
 class Check(BaseModel):
@@ -113,18 +115,66 @@ class Audit(BaseModel):
         """The checks that were flagged."""
         return tuple(check for check in self.checks if check.flag)
 
+    def content(self) -> bytes:
+        """Return what its file holds."""
+        return (self.model_dump_json(indent=1) + "\n").encode()
+
     def save(self, folder: Path) -> Path:
-        """Write `<stem>.audit.json`, whole or not at all; return its path."""
-        path = audit_path(folder, self.subject, self.plan)
-        write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
+        """Write its file below the folder of its records, whole or not at all, unless it is there; return its path."""
+        path = AuditFile.of(self).path(folder)
+        if not path.is_file() or read_file(path, "audit") != self.content():
+            write_atomic(path, self.content())
         return path
 
 
-def audit_path(folder: Path, subject: Subject, plan: Plan) -> Path:
-    """Where the audit of exactly this subject under this plan is kept."""
+class AuditFile(BaseModel):
+    """What a record's file says of its audit: the file in the folder `audits` beside it; `sha256` is of its content.
+
+    The name says which model was asked what on which data, and holds the first digits of the digest. So no audit ever
+    replaces another, which some record may name.
+    """
+
+    model_config = STRICT
+    file: str
+    sha256: str
+
+    @classmethod
+    def of(cls, audit: Audit) -> "AuditFile":
+        """Describe the file of an audit."""
+        digest = sha256(audit.content())
+        return cls(file=f"{_stem(audit.subject, audit.plan)}.{digest[:12]}{SUFFIX}", sha256=digest)
+
+    def path(self, folder: Path) -> Path:
+        """Return where it lies, for records in a folder."""
+        return folder / FOLDER / safe_file(self.file)
+
+    def read(self, folder: Path) -> Audit:
+        """Read it.
+
+        Raises:
+            BadInputError: missing, damaged, or another audit.
+        """
+        path = self.path(folder)
+        if not path.exists():
+            raise BadInputError(f"{path} is missing, which a record names", fix="restore it, or evaluate again")
+        content = read_file(path, "audit")
+        if sha256(content) != self.sha256:
+            raise BadInputError(
+                f"{path} is not the audit that its record names (SHA-256 differs)",
+                fix="restore both files, or evaluate again",
+            )
+        return validate_json(Audit, content, str(path))
+
+
+def audits_of(folder: Path, subject: Subject, plan: Plan) -> list[Path]:
+    """Return the files of audits of exactly this subject under this plan, made at different times or by other code."""
+    return sorted((folder / FOLDER).glob(f"{glob.escape(_stem(subject, plan))}.*{SUFFIX}"))
+
+
+def _stem(subject: Subject, plan: Plan) -> str:
     identity = sha256((subject.model_dump_json() + plan.digest()).encode())
     parts = [subject.model, f"{subject.data}-{subject.split}", f"seed{plan.seed}"]
-    return folder / f"{safe_name('__'.join(safe_name(part) for part in parts))}__{identity[:8]}{SUFFIX}"
+    return f"{safe_name('__'.join(safe_name(part) for part in parts))}__{identity[:8]}"
 
 
 def load_audit(path: Path) -> Audit:

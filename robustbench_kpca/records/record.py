@@ -11,13 +11,13 @@ from html import escape
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr, SerializationInfo, SerializerFunctionWrapHandler, field_serializer
 from tabulate import tabulate
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import OLD, read_file, safe_file, sha256, write_atomic
-from robustbench_kpca._core.strict import STRICT, validate_json
-from robustbench_kpca.records.audit import Audit
+from robustbench_kpca._core.strict import STRICT, validate
+from robustbench_kpca.records.audit import Audit, AuditFile
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.images import SUFFIX as IMAGES
 from robustbench_kpca.records.images import ImagesFile
@@ -29,6 +29,8 @@ from robustbench_kpca.records.text import most_bytes, pack, unpack
 
 SUFFIX = ".record.json"
 SCHEMA_VERSION = 4
+_SAVED = "saved"
+"""Serialised for the record's own file."""
 DIGITS = 12
 """Hexadecimal digits of its content in the name of a file beside a record."""
 
@@ -66,8 +68,8 @@ class OutcomesFile(BaseModel):
 class Record(BaseModel):
     """One evaluation. Saved as `<stem>.record.json` beside `<stem>.<digest>.outcomes.csv.xz`.
 
-    Records of attacks should have an `audit` of the model; other records need none. `images_file` says which file
-    beside it holds adversarial images, where some were kept.
+    Records of attacks should have an `audit` of the model; other records need none. The saved record names its file
+    (`AuditFile`). `images_file` says which file beside it holds adversarial images, where some were kept.
     `command` remakes it: the words of an `rbk eval` command, or the call from Python, in short, as a single item; older
     records have none.
     `algorithms` are versions of the attacks or corruptions of the package that made it, and of the attack loop, such as
@@ -96,6 +98,11 @@ class Record(BaseModel):
     images_file: ImagesFile | None = None
     _outcomes: Outcomes | None = PrivateAttr(default=None)
     _path: Path | None = PrivateAttr(default=None)
+
+    @field_serializer("audit", mode="wrap")
+    def _by_name(self, audit: Audit | None, whole: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        """Return the audit, or in the record's own file what names it."""
+        return whole(audit) if audit is None or info.context != _SAVED else AuditFile.of(audit).model_dump()
 
     def __repr__(self) -> str:
         """Name what was evaluated, and its metrics, in one line."""
@@ -219,22 +226,25 @@ class Record(BaseModel):
             )
 
     def save(self, folder: Path) -> Path:
-        """Write the table, then the record, each whole or not at all; return the record's path.
+        """Write audit, table and record, each whole or not at all; return the record's path.
 
         The record's file decides: a table that it does not name is an orphan, which a later `save` deletes.
         """
+        if self.audit is not None:
+            self.audit.save(folder)
         write_atomic(folder / self.outcomes_file.file, pack(self.outcomes.to_csv()))
         path = folder / f"{self.spec.stem()}{SUFFIX}"
-        write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
+        write_atomic(path, (self.model_dump_json(indent=1, context=_SAVED) + "\n").encode())
         _sweep(path)
         return path
 
 
 def load_record(path: Path | str) -> Record:
-    """Read a record and its table, and check that they belong together.
+    """Read a record, its table and its audit, and check that they belong together.
 
     Raises:
-        BadInputError: missing, truncated, written by another version, with an altered table or another model's audit.
+        BadInputError: missing, truncated, written by another version, with an altered table or audit, or with another
+            model's audit.
 
     Examples:
         >>> from pathlib import Path
@@ -246,8 +256,10 @@ def load_record(path: Path | str) -> Record:
         True
     """
     path = Path(path)
-    text = read_file(path, "record")
-    record = validate_json(Record, _require_schema(text, path), str(path))
+    content = _require_schema(read_file(path, "record"), path)
+    if content.get("audit") is not None:
+        content["audit"] = validate(AuditFile, content["audit"], f"{path}, audit").read(path.parent)
+    record = validate(Record, content, str(path))
     object.__setattr__(record, "_path", path)
     object.__setattr__(record, "_outcomes", _read_table(record, path))
     if record.audit is not None:
@@ -255,19 +267,20 @@ def load_record(path: Path | str) -> Record:
     return record
 
 
-def _require_schema(text: bytes, path: Path) -> bytes:
-    """Return a record's JSON, if it is of the one schema that is read.
+def _require_schema(text: bytes, path: Path) -> dict[str, Any]:
+    """Return the content of a record's JSON, if it is of the one schema that is read.
 
     Raises:
         NewerSchemaError: it was written by a later version.
         BadInputError: it was written by an earlier version, or is no record.
     """
     try:
-        version = json.loads(text)["schema_version"]
+        content: dict[str, Any] = json.loads(text)
+        version = content["schema_version"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise BadInputError(f"{path} is no record", expected="a JSON file written by rbk eval") from None
     if version == SCHEMA_VERSION:
-        return text
+        return content
     newer = not isinstance(version, int) or version > SCHEMA_VERSION
     raise (NewerSchemaError if newer else BadInputError)(
         f"{path} has record schema {version}",

@@ -5,7 +5,6 @@ checked, and the commands) and `SHA256SUMS` of all these files, which `sha256sum
 signs (docs/decisions/0041).
 """
 
-import glob
 import os
 import re
 import shutil
@@ -19,12 +18,11 @@ from robustbench_kpca._core.files import (
     require_file,
     require_writable,
     safe_file,
-    safe_name,
     sha256,
     whole_folder,
 )
-from robustbench_kpca.records.audit import SUFFIX as AUDIT
-from robustbench_kpca.records.audit import load_audit
+from robustbench_kpca.records.audit import FOLDER as AUDITS
+from robustbench_kpca.records.audit import AuditFile
 from robustbench_kpca.records.images import load_images
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, lines
@@ -51,10 +49,12 @@ def write_submission(records: Sequence[Record], check: SpotCheck, to: Path) -> l
                 fix="evaluate again; see: rbk records verify",
             )
     with whole_folder(to, "submission") as made:
-        (made / "records").mkdir()
         for record in records:
+            assert record.path is not None
             for path in _files(record):
-                shutil.copyfile(path, made / "records" / path.name)
+                copy = made / "records" / path.relative_to(record.path.parent)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
         replace_file(made / FILE, check.content(), durable=False)
         replace_file(made / PAGE, page(records, check).encode(), durable=False)
         files = sorted(str(path.relative_to(made)).replace("\\", "/") for path in made.rglob("*") if path.is_file())
@@ -81,16 +81,14 @@ def require_new(records: Sequence[Record], to: Path) -> None:
 
 
 def _require_whole(record: Record) -> None:
-    """Refuse files beside a record that are not what their names say."""
-    for path in _files(record):
-        if path.name.endswith(AUDIT):
-            load_audit(path)
-        elif record.images_file is not None and path.name == record.images_file.file:
-            load_images(path.parent, record.images_file)
+    """Refuse files beside a record that are not what it says; `load_record` has read all but the images."""
+    path, *_ = _files(record)
+    if record.images_file is not None:
+        load_images(path.parent, record.images_file)
 
 
 def _files(record: Record) -> list[Path]:
-    """Return a record's file and those beside it that belong to it.
+    """Return a record's file and those that it names.
 
     Raises:
         BadInputError: one is a symbolic link, so that a file of another folder would be handed in, or no ordinary file.
@@ -99,12 +97,13 @@ def _files(record: Record) -> list[Path]:
     folder = record.path.parent
     named = [record.path, folder / record.outcomes_file.file]
     named += [folder / safe_file(record.images_file.file)] if record.images_file is not None else []
-    audits = sorted(folder.glob(f"{glob.escape(safe_name(record.spec.model.name))}__*{AUDIT}"))
-    for path in [*named, *audits]:
+    named += [AuditFile.of(record.audit).path(folder)] if record.audit is not None else []
+    for path in [*named, folder / AUDITS]:
         if path.is_symlink():
             raise BadInputError(f"{path} is a symbolic link", expected="an ordinary file in the folder of the record")
+    for path in named:
         require_file(path)
-    return named + audits
+    return named
 
 
 def page(records: Sequence[Record], check: SpotCheck) -> str:

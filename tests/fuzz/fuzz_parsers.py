@@ -154,7 +154,7 @@ def _records(folder: Path) -> list[Parser]:
     (path,) = find_records(kept)
     record, given = load_record(path), path.read_bytes()
     table, stored = record.outcomes.table, record.outcomes.to_csv()
-    audit_file = audit(model, images, labels, out=folder / "audits", batch_size=8, level="quick")
+    audit_file = audit(model, images, labels, out=folder, batch_size=8, level="quick")
     (audited,) = (folder / "audits").glob("*.audit.json")
     assert audit_file.checks
     adversarial = KeptImages(("0", "1"), np.zeros((2, 3, 4, 4), np.uint8), np.ones((2, 3, 4, 4), np.float32))

@@ -141,8 +141,8 @@ def test_an_attack_that_knows_the_pursuit_breaks_no_image_more():
 
 
 def test_what_the_notes_say_of_the_audits_and_of_the_rows_that_nobody_asked_about():
-    paths = (BOARDS / "league-digits" / "records").glob("*.record.json")
-    audits = [audit for path in paths if (audit := json.loads(path.read_text()).get("audit"))]
+    paths = (BOARDS / "league-digits" / "records" / "audits").glob("*.audit.json")
+    audits = [json.loads(path.read_text()) for path in paths]
     flags = {
         (audit["plan"]["eps"], json.dumps(audit["subject"])): [
             (audit["subject"]["model"], check["saw"]) for check in audit["checks"] if check["flag"]

@@ -82,7 +82,7 @@ def test_records_hold_the_audit_of_their_own_eps(data, tmp_path):
     asked = ["eval", "-m", "test_audit:Flat", "--data", "digits", "--limit", "8", "--audit", "quick", "-q"]
     assert main([*asked, *(word for name in protocols for word in ("-p", name)), "-o", str(tmp_path)]) == 0
     assert eps_by_protocol(map(load_record, find_records(tmp_path))) == expected
-    assert len(list(tmp_path.glob("*.audit.json"))) == 2
+    assert len(list(tmp_path.rglob("*.audit.json"))) == 2
     assert main([*asked, "-p", SMALL, "-o", str(tmp_path)]) == 0
     assert eps_by_protocol(map(load_record, find_records(tmp_path))) == expected
 

@@ -22,7 +22,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.protocols.presets import roots
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.records.audit import Audit, audit_path, load_audit
+from robustbench_kpca.records.audit import Audit, AuditFile
 from robustbench_kpca.records.audit_versions import limits
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named
@@ -155,9 +155,9 @@ def test_a_plan_says_what_segmenters_are_asked():
 def test_what_classifiers_are_asked_is_what_the_kept_records_say():
     kept = {}
     for root in roots():
-        for path in root.glob("leaderboards/*/records/*.record.json"):
-            found = json.loads(path.read_text())["audit"]
-            if found is not None and found["plan"]["attacks"] and "segpgd" not in found["plan"]["attacks"]:
+        for path in root.glob("leaderboards/*/records/audits/*.audit.json"):
+            found = json.loads(path.read_text())
+            if found["plan"]["attacks"] and "segpgd" not in found["plan"]["attacks"]:
                 kept[found["plan_digest"]] = found["schema_version"], found["plan"]
     assert kept
     for version, plan in kept.values():
@@ -176,7 +176,7 @@ def test_an_audit_of_scenes_is_repeatable_and_found_again(tmp_path, monkeypatch)
     model, data = PerPixel(), scenes()
     first = audit(model, data, name="m", out=tmp_path)
     assert audit(model, data, name="m", out=tmp_path) == first
-    assert load_audit(audit_path(tmp_path, first.subject, first.plan)) == first
+    assert AuditFile.of(first).read(tmp_path) == first
     assert audit(model, data, name="m").checks == first.checks
     runner = Runner(model, 2, CPU)
     require_subject(first, runner, data)

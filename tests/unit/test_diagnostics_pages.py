@@ -321,6 +321,7 @@ def test_the_bundled_records_make_an_ablation(tmp_path, small):
     for model in ("rpc_symvit_digits", "symvit_digits"):
         for path in RECORDS.glob(f"{model}__*__pgd20-linf-4_255__*"):
             shutil.copy(path, folder)
+    shutil.copytree(RECORDS / "audits", folder / "audits")
     arguments = [
         "diagnose",
         "--compare",

@@ -189,6 +189,7 @@ def test_the_action_fails_on_a_regression_and_writes_its_summary(tmp_path):
         (tmp_path / name).mkdir()
         for file in RECORDS.glob(f"{model}__digits-test__pgd20-linf-8_255__*"):
             shutil.copy(file, tmp_path / name)
+        shutil.copytree(RECORDS / "audits", tmp_path / name / "audits")
     settings = {"RBK_BASELINE": "old", "RBK_FAIL": "robust_accuracy:-2pp clean_accuracy:-5pp"}
     done = scripted(tmp_path, "gate.sh", GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md"), **settings)
     assert done.returncode == 1, done.stderr

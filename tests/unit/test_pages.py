@@ -288,6 +288,7 @@ def copied(folder):
     """A committed record and its table."""
     path = next(path for path in sorted(DIGITS.glob("vit_digits__*pgd*.record.json")))
     shutil.copy(path.parent / json.loads(path.read_text())["outcomes_file"]["file"], folder)
+    shutil.copytree(path.parent / "audits", folder / "audits")
     return Path(shutil.copy(path, folder))
 
 

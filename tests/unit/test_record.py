@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import safe_name
+from robustbench_kpca._core.files import safe_name, write_atomic
 from robustbench_kpca.audit import run as auditing
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.records.audit import AuditFile
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks.classification import TASK
@@ -196,7 +197,8 @@ def test_an_audit_of_something_else_is_neither_taken_nor_believed(change, audite
         record.audited(other)
     copied = shutil.copytree(audited, tmp_path / "copied") / path.name
     load_record(copied)
-    _edit(copied, lambda c: c["audit"]["subject"].update(change))
+    other.save(copied.parent)
+    _edit(copied, lambda c: c.update(audit=AuditFile.of(other).model_dump()))
     with pytest.raises(BadInputError, match="another model"):
         load_record(copied)
 
@@ -209,6 +211,43 @@ def test_answers_on_other_batches_are_not_compared(audited):
     data, model = load_data("digits", limit=20), load_model("vit_digits")
     drawn = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits", draws=3, audit=record.audit)
     assert drawn.audit == record.audit
+
+
+def test_an_audit_is_one_file_that_records_name(audited, tmp_path):
+    copied = pick(shutil.copytree(audited, tmp_path / "copied"), "vit_digits", "fgsm")
+    record = load_record(copied)
+    path = AuditFile.of(record.audit).path(copied.parent)
+    assert len(list(path.parent.iterdir())) == 2, "of two models"
+    assert record.model_copy(update={"flags": ("again",)}).save(copied.parent) == copied
+    assert load_record(copied).audit == record.audit
+    assert len(list(path.parent.iterdir())) == 2
+    path.write_bytes(path.read_bytes().replace(b'"seconds": ', b'"seconds": 1'))
+    with pytest.raises(BadInputError, match=r"is not the audit that its record names"):
+        load_record(copied)
+    assert load_record(record.save(copied.parent)).audit == record.audit, "whole again"
+    path.unlink()
+    with pytest.raises(BadInputError, match=r"audits.* is missing"):
+        load_record(copied)
+    _edit(copied, lambda c: c["audit"].update(file="../x"))
+    with pytest.raises(BadInputError, match="file name"):
+        load_record(copied)
+
+
+def test_a_record_that_is_not_written_leaves_the_one_before_with_its_audit(audited, tmp_path, monkeypatch):
+    copied = pick(shutil.copytree(audited, tmp_path / "copied"), "vit_digits", "fgsm")
+    before = load_record(copied)
+    renewed = before.audited(before.audit.model_copy(update={"seconds": 777.0}))
+
+    def stopped(path, data):
+        if path.name.endswith(".record.json"):
+            raise KeyboardInterrupt
+        write_atomic(path, data)
+
+    monkeypatch.setattr("robustbench_kpca.records.record.write_atomic", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        renewed.save(copied.parent)
+    assert AuditFile.of(renewed.audit).read(copied.parent) == renewed.audit
+    assert load_record(copied).audit == before.audit
 
 
 def test_another_records_audit_is_not_believed(audited, tmp_path):
