@@ -2,7 +2,8 @@
 
 Attacks are driven by hand in double precision, corruptions applied to small pictures, and the loop runs small networks.
 Compared are weighted mean changes, up to rounding on other machines, and of the loop what it counts: passes, broken
-samples, predictions. What is not run here (options, sizes, other forms of data) can change unseen.
+samples, predictions. What is not run here (options, sizes, other forms of data) can change unseen. Of an attack the
+table says, too, within what it searches and with which options: for a new one, write these before the table is made.
 """
 
 import json
@@ -36,6 +37,7 @@ from robustbench_kpca.verification.conformance.attack import Case
 from robustbench_kpca.verification.conformance.plain_query import Wavy, rand
 
 TABLE = Path(__file__).parents[1] / "recorded" / "outcomes.json"
+ROWS = json.loads(TABLE.read_text())
 COMMAND = "PYTHONPATH=tests python tests/unit/test_versions.py"
 SHAPE = (3, 6, 6)
 THREATS = {
@@ -43,41 +45,6 @@ THREATS = {
     "patches": Threat("patches", 2, patch=2, corners="grid"), "words": Threat("words", 0.2, clip=False),
     "unclipped": Threat("linf", 0.1, clip=False),
 }  # fmt: skip
-CW = {"steps": 8, "lr": 0.005, "binary_steps": 2, "initial_const": 0.01, "confidence": 0.001}
-SPSA = {"steps": 8, "samples": 8, "delta": 0.01, "lr": 0.01}
-CLIMB = {"steps": 8, "step_size": "0.25 eps", "random_start": True}
-RUNS = {
-    "apgd": ("linf l2", {"steps": 8, "rho": 0.75, "loss": "dlr_targeted", "targets": 2}),
-    "apgd_l1": ("l1", {"steps": 8, "loss": "ce", "targets": 1}),
-    "apgd_shrinking": ("linf", {"steps": 8, "rho": 0.75, "loss": "ce_masked_by_class"}),
-    "cw": ("l2", CW),
-    "cw_cleverhans": ("l2", CW),
-    "ddn": ("l2", {"steps": 8, "gamma": 0.05, "init_norm": 1.0}),
-    "fab": ("linf l2 l1", {"steps": 8, "targets": 2, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": True}),
-    "fgsm": ("linf l2 l0", {}),
-    "fmn": ("linf l2", {"steps": 8, "step_size": 1.0, "gamma": 0.05}),
-    "gbda": ("words", {"steps": 8, "samples": 2, "candidates": 5, "learning_rate": 0.3, "temperature": 1.0,
-                       "initial": 1.0}),
-    "hopskipjump": ("linf l2", {"queries": 40, "probes": 5, "max_probes": 20, "gamma": 1.0}),
-    "hotflip": ("words", {"steps": 8, "tries": 3}),
-    "malt": ("linf l2", {"steps": 8, "rho": 0.75, "loss": "dlr_targeted", "targets": 2, "candidates": 2}),
-    "mim": ("linf l2", {"steps": 8, "step_size": "0.1 eps", "decay": 1.0}),
-    "noise": ("linf l2 l1 l0 patches", {}),
-    "patch": ("patches", {"steps": 8, "step_size": 0.2, "optimizer": "momentum", "decay": 0.9, "rank": "gradient",
-                          "places": 3, "random_start": True}),
-    "pgd": ("linf l2 patches", CLIMB),
-    "random_swap": ("words", {"queries": 25}),
-    "segpgd": ("linf", CLIMB),
-    "sigma_zero": ("l0", {"steps": 8, "lr": 1.0, "sigma": 0.001, "threshold": 0.3, "rise": 0.01, "unit": "pixel"}),
-    "sld": ("l1", {"steps": 8, "step_size": 1.0, "sparsity": 99, "skip_clipped": False, "random_start": False,
-                   "projection": "euclidean"}),
-    "sparse_rs": ("l0 patches", {"queries": 25, "alpha_init": 0.8}),
-    "spsa": ("linf", SPSA | {"random_start": True}),
-    "spsa_cleverhans": ("unclipped", SPSA),
-    "square": ("linf l2 l1", {"queries": 25, "p_init": 0.8}),
-    "torchattacks:PGD": ("linf", {"alpha": "1/255", "steps": 5, "random_start": False}),
-}  # fmt: skip
-"""Attacks with what they search and their options."""
 
 
 def change(before, after):
@@ -102,8 +69,8 @@ def driven(threat, name, options):
 
 def attacks():
     for name in (*ATTACKS.names(), *(["torchattacks:PGD"] if find_spec("torchattacks") else [])):
-        searched, options = RUNS[name]
-        found = [one for search in searched.split() for one in driven(THREATS[search], name, options)]
+        row = ROWS.get(f"attack {name}", {"within": [], "options": {}})
+        found = [one for search in row["within"] for one in driven(THREATS[search], name, row["options"])]
         yield f"attack {name}", ATTACKS.get(name).version if name in ATTACKS else Foreign.version, found
 
 
@@ -172,9 +139,8 @@ def test_a_file_states_the_version_of_its_member():
 
 def differing(made, **tolerance):
     """Say what gives other outcomes than the table; `made`: algorithms, their versions and their outcomes."""
-    table = json.loads(TABLE.read_text())
     for name, version, outcomes in made:
-        kept = table.get(name, {"version": 0})
+        kept = ROWS.get(name, {"version": 0})
         if kept["version"] != version:
             yield f"{name} has version {version}, not yet in the table; make the table again: {COMMAND}"
         elif outcomes != pytest.approx(kept["outcomes"], **tolerance):
@@ -195,8 +161,9 @@ def test_outcomes_of_the_loop_change_only_with_its_version(few_resamples):
 
 if __name__ == "__main__":
     made = [*attacks(), *corruptions(), ("attack loop", attack_loop.VERSION, loop())]
-    lines = [
-        f"{json.dumps(name)}: {json.dumps({'version': version, 'outcomes': [float(f'{one:.7g}') for one in outcomes]})}"
+    rows = {
+        name: ROWS.get(name, {}) | {"version": version, "outcomes": [float(f"{one:.7g}") for one in outcomes]}
         for name, version, outcomes in made
-    ]
+    }
+    lines = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items()]
     TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
