@@ -37,9 +37,9 @@ from scipy.optimize import nnls
 from tabulate import tabulate
 from virtual_run import Simulation, World
 
-from robustbench_kpca.evaluation.shard_folder import State, write_state
-from robustbench_kpca.evaluation.shards import Made, Shard, merge, plan_shards, read_made, shard_size, to_bytes
 from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.shard_folder import State, write_state
+from robustbench_kpca.records.shards import Made, Shard, merge, plan_shards, read_made, shard_size, to_bytes
 from robustbench_kpca.tasks import task_named
 
 TABLE = task_named("classification").table("attack")

@@ -1,6 +1,6 @@
 """A state of an unfinished record, and a clock that a test sets."""
 
-from robustbench_kpca.evaluation.shard_folder import State
+from robustbench_kpca.records.shard_folder import State
 
 STATE = State("vit", "digits test", "clean", 40, 4)
 

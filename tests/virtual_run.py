@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from robustbench_kpca.evaluation.shard_run import Schedule
-from robustbench_kpca.evaluation.shards import Shard
+from robustbench_kpca.records.shards import Shard
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json
 
 if TYPE_CHECKING:
-    from robustbench_kpca.evaluation.unfinished import Leftover
+    from robustbench_kpca.records.unfinished import Leftover
 
 
 def clean(
@@ -27,7 +27,7 @@ def clean(
     Stale shards were made with other versions of packages, another number of threads or other code than those of a
     later attempt. Records are never deleted, nor what a process works on.
     """
-    from robustbench_kpca.evaluation.unfinished import leftovers
+    from robustbench_kpca.records.unfinished import leftovers
 
     useless = leftovers(folder, everything=everything)
     kept = {} if dry_run else {leftover: why for leftover in useless if (why := _kept(leftover))}
@@ -54,7 +54,7 @@ def clean(
 
 def _kept(leftover: "Leftover") -> str | None:
     """Delete what is left over; return why it was not deleted."""
-    from robustbench_kpca.evaluation.unfinished import delete
+    from robustbench_kpca.records.unfinished import delete
 
     try:
         delete(leftover)

@@ -10,7 +10,7 @@ from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json
 
 if TYPE_CHECKING:
-    from robustbench_kpca.evaluation.unfinished import Unfinished
+    from robustbench_kpca.records.unfinished import Unfinished
 
 
 def status(
@@ -22,8 +22,8 @@ def status(
     To one process all samples are one shard. The time left is `?` until a shard, or some samples of the only one, are
     done. Finished records are counted; `rbk records show` prints them.
     """
-    from robustbench_kpca.evaluation.unfinished import below, unfinished
     from robustbench_kpca.records.record import SUFFIX
+    from robustbench_kpca.records.unfinished import below, unfinished
 
     begun = unfinished(folder)
     records = sum(path.name.endswith(SUFFIX) for path in below(folder))

@@ -19,13 +19,13 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Part, make_part
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.ray_cluster import RayCluster
-from robustbench_kpca.evaluation.shard_folder import telling
 from robustbench_kpca.evaluation.shard_run import WaitingError
 from robustbench_kpca.evaluation.sharded import Engine, Share
 from robustbench_kpca.evaluation.worker import THREADS
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.shard_folder import telling
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import first_batch
 from robustbench_kpca.tasks.prepare import try_cells
@@ -106,7 +106,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def make_records(
-    group: Sequence[Evaluation], engine: Engine, *, smaller: Record | None = None, progress: Progress | None = None
+    group: Sequence[Evaluation], engine: Engine, smaller: Record | None = None, progress: Progress | None = None
 ) -> list[Result]:
     """Make the records of models that are shown the same samples under one protocol; of an attack, of one model.
 

@@ -27,8 +27,6 @@ from robustbench_kpca.evaluation.kept import Wanted
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel
-from robustbench_kpca.evaluation.shard_folder import State, discard, folder_of, lock_of, next_attempt, tidy
-from robustbench_kpca.evaluation.shards import Made, plan_shards
 from robustbench_kpca.evaluation.versions import algorithms, outdated
 from robustbench_kpca.metrics import METRICS, measure
 from robustbench_kpca.models.certified import require_certifiable
@@ -38,6 +36,8 @@ from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import SUFFIX, NewerSchemaError, OutcomesFile, Record, load_record
+from robustbench_kpca.records.shard_folder import State, discard, folder_of, lock_of, next_attempt, tidy
+from robustbench_kpca.records.shards import Made, plan_shards
 from robustbench_kpca.records.spec import DataInfo, Environment, Passes, ProtocolInfo, Spec
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.types import Images

@@ -1,24 +1,21 @@
-"""Execute a plan, the one way in which records are made, or foretell what it will take at most, before it runs."""
+"""Execute a plan: the one way in which records are made."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import require_writable
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca._engine.attack_loop.cost import BACKWARD, Passes, most_passes
 from robustbench_kpca._engine.inference.acceleration import accelerated
-from robustbench_kpca._engine.inference.runner import device_for
-from robustbench_kpca._engine.inference.work import DEVICES, MOST, Rates, Work, larger, work_of
 from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.run import audit as audit_model
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.evaluation.command import Command, call
 from robustbench_kpca.evaluation.engines import Result, engine_for, make_records
-from robustbench_kpca.evaluation.evaluation import Evaluation, batch_on, require_fit, require_gradients, runner_for
+from robustbench_kpca.evaluation.evaluation import Evaluation, require_gradients
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import AuditModel, Evaluate, Plan
 from robustbench_kpca.evaluation.reporter import Reporter
@@ -26,7 +23,7 @@ from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel, how_s
 from robustbench_kpca.evaluation.shard_run import IncompleteError
 from robustbench_kpca.evaluation.sharded import Engine
 from robustbench_kpca.models.source import class_names_of, is_differentiable, stated_classes
-from robustbench_kpca.protocols.scenario import Attack, Scenario
+from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.audit_versions import default_level
 from robustbench_kpca.records.record import Record
@@ -48,32 +45,18 @@ def execute(
     """
     with engine_for(plan.options) as engine:
         models = [model.named() for model in plan.models]
-        _require_possible(plan, models)
+        require_possible(plan, models)
         run = _Run(plan, models, load_data(plan, models, reporter), reporter, together=engine.shares_samples)
         with accelerated([named.model for named in models], plan.options.compile, tf32=plan.options.tf32):
-            for group in run.groups():
-                made = make_records(group.evaluations, engine, smaller=group.smaller, progress=group.progress)
-                run.take(group, made)
+            for step, group in run.groups():
+                smaller = run.smaller(group[0][0], step)
+                progress = run.progress(step, group)
+                run.take(step, group, make_records([each for _, each in group], engine, smaller, progress))
     return run.every()
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Evaluations of models that are shown the same samples under one protocol.
-
-    Attributes:
-        step: of the plan.
-        numbers: positions of the models in the plan.
-        evaluations: one per model.
-        smaller: the record of the model at the next smaller budget, if there is one.
-        progress: what is told how far the work is.
-    """
-
-    step: Evaluate
-    numbers: Sequence[int]
-    evaluations: Sequence[Evaluation]
-    smaller: Record | None
-    progress: Progress | None
+_Group = Sequence[tuple[int, Evaluation]]
+"""Positions in the plan of models that are shown the same samples under one protocol, and their evaluations."""
 
 
 @dataclass
@@ -102,7 +85,7 @@ class _Run:
     incomplete: list[IncompleteError] = field(default_factory=list)
     failed: set[tuple[int, str]] = field(default_factory=set)
 
-    def groups(self) -> Iterator[_Group]:
+    def groups(self) -> Iterator[tuple[Evaluate, _Group]]:
         """Audit models and begin evaluations, step by step; yield those that are to be made together."""
         for step in self.plan.steps:
             if isinstance(step, AuditModel):
@@ -110,24 +93,22 @@ class _Run:
             elif not (self.failed & {(number, step.protocol) for number in step.models} and step.goes_on):
                 yield from self._evaluate(step)
 
-    def take(self, group: _Group, made: Sequence[Result]) -> None:
+    def take(self, step: Evaluate, group: _Group, made: Sequence[Result]) -> None:
         """Take note of what became of a group.
 
         Raises:
             EvaluationError: a model changed while it was evaluated; the records of the others are written.
         """
-        for number, result in zip(group.numbers, made, strict=True):
+        changed = []
+        for (number, _), result in zip(group, made, strict=True):
             if isinstance(result, Record):
-                self._recorded(number, group.step, result)
+                self._recorded(number, step, result)
             elif isinstance(result, IncompleteError):
                 self.reporter.announce(str(result))
                 self.incomplete.append(result)
-                self.failed.add((number, group.step.protocol))
-        changed = [
-            (self.models[number].label, result)
-            for number, result in zip(group.numbers, made, strict=True)
-            if isinstance(result, EvaluationError) and not isinstance(result, IncompleteError)
-        ]
+                self.failed.add((number, step.protocol))
+            else:
+                changed.append((self.models[number].label, result))
         for label, error in changed:
             raise error if len(made) == 1 else EvaluationError(f"model '{label}': {error}")
 
@@ -145,7 +126,7 @@ class _Run:
         self.records.setdefault((number, step.protocol), []).append(record)
         self.reporter.recorded(record)
 
-    def _evaluate(self, step: Evaluate) -> Iterator[_Group]:
+    def _evaluate(self, step: Evaluate) -> Iterator[tuple[Evaluate, _Group]]:
         """Begin evaluations; those that are finished need nothing more."""
         options = self.plan.options if step.uses_frost_folder else replace(self.plan.options, frost_folder=None)
         groups: dict[str, list[tuple[int, Evaluation]]] = {}
@@ -156,11 +137,12 @@ class _Run:
             else:  # models that number classes in another way have other labels
                 key = evaluation.spec.data.digest if self.together else str(number)
                 groups.setdefault(key, []).append((number, evaluation))
-        for group in groups.values():
-            numbers, evaluations = zip(*group, strict=True)
-            title = evaluations[0].subject.name if len(group) == 1 else f"{len(group)} models"
-            progress = self.reporter.start(f"{title}  {step.protocol}")
-            yield _Group(step, numbers, evaluations, smaller=self._smaller(numbers[0], step), progress=progress)
+        yield from ((step, group) for group in groups.values())
+
+    def progress(self, step: Evaluate, group: _Group) -> Progress:
+        """Begin to show how far a group is."""
+        title = group[0][1].subject.name if len(group) == 1 else f"{len(group)} models"
+        return self.reporter.start(f"{title}  {step.protocol}")
 
     def _begin(self, number: int, step: Evaluate, options: RunOptions) -> Evaluation:
         scenario = step.scenario
@@ -185,7 +167,7 @@ class _Run:
         samples = f"{data.name} {data.split}, {len(data)} samples"
         return call(self.models[number].label, samples, step.protocol, **how, **step.overrides)
 
-    def _smaller(self, number: int, step: Evaluate) -> Record | None:
+    def smaller(self, number: int, step: Evaluate) -> Record | None:
         """Return the record of the model at the next smaller budget, if it was made here."""
         if not step.goes_on:
             return None
@@ -217,7 +199,7 @@ class _Run:
         self.audits[step.model, step.eps] = audit
 
 
-def _require_possible(plan: Plan, models: Sequence[NamedModel]) -> None:
+def require_possible(plan: Plan, models: Sequence[NamedModel]) -> None:
     """Refuse a folder that cannot be written, and attacks by gradients on models that have none."""
     if plan.options.out is not None:
         require_writable(plan.options.out)
@@ -255,86 +237,3 @@ def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
             _, how = task_named(data.task).compute.match_classes(data, classes, class_names_of(named.model))
         if how and not how.endswith("by number"):
             reporter.announce(f"{named.label}: {how}")
-
-
-USUAL = 64
-MEMORY = 80 * 10**9  # bytes of the GPUs in `DEVICES`
-
-
-@dataclass(frozen=True)
-class Foretold:
-    """What one model takes under one protocol.
-
-    Attributes:
-        model: its name.
-        protocol: its label.
-        samples: their number.
-        forwards: the most forward passes of a sample, draws included; None where that is not known.
-        backwards: the same of backward passes.
-        operations: of a forward pass of one row, two for each multiply-add.
-        batch_size: with which it will be evaluated.
-        seconds: device -> estimate; empty where the passes are not known.
-    """
-
-    model: str
-    protocol: str
-    samples: int
-    forwards: int | None
-    backwards: int | None
-    operations: int
-    batch_size: int
-    seconds: Mapping[str, float]
-
-
-def foretell(plan: Plan, reporter: Reporter) -> list[Foretold]:
-    """Load the models and data of a plan, show each model one row, and return a row for each evaluation.
-
-    Corruptions and clean pictures of scenes and texts take as many passes as windows: there they are not known.
-
-    Raises:
-        BadInputError: a model or data cannot be loaded, the model fails, or model, data and protocol are incompatible.
-    """
-    models = [model.named() for model in plan.models]
-    _require_possible(plan, models)
-    data = load_data(plan, models, reporter)
-    steps = [step for step in plan.steps if isinstance(step, Evaluate)]
-    return [
-        foretold(models[number], data[number], step.label, step.scenario, plan.options)
-        for step in steps
-        for number in step.models
-    ]
-
-
-def foretold(named: NamedModel, data: Dataset, label: str, scenario: Scenario, options: RunOptions) -> Foretold:
-    """Return what one model takes under one protocol, from one row that it is shown."""
-    require_fit(named.model, data, scenario)
-    compute = task_named(data.task).compute
-    where = device_for(named.model, options.device)
-    row = compute.first_inputs(named.model, data, scenario, 1)
-    runner = runner_for(named.model, data, scenario, 1, where)
-    classes = runner.logits(row.to(where)).shape[1]
-    compute.match_classes(data, classes, class_names_of(named.model))
-    work = work_of(runner, row).once(scenario.draws)
-    graded = compute.success.graded
-    passes = None if graded and not isinstance(scenario, Attack) else most_passes(scenario, classes, graded=graded)
-    usual = compute.batch_size(named.model, data, scenario)
-    return Foretold(
-        model=named.label,
-        protocol=label,
-        samples=len(data),
-        forwards=None if passes is None else passes.forwards,
-        backwards=None if passes is None else passes.backwards,
-        operations=work.operations,
-        batch_size=options.batch_size or batch_on(where, usual, named.model, data, scenario),
-        seconds={} if passes is None else estimates(work, passes, len(data)),
-    )
-
-
-def estimates(work: Work, passes: Passes, samples: int) -> dict[str, float]:
-    """Return the most seconds of so many samples on each of `DEVICES`, by the batch size that is chosen there."""
-    batch = larger(USUAL, work, MEMORY, min(samples, MOST))
-
-    def seconds(rates: Rates) -> float:
-        return samples * (passes.forwards + BACKWARD * passes.backwards) * work.seconds(batch, rates)
-
-    return {name: seconds(rates) for name, rates in DEVICES.items()}

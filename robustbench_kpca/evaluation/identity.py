@@ -5,8 +5,8 @@ beside it (`evaluation.versions`).
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -92,18 +92,15 @@ def members(scenario: Scenario) -> Iterator[tuple[Family, str]]:
         yield from ((family_of(name), name) for name in scenario.names if not name.startswith(PREFIX))
 
 
-class Added(NamedTuple):
-    """A member that a program added to a registry, for another process; `family` is its kind."""
+Added = tuple[str, str, Any]
+"""A member that a program added to a registry, for another process: the kind of its family, its name, and itself."""
 
-    family: str
-    name: str
-    member: Any
 
-    def join(self) -> None:
-        """Add the member here, unless this process has one of its name: that of a plugin or of the same script."""
-        family = _FAMILIES[self.family]
-        if self.name not in family:
-            family.add(self.name, self.member)
+def join(added: Iterable[Added]) -> None:
+    """Add members here, unless this process has some of their names: those of a plugin or of the same script."""
+    for kind, name, member in added:
+        if name not in _FAMILIES[kind]:
+            _FAMILIES[kind].add(name, member)
 
 
 def added_members(scenario: Scenario, task: str, *, runs_script: bool) -> tuple[Added, ...]:
@@ -118,15 +115,14 @@ def added_members(scenario: Scenario, task: str, *, runs_script: bool) -> tuple[
         BadInputError: the other process cannot import one.
     """
     named = [(family, name) for family, name in [*members(scenario), (TASKS, task)] if name in family.added]
-    added = tuple(Added(family.kind, name, family.added[name]) for family, name in named)
-    for each in added:
-        if not is_importable(each.member, runs_script=runs_script):
+    for family, name in named:
+        if not is_importable(family.added[name], runs_script=runs_script):
             raise BadInputError(
-                f"{each.family} '{each.name}' was added by code that another process cannot import",
+                f"{family.kind} '{name}' was added by code that another process cannot import",
                 expected="a class or object of a file",
-                fix=f"name it FILE.py:OBJECT instead of '{each.name}'",
+                fix=f"name it FILE.py:OBJECT instead of '{name}'",
             )
-    return added
+    return tuple((family.kind, name, family.added[name]) for family, name in named)
 
 
 def require_readable(code: Mapping[str, str]) -> None:

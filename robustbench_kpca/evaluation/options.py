@@ -39,31 +39,11 @@ class Option:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run that do not depend on model, data or protocol.
+    """Options of a run that do not depend on model, data or protocol; the help of each says what it is.
 
-    Attributes:
-        seed: seed of all randomness.
-        batch_size: batch size of the model; None: the default of the task, and on an accelerator more for small models
-            (`_engine.inference.work`). It is part of the record, because another batch size can change the result of a
-            sample by rounding.
-        workers: number of processes that load and corrupt samples; does not change results. None: one a core for grids
-            of at least 512 corrupted samples (`inference.loader.workers_for`), else 0.
-        device: such as "cuda"; None: the device of the model.
-        out: folder of the records. With a folder, an interrupted run can be resumed, and a finished record of the same
-            specification is used again.
-        fresh: evaluate again even if such a record exists.
-        allow: checks of `audit.preflight` that may fail; each failed one is a flag of the record.
-        frost_folder: folder of the original frost images, for protocols with `frost = "original"`.
-        compile: mode of `torch.compile`, one of `COMPILED`; None: not compiled. It is part of the record's environment.
-        tf32: allow TF32 products on a CUDA device; part of the record's environment, too.
-        keep_adversarial: number of samples whose images are kept beside the record of an attack; 0: none.
-        processes: number of processes that evaluate parts of the data at once, one thread each. It does not change
-            results. None: the executor's default.
-        executor: one of `EXECUTORS`; `ray:ADDRESS` is an existing cluster. `processes` has one process a core of this
-            machine by default, or a CUDA device where one is asked for, and `ray` one a core or GPU of the cluster.
-            None: `processes` where several are asked for, else `serial`.
-        part: such as "3/16": this process makes each sixteenth shard of every record, from the third on. Start one for
-            each part, with the same folder; the one that finds all shards makes the record.
+    With a folder, an interrupted run can be resumed, and a finished record of the same specification is used again.
+    Batch size, `compile` and `tf32` are part of the record, because they change the last bits of logits. Workers,
+    processes, executor and part change no result.
 
     Raises:
         BadInputError: a number is not in its range; there is no such executor or mode, or the executor takes no number

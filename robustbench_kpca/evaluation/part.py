@@ -22,11 +22,11 @@ from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.kept import Keeper, Wanted
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.shards import Made, Shard, to_bytes
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.records.differences import only
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.shards import Made, Shard, to_bytes
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.compute import Row
 from robustbench_kpca.tasks.results import ModelResults

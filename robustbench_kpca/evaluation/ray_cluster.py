@@ -18,8 +18,8 @@ from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError, LostError, reason_of
 from robustbench_kpca.evaluation.sharded import Sharded
-from robustbench_kpca.evaluation.shards import Shard
 from robustbench_kpca.evaluation.worker import Answer, make
+from robustbench_kpca.records.shards import Shard
 
 PATIENCE = 600.0
 """Seconds without any CPU or GPU, such as after the last machine is gone, after which the run ends."""

@@ -12,9 +12,9 @@ from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.part import Part
-from robustbench_kpca.evaluation.shard_folder import EVERY, Running, State, make_folder, write_state
-from robustbench_kpca.evaluation.shards import Made, Shard, merge, merged_images, plan_shards, read_made, shard_size
 from robustbench_kpca.protocols.scenario import Attack, cells_of
+from robustbench_kpca.records.shard_folder import EVERY, Running, State, make_folder, write_state
+from robustbench_kpca.records.shards import Made, Shard, merge, merged_images, plan_shards, read_made, shard_size
 from robustbench_kpca.tasks import task_named
 
 PAUSES = (1.0, 5.0)

@@ -18,11 +18,11 @@ from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.identity import added_members
 from robustbench_kpca.evaluation.part import Part, make_shard
-from robustbench_kpca.evaluation.shard_folder import Running
 from robustbench_kpca.evaluation.shard_run import IncompleteError, ShardRun, WaitingError
-from robustbench_kpca.evaluation.shards import Shard, read_made
 from robustbench_kpca.evaluation.worker import MADE, REFUSED, Answer, Work
 from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.shard_folder import Running
+from robustbench_kpca.records.shards import Shard, read_made
 
 _LOOK = 0.5  # seconds between two looks at how far the shards are
 

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import torch
 from torch import nn
 
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, reason_of
-from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.environment import environment
@@ -20,16 +20,16 @@ from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.evaluation import moved, runner_for
-from robustbench_kpca.evaluation.identity import Added, code_from_outside
+from robustbench_kpca.evaluation.identity import Added, code_from_outside, join
 from robustbench_kpca.evaluation.kept import Wanted
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.evaluation.shards import Shard
 from robustbench_kpca.evaluation.versions import algorithms
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.shards import Shard
 from robustbench_kpca.records.spec import Environment, Spec
 from robustbench_kpca.tasks import task_named
 
@@ -102,8 +102,7 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
         EvaluationError: this process has another environment, other weights or other answers than the first one.
     """
     spec, data = work.spec, work.data
-    for added in work.added:
-        added.join()
+    join(work.added)
     where = device_for(model, work.options.device)
     _require_alike(work, where)
     _require_same_code(work, model)
@@ -122,73 +121,56 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
     return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits), wanted)
 
 
-class _Hand:
-    """What a worker process holds between shards: the work that it was given last, and the last model.
-
-    The model is kept, since the next work is often the same model under another protocol.
-    """
-
-    def __init__(self) -> None:
-        self.content = b""
-        self.models: dict[str, nn.Module] = {}
-        self.stack = ExitStack()
-        self.work: Work
-        self.subject: Subject
-        self.refusal: BenchmarkError | None = None
-        self.answered: Journal | None = None
-
-    def take_up(self, content: bytes) -> BenchmarkError | None:
-        """Load what a pickled `Work` needs; return an error if that cannot be."""
-        if content == self.content:
-            return self.refusal
-        self.stack.pop_all().close()
-        self.refusal = self.answered = None
-        try:
-            self.work = work = pickle.loads(content)  # noqa: S301 (from the first process of this run)
-            key = sha256(pickle.dumps(work.model))
-            if key not in self.models:
-                self.models.clear()
-                self.models[key] = work.model.load() if isinstance(work.model, ModelRequest) else work.model
-            model = self.models[key]
-            self.stack.enter_context(accelerated([model], work.options.compile, tf32=work.options.tf32))
-            self.subject = subject_of(work, model)
-        except BenchmarkError as error:
-            self.refusal = error
-        except Exception as error:  # noqa: BLE001 (unpickling the user's model can raise anything)
-            self.refusal = EvaluationError(
-                f"a process cannot load what it should evaluate ({reason_of(error)})",
-                fix="name the model as FILE.py:FACTORY, or evaluate it in one process",
-            )
-        self.content = content
-        return self.refusal
-
-    def make(self, shard: Shard, progress: Progress | None) -> Answer:
-        """Make a shard."""
-        work = self.work
-        if self.answered is not None:  # its shard's file is written by now
-            self.answered.remove()
-        folder, journal, self.answered = Path(work.folder), None, None
-        if folder.is_dir():  # a worker on another machine may not see it: then it can lose one shard
-            journal = StoppableJournal(folder / shard.journal, shard.digest)
-        subject = replace(self.subject, journal=journal)
-        try:
-            made = make_shard(
-                subject, work.data, work.scenario, work.options, shard, smaller=work.smaller, progress=progress
-            )
-        except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
-            return FAILED if isinstance(error, BenchmarkError) else CRASHED, reason_of(error)
-        self.answered = journal
-        return MADE, made
+_stack = ExitStack()
+"""How the model of the last work is accelerated."""
+_answered: list[Journal] = []
+"""Of the shard that was made last; its file is written by the time of the next call."""
 
 
-_HAND = _Hand()
-
-
-def make(work: bytes, shard: Shard, progress: Progress | None = None) -> Answer:
+def make(content: bytes, shard: Shard, progress: Progress | None = None) -> Answer:
     """Make a shard of a pickled `Work` in this process, which keeps the model for the next one."""
     torch.set_num_threads(THREADS)
-    refusal = _HAND.take_up(work)
-    return (REFUSED, refusal) if refusal is not None else _HAND.make(shard, progress)
+    while _answered:
+        _answered.pop().remove()
+    work, subject = _taken_up(content)
+    if isinstance(subject, BenchmarkError):
+        return REFUSED, subject
+    assert work is not None
+    folder, journal = Path(work.folder), None
+    if folder.is_dir():  # a worker on another machine may not see it: then it can lose one shard
+        journal = StoppableJournal(folder / shard.journal, shard.digest)
+    samples = (work.data, work.scenario, work.options, shard)
+    try:
+        made = make_shard(replace(subject, journal=journal), *samples, smaller=work.smaller, progress=progress)
+    except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
+        return FAILED if isinstance(error, BenchmarkError) else CRASHED, reason_of(error)
+    _answered.extend([journal] if journal else [])
+    return MADE, made
+
+
+@lru_cache(maxsize=1)
+def _taken_up(content: bytes) -> tuple[Work | None, Subject | BenchmarkError]:
+    """Load what a pickled `Work` needs; return an error where that cannot be."""
+    _stack.close()
+    try:
+        work = pickle.loads(content)  # noqa: S301 (from the first process of this run)
+        model = work.model if isinstance(work.model, nn.Module) else _model(pickle.dumps(work.model))
+        _stack.enter_context(accelerated([model], work.options.compile, tf32=work.options.tf32))
+        return work, subject_of(work, model)
+    except BenchmarkError as error:
+        return None, error
+    except Exception as error:  # noqa: BLE001 (unpickling the user's model can raise anything)
+        return None, EvaluationError(
+            f"a process cannot load what it should evaluate ({reason_of(error)})",
+            fix="name the model as FILE.py:FACTORY, or evaluate it in one process",
+        )
+
+
+@lru_cache(maxsize=1)
+def _model(content: bytes) -> nn.Module:
+    """Load a requested model, and keep it: the next work is often the same model under another protocol."""
+    request: ModelRequest = pickle.loads(content)  # noqa: S301 (pickled by this process)
+    return request.load()
 
 
 def _require_alike(work: Work, where: Any) -> None:

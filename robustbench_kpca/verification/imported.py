@@ -31,13 +31,13 @@ from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.requests import NamedModel
-from robustbench_kpca.evaluation.shards import Made
 from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.protocols.scenario import IMPORTED, Attack, parse_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.images import LIMIT, KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.shards import Made
 from robustbench_kpca.records.table import CLEAN
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.rules import ROUNDING

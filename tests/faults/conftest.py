@@ -92,7 +92,7 @@ def quick(monkeypatch, few_resamples):
     """Start processes from one that has imported the package, pause briefly, and make small shards."""
     multiprocessing.set_forkserver_preload(PRELOAD)
     monkeypatch.setattr("robustbench_kpca.evaluation.processes.START", "forkserver")
-    monkeypatch.setattr("robustbench_kpca.evaluation.shards.LEAST_BATCHES", 1)
+    monkeypatch.setattr("robustbench_kpca.records.shards.LEAST_BATCHES", 1)
     monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.01, 0.02))
 
 

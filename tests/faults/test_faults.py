@@ -15,9 +15,9 @@ from torch import nn
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.shard_folder import lock_of, stem_of
-from robustbench_kpca.evaluation.shards import SUFFIX
-from robustbench_kpca.evaluation.unfinished import leftovers, unfinished
+from robustbench_kpca.records.shard_folder import lock_of, stem_of
+from robustbench_kpca.records.shards import SUFFIX
+from robustbench_kpca.records.unfinished import leftovers, unfinished
 
 ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "keep_adversarial": 9}
 GRID = {"protocol": "noise-blur-contrast", "corruptions": ["gaussian_noise", "contrast"], "severities": [1, 3]}

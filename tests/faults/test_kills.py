@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import processes, shard_folder, shard_run
-from robustbench_kpca.evaluation.shard_folder import read_state
-from robustbench_kpca.evaluation.shards import SUFFIX
+from robustbench_kpca.evaluation import processes, shard_run
+from robustbench_kpca.records import shard_folder
+from robustbench_kpca.records.shard_folder import read_state
+from robustbench_kpca.records.shards import SUFFIX
 
 KILLS = int(os.environ.get("RBK_KILLS", "200"))
 ALONE = ("created", "seconds")

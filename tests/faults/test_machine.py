@@ -15,7 +15,7 @@ from test_kills import begin, content, evaluation, training
 from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.shards import SUFFIX
+from robustbench_kpca.records.shards import SUFFIX
 
 ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "batch_size": 4, "audit": False}
 

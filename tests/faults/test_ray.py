@@ -10,9 +10,9 @@ from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.shard_run import ShardRun
-from robustbench_kpca.evaluation.unfinished import unfinished
 from robustbench_kpca.protocols.presets import load_protocol
 from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.records.unfinished import unfinished
 from robustbench_kpca.verification.equivalents import to_toml
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray leaves files open

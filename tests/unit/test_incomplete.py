@@ -15,10 +15,10 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-from robustbench_kpca.evaluation.shard_folder import lock_of
 from robustbench_kpca.evaluation.shard_run import IncompleteError
 from robustbench_kpca.evaluation.sharded import Sharded
 from robustbench_kpca.evaluation.worker import make
+from robustbench_kpca.records.shard_folder import lock_of
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

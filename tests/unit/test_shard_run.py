@@ -14,9 +14,9 @@ from unfinished_states import STATE, Clock
 from robustbench_kpca._core.errors import EvaluationError, LostError
 from robustbench_kpca.evaluation import processes, shard_run, sharded
 from robustbench_kpca.evaluation.processes import Processes
-from robustbench_kpca.evaluation.shard_folder import read_state
 from robustbench_kpca.evaluation.shard_run import ShardRun
-from robustbench_kpca.evaluation.shards import Made, plan_shards
+from robustbench_kpca.records.shard_folder import read_state
+from robustbench_kpca.records.shards import Made, plan_shards
 
 CONTENT = b"any bytes"
 

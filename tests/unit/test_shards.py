@@ -9,7 +9,8 @@ import pytest
 
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca.evaluation.shard_run import Schedule
-from robustbench_kpca.evaluation.shards import (
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.shards import (
     LARGEST,
     MOST,
     Made,
@@ -20,7 +21,6 @@ from robustbench_kpca.evaluation.shards import (
     shard_size,
     to_bytes,
 )
-from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import Table
 
 GRID = Table("toy", "corruption", {"sample": "str", "corruption": "str", "severity": "int", "value": "float"})
@@ -66,7 +66,7 @@ def test_merged_shards_are_the_bytes_of_one_run(size, make, table, cells, tmp_pa
 
 
 def test_merging_in_small_portions_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.shards._TOGETHER", 100)
+    monkeypatch.setattr("robustbench_kpca.records.shards._TOGETHER", 100)
     shards = plan_shards(IDS, "key", 2)
     for shard in shards:
         write_shard(tmp_path, shard, grid(IDS[shard.first : shard.last]), MADE)
@@ -176,7 +176,7 @@ def test_status_and_clean_need_no_torch(tmp_path):
 @pytest.mark.parametrize("portion", [1, 500, 3000])
 @pytest.mark.parametrize("strange", [False, True], ids=["plain", "quoted"])
 def test_a_large_merge_makes_the_file_of_one_run(portion, strange, tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.shards._TOGETHER", portion)
+    monkeypatch.setattr("robustbench_kpca.records.shards._TOGETHER", portion)
     monkeypatch.setattr("robustbench_kpca.records.text.PORTION", 37)
     ids = [f'image {number}, "{number}"' if strange else f"image {number}" for number in range(101)]
     values = np.random.default_rng(0).normal(size=(len(CELLS), len(ids)))

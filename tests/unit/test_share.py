@@ -32,7 +32,7 @@ def tables(folder):
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.shards.LEAST_BATCHES", 1)
+    monkeypatch.setattr("robustbench_kpca.records.shards.LEAST_BATCHES", 1)
 
 
 @pytest.mark.parametrize("how", [ATTACK, GRID], ids=["attack", "grid"])

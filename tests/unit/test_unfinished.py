@@ -11,8 +11,8 @@ from unfinished_states import STATE, Clock
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.lock import locked
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import shard_folder
-from robustbench_kpca.evaluation.shard_folder import (
+from robustbench_kpca.records import shard_folder
+from robustbench_kpca.records.shard_folder import (
     Running,
     folder_of,
     lock_of,
@@ -22,7 +22,7 @@ from robustbench_kpca.evaluation.shard_folder import (
     tidy,
     write_state,
 )
-from robustbench_kpca.evaluation.unfinished import delete, leftovers
+from robustbench_kpca.records.unfinished import delete, leftovers
 
 DEAD = "rbk: process 999999999 on a host\n"
 

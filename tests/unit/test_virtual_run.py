@@ -6,7 +6,7 @@ import pytest
 from virtual_run import Simulation, World
 
 from robustbench_kpca.evaluation.shard_run import PAUSES
-from robustbench_kpca.evaluation.shards import plan_shards
+from robustbench_kpca.records.shards import plan_shards
 
 SHARDS = plan_shards([str(number) for number in range(1000)], "key", 4)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import unfinished_files, unwritable
 from robustbench_kpca._core.lock import holder_in, is_held, locked
-from robustbench_kpca.evaluation.shard_folder import FOLDER, LOCK, Running, State, lock_of, read_state, stem_of
-from robustbench_kpca.evaluation.shards import SUFFIX as SHARD
 from robustbench_kpca.records.record import SUFFIX as RECORD
 from robustbench_kpca.records.record import load_record
+from robustbench_kpca.records.shard_folder import FOLDER, LOCK, Running, State, lock_of, read_state, stem_of
+from robustbench_kpca.records.shards import SUFFIX as SHARD
 
 
 @dataclass(frozen=True)
