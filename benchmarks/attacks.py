@@ -39,7 +39,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, perturb
-from robustbench_kpca._engine.inference.runner import frozen
+from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca.data.samples import Samples
 
 BATCH_SIZE = 32

@@ -41,7 +41,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from tabulate import tabulate
 
-from robustbench_kpca._engine.inference.runner import Runner, frozen
+from robustbench_kpca._engine.inference.mode import frozen
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.corruptions import Cell, Mode, Pixels, corrupt_one
 from robustbench_kpca.corruptions.shared.storage import store
 from robustbench_kpca.evaluation.part import show_all

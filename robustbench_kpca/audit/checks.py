@@ -17,7 +17,7 @@ from robustbench_kpca.audit.answers import answer, count, does_not_apply, sample
 from robustbench_kpca.audit.at_eps import reach, smoothed
 from robustbench_kpca.audit.comparisons import black_box, huge_eps, more_steps, one_step, order, other_loss, surrogate
 from robustbench_kpca.audit.context import AuditContext, all_finite
-from robustbench_kpca.audit.preflight import BATCH_MATES, LOST, inspect
+from robustbench_kpca.audit.preflight import AT_EDGE, BATCH_MATES, LOST, inspect
 from robustbench_kpca.audit.stairs import stairs
 from robustbench_kpca.records.audit import Check
 from robustbench_kpca.records.audit_versions import CHECKS as CHECKS_OF
@@ -34,6 +34,7 @@ def preflight(context: AuditContext) -> Check:
     causal = context.task.compute.causal
     findings = inspect(context.runner, context.images[:size], context.labels[:size], causal=causal)
     shown = f"attacks of the audit see the logits divided by {context.scale:.3g}"
+    shown += f"; {AT_EDGE}" if context.runner.presentation.inside else ""
     return answer(
         "preflight",
         {finding.check: 1 for finding in findings},

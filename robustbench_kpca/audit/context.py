@@ -15,7 +15,8 @@ from robustbench_kpca._engine.attack_loop.cost import Meter, Passes, most_passes
 from robustbench_kpca._engine.attack_loop.engine import Engine, Sample, build_attack
 from robustbench_kpca._engine.attack_loop.follow import PlainQuery, run_to_end
 from robustbench_kpca._engine.attack_loop.success import Success
-from robustbench_kpca._engine.inference.runner import Presentation, Runner, frozen
+from robustbench_kpca._engine.inference.mode import frozen
+from robustbench_kpca._engine.inference.runner import Presentation, Runner
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.budgets import attacks_of, budget

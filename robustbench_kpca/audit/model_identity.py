@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.inference.runner import Runner, frozen, is_stochastic
+from robustbench_kpca._engine.inference.mode import frozen
+from robustbench_kpca._engine.inference.runner import Runner, is_stochastic
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.records.audit import Audit, Subject

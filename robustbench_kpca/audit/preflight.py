@@ -8,17 +8,22 @@ whole window, mu carries the sum of all keys to every place. In evaluation a str
 the last place is scored; training does not.
 """
 
+import copy
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError
 from robustbench_kpca._core.registry import did_you_mean
 from robustbench_kpca._engine.attack_loop.query import check_clean
+from robustbench_kpca._engine.inference.edge import NUDGE, gradients_inside, is_blind
+from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
+from robustbench_kpca.data.forms import Form
+from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.records.audit_versions import LATEST, LIMITS
 from robustbench_kpca.types import Images, Labels, LanguageModel, Logits
 
@@ -28,6 +33,10 @@ BATCH_MATES = _LIMITS["batch_logits"]  # the same when the other images of the b
 ROUNDING = _LIMITS["rounding"]  # largest rounding error of logits due to a common offset, relative to their spread
 LOST = _LIMITS["lost_losses"]  # largest fraction of samples whose cross-entropy is rounded to zero
 CUTS = 16
+AT_EDGE = (
+    f"gradients are taken {NUDGE:g} inside the box: those of the model are zero where a pixel is exactly 0 or 1, as "
+    "behind clamp(0, 1), relu or abs; leave such an operation out: it changes no answer"
+)
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,27 @@ def accepted(findings: list[Finding], allow: Collection[str], what: str) -> list
 def as_flags(findings: list[Finding]) -> list[str]:
     """Return failed checks that were allowed as flags of a record."""
     return [f"preflight, allowed: {finding}" for finding in findings]
+
+
+def at_edge(runner: Runner, images: Images, form: Form) -> list[str]:
+    """Let gradients be taken inside the box if the model is blind at its edge; then return what to say of it.
+
+    A ninth of the pixels is rounded to 0 or 1, where attacks put those of any image. This takes one gradient, and a
+    second one where slopes are zero. A model without gradients, or whose gradients fail, is left as it is.
+    """
+    if not form.box or not is_differentiable(runner.model):
+        return []
+    probe, edged = copy.copy(runner), images.clone()  # the batch size of a copy may be halved
+    edged[..., ::3, ::3] = edged[..., ::3, ::3].round()  # apart: black areas are edges of any relu without a bias
+    try:
+        with frozen(runner.model):
+            blind = is_blind(probe.gradient, edged)
+    except BenchmarkError:  # an attack by gradients will meet it
+        return []
+    if not blind:
+        return []
+    runner.presentation = gradients_inside(runner.presentation)
+    return [AT_EDGE]
 
 
 def inspect(runner: Runner, images: Images, labels: Labels, *, causal: bool = False) -> list[Finding]:

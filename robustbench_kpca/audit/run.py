@@ -6,6 +6,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+import torch
 from torch import nn
 
 from robustbench_kpca._core.early_exit import no_early_exit
@@ -24,7 +25,7 @@ from robustbench_kpca.audit.context import AuditContext, all_finite
 from robustbench_kpca.audit.limits import limits
 from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.options import AuditOptions
-from robustbench_kpca.audit.preflight import preflight
+from robustbench_kpca.audit.preflight import at_edge, preflight
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
 from robustbench_kpca.models.mixing import rpc_layers
@@ -69,6 +70,7 @@ def _shown(ask: Callable[P, Audit]) -> Callable[P, Audit]:
 
 @takes(AuditOptions)
 @no_early_exit()
+@torch.inference_mode(mode=False)
 @_shown
 def audit(
     model: nn.Module,
@@ -144,6 +146,7 @@ def audit(
         checks = [_stochastic()]
     else:
         before = _state(model)
+        at_edge(runner, x[:size], chosen.form)
         context = AuditContext(
             task,
             model,

@@ -1,5 +1,6 @@
 """The functions `evaluate` and `attack`, for any module that maps images in [0, 1] to logits."""
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,13 @@ from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._core.strict import parse_fraction
+from robustbench_kpca._engine.attack_loop.cost import takes_gradients
 from robustbench_kpca._engine.attack_loop.pool import Sample
+from robustbench_kpca._engine.inference.edge import gradients_inside
 from robustbench_kpca._engine.inference.input_space import InputSpace
-from robustbench_kpca._engine.inference.runner import device_for, frozen, require_module
-from robustbench_kpca.audit.preflight import preflight
+from robustbench_kpca._engine.inference.mode import frozen
+from robustbench_kpca._engine.inference.runner import device_for, require_module
+from robustbench_kpca.audit.preflight import at_edge, preflight
 from robustbench_kpca.data.given import as_dataset
 from robustbench_kpca.evaluation.evaluation import batch_on, runner_for
 from robustbench_kpca.evaluation.execute import execute
@@ -36,6 +40,7 @@ from robustbench_kpca.types import Images, Mask
 
 Protocols = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 Budgets = Sequence[str | float]
+_LOG = logging.getLogger("robustbench_kpca")
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,7 @@ def evaluate(
     **settings: Unpack[Several],
 ) -> list[Record]: ...
 @no_early_exit()
+@torch.inference_mode(mode=False)
 def evaluate(
     model: Models,
     images: Any = None,
@@ -225,6 +231,7 @@ def evaluate(
 
 
 @no_early_exit()
+@torch.inference_mode(mode=False)
 def attack(
     model: nn.Module,
     images: Any,
@@ -275,15 +282,21 @@ def attack(
     compute = task_named(data.task).compute
     _, sample, _ = next(compute.batches(data, [0], 1))
     shown = (min(len(data), batch_size), sample.shape, scenario.draws, batch_size, runner.device, sorted(allow))
-    passed = (_weights(model), *shown)
-    before, classes = _PASSED.get(model, (None, 0))
+    gradients = takes_gradients(scenario)
+    passed = (_weights(model), *shown, gradients)
+    before, classes, inside = _PASSED.get(model, (None, 0, False))
     known = checks == "once" and before == passed
     classes = classes if known else runner.logits(first_batch(compute, data, runner)[0]).shape[1]
     data = as_dataset(images, labels, classes=classes)  # a batch need not have labels of every class
     data, _ = compute.match_classes(data, classes, class_names_of(model))
     if not known:
-        preflight(runner, *first_batch(compute, data, runner), allow)
-        _PASSED[model] = passed, classes
+        first = first_batch(compute, data, runner)
+        preflight(runner, *first, allow)
+        for text in at_edge(runner, first[0], data.form) if gradients else []:
+            _LOG.warning("warning: %s", text)
+        _PASSED[model] = passed, classes, runner.presentation.inside
+    elif inside:
+        runner.presentation = gradients_inside(runner.presentation)
     with frozen(model):
         outcomes = attack_all(
             runner, data, scenario, seed=seed, keep=lambda sample: decided.update({sample.index: sample})
@@ -298,8 +311,8 @@ def attack(
     )
 
 
-_PASSED: WeakKeyDictionary[nn.Module, tuple[Any, int]] = WeakKeyDictionary()
-"""Model -> how it passed the checks of `attack`, and the number of its classes."""
+_PASSED: WeakKeyDictionary[nn.Module, tuple[Any, int, bool]] = WeakKeyDictionary()
+"""Model -> how it passed the checks of `attack`, its number of classes, and whether it is blind at the edge."""
 
 
 def _weights(model: nn.Module) -> list[tuple[int, int]]:

@@ -10,10 +10,11 @@ import torch
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._engine.attack_loop.cost import takes_gradients
 from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.loader import cores_here
 from robustbench_kpca.audit.first_batch import require_apart
-from robustbench_kpca.audit.preflight import as_flags, preflight
+from robustbench_kpca.audit.preflight import as_flags, at_edge, preflight
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Part, make_part
@@ -155,7 +156,8 @@ def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
         if not isinstance(evaluation.scenario, Attack):
             return as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
         shown = first_batch(compute, data, subject.runner)
-        return as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
+        notes = as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
+        return notes + (at_edge(subject.runner, shown[0], data.form) if takes_gradients(evaluation.scenario) else [])
     except BadInputError as error:
         if alone:
             raise

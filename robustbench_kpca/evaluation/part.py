@@ -17,7 +17,8 @@ from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.loader import workers_for
-from robustbench_kpca._engine.inference.runner import Runner, frozen
+from robustbench_kpca._engine.inference.mode import frozen
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.kept import Keeper, Wanted

@@ -129,6 +129,7 @@ class Sharded(Engine):
             surroundings=None if self.same_machine else evaluation.surroundings,
             added=added_members(scenario, data.task, runs_script=self.same_machine),
             smaller=smaller,
+            inside=evaluation.subject.runner.presentation.inside,
         )
         try:
             return dumps(work)

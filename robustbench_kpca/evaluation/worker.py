@@ -14,6 +14,7 @@ from torch import nn
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.acceleration import accelerated
+from robustbench_kpca._engine.inference.edge import gradients_inside
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import device_for
@@ -63,6 +64,7 @@ class Work:
         surroundings: the environment that the record states, where workers may run on other machines; they refuse to
             work in another one. None: all of them are on this machine.
         smaller: the outcomes of all samples at the next smaller budget, where known.
+        inside: whether gradients are taken inside the box, as the first process found (`preflight.at_edge`).
     """
 
     model: ModelRequest | nn.Module
@@ -75,6 +77,7 @@ class Work:
     surroundings: Environment | None = None
     added: tuple[Added, ...] = ()
     smaller: Outcomes | None = None
+    inside: bool = False
 
 
 class StoppableJournal(Journal):
@@ -115,6 +118,8 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
             expected="a model that is determined by its name, options and weights, and machines of one kind",
             fix="evaluate it in one process",
         )
+    if work.inside:
+        runner.presentation = gradients_inside(runner.presentation)
     wanted = Wanted.of(spec, data, work.scenario, work.options, numbers=first[0].numel())
     if not Path(work.folder).is_dir():  # on another machine: exact images go back with the outcomes
         wanted = replace(wanted, first=())

@@ -20,8 +20,7 @@ from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.attack_loop.follow import PlainQuery, Rows, WholeBatches, run_to_end
 from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca._engine.attack_loop.targets import threat_for
-from robustbench_kpca._engine.inference.mode import kept_buffers
-from robustbench_kpca._engine.inference.runner import frozen
+from robustbench_kpca._engine.inference.mode import frozen, kept_buffers, ordinary
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
 from robustbench_kpca.protocols.scenario import Override
@@ -32,6 +31,7 @@ from robustbench_kpca.training.source import Batch
 from robustbench_kpca.types import Attack, Images, Labels, Logits, Loss, PerSample
 
 
+@torch.inference_mode(mode=False)
 def perturb(
     model: nn.Module, images: Images, labels: Labels, protocol: str | Path, *, seed: int = 0, **overrides: Override
 ) -> Images:
@@ -65,6 +65,7 @@ def perturb(
             expected="an attack in pixels of one stage with one restart, true labels, without a target or twin",
         )
     _require_batch(images, labels)
+    images, labels = ordinary(images), ordinary(labels)
     [stage] = scenario.stage
     threat, built = threat_for(scenario, model), build_attack(stage)
     set_of(threat).require_attack(stage.attack, built)

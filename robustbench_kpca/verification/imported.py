@@ -25,7 +25,8 @@ from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca._engine.attack_loop.targets import threat_for
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.input_space import InputSpace
-from robustbench_kpca._engine.inference.runner import Runner, device_for, frozen
+from robustbench_kpca._engine.inference.mode import frozen
+from robustbench_kpca._engine.inference.runner import Runner, device_for
 from robustbench_kpca.attacks.shared.ball import distance, furthest
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.samples import Samples

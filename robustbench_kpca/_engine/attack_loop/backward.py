@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.address import is_address, load, require
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._engine.inference.edge import Through
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.models.altered import altered, parsed
@@ -68,7 +69,7 @@ def backward_of(setting: str | None, runner: Runner) -> Iterator[None]:
             raise BadInputError(
                 f"a twin with logits of shape {tuple(through.shape)}", expected=f"{tuple(logits.shape)}, as the model's"
             )
-        answer: Tensor = _Through.apply(through, logits)
+        answer: Tensor = Through.apply(through, logits)
         return answer
 
     runner.presentation = replace(before, show=show)
@@ -76,15 +77,3 @@ def backward_of(setting: str | None, runner: Runner) -> Iterator[None]:
         yield
     finally:
         runner.presentation = before
-
-
-class _Through(torch.autograd.Function):
-    """The second argument forward; the gradient goes to the first."""
-
-    @staticmethod
-    def forward(ctx: Any, through: Tensor, logits: Tensor) -> Tensor:  # noqa: ARG004
-        return logits.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ARG004
-        return gradient, None

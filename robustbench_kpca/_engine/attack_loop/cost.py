@@ -42,6 +42,12 @@ def passes_of(attack: Algorithm, classes: int) -> tuple[int, int] | None:
     return None if formula is None else evaluated(formula, vars(attack), classes)
 
 
+def takes_gradients(scenario: Attack) -> bool:
+    """Whether an attack of a protocol takes gradients; so may one that does not say what it costs."""
+    stated = (passes_of(build_attack(stage), 2) for stage in scenario.stage)
+    return any(passes is None or passes[1] for passes in stated)
+
+
 def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Passes | None:
     """Return the passes of a sample that no attack breaks, the clean one included; None where that is not known.
 

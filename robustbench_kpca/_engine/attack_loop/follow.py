@@ -7,6 +7,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from robustbench_kpca._engine.inference.edge import gradients_inside, is_blind
+from robustbench_kpca._engine.inference.runner import ANY_LOGITS
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Attack, Images, Keys, Labels, Logits, Loss, Mask, PerSample, Query, State
 
@@ -32,11 +34,15 @@ class Runs(Protocol):
 
 
 class WholeBatches:
-    """Runs a model on batches of any size; the model's mode (training or evaluation) is not changed."""
+    """Runs a model on batches of any size; the model's mode (training or evaluation) is not changed.
+
+    The first gradient at images with values at the edge of the box tells whether the model is blind there (`edge`).
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.classes: int | None = None
+        self.presentation, self.tried = ANY_LOGITS, False
 
     def logits(self, x: Images) -> Logits:
         """One forward pass; logits in single precision."""
@@ -46,9 +52,19 @@ class WholeBatches:
         return logits
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
-        """One forward and one backward pass."""
+        """One forward and one backward pass; of a model that is blind at the edge, one more to the inside."""
+        losses, gradient, logits = self._gradient(x, loss)
+        edge = (x == 0) | (x == 1)
+        if not self.tried and bool(edge.any()):
+            self.tried = True
+            if bool((edge & (gradient == 0)).any()) and is_blind(self._gradient, x):
+                self.presentation = gradients_inside(self.presentation)
+                return self._gradient(x, loss)
+        return losses, gradient, logits
+
+    def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         x = x.detach().requires_grad_()
-        logits: Tensor = self.model(x).float()
+        logits: Tensor = self.presentation.show(self.model, x).float()
         self.classes = logits.shape[1]
         losses = loss(logits)
         (gradient,) = torch.autograd.grad(losses.sum(), x)

@@ -16,7 +16,7 @@ from robustbench_kpca._engine.attack_loop.sets.base import PerturbationSet
 from robustbench_kpca._engine.attack_loop.success import Success
 from robustbench_kpca._engine.inference.guard import unharmed
 from robustbench_kpca._engine.inference.input_space import InputSpace
-from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.runner import ANY_LOGITS, Runner
 from robustbench_kpca._engine.inference.same_images import gradient_of_each
 from robustbench_kpca.attacks.shared.ball import per_sample
 from robustbench_kpca.attacks.shared.rows import choose, waits
@@ -60,7 +60,8 @@ class CountingQuery:
 
     Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach;
     `truth` are the true labels, whose ranks are noted.
-    Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too.
+    Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too. So is the pass
+    just inside the box, of a model that is blind at its edge.
     `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
     """
 
@@ -169,15 +170,17 @@ class CountingQuery:
         if self.through_twin:
             raise BadInputError(f"attack '{self.attack}' calls the model itself", expected="no backward_of")
 
+        shows = self.runner.presentation if self.runner.presentation.inside else ANY_LOGITS
+
         def answer(x: Tensor) -> Tensor:
             shown = self.space.leave(x).clone()
             with unharmed(shown):
-                logits: Tensor = self.runner.model(shown)
+                logits: Tensor = shows.show(self.runner.model, shown)
             return logits.float()
 
         rows = torch.arange(len(self.labels), device=self.labels.device)[self.at]
         counters = Counters(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
-        return CountedModel(answer, self.attack, counters, rows)
+        return CountedModel(answer, self.attack, counters, rows, inside=shows.inside)
 
     def _pulled_back(self, gradient: Images, logits: Logits) -> Images:
         """Count a backward pass; return its gradient in the coordinates of the attack, or 0 where it is not finite.
@@ -186,8 +189,8 @@ class CountingQuery:
         """
         gradient = self.space.pull_back(gradient)
         _add(self.backwards, self.at, self.runner.draws)
-        if self.through_twin:
-            _add(self.forwards, self.at, self.runner.draws)
+        if more := self.through_twin + self.runner.presentation.inside:
+            _add(self.forwards, self.at, more * self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
         if waits(largest.device) or not bool(torch.isfinite(largest).all()):
             finite = torch.isfinite(largest)

@@ -12,23 +12,10 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._engine.inference.guard import Costs, unharmed
-from robustbench_kpca._engine.inference.mode import require_evaluation_mode
+from robustbench_kpca._engine.inference.mode import ordinary, require_evaluation_mode
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Set `requires_grad` of all parameters to False; restore the previous values at the end."""
-    before = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        for parameter, _ in before:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter, needed in before:
-            parameter.requires_grad_(needed)
 
 
 @dataclass(frozen=True)
@@ -40,12 +27,14 @@ class Presentation:
         fits: tells whether logits have the right shape for these inputs.
         expected: the right shape in words, for errors.
         fix: what to do if the shape is wrong, for errors.
+        inside: whether gradients are those just inside the box (`edge.gradients_inside`).
     """
 
     show: Callable[[nn.Module, Images], Any]
     fits: Callable[[Tensor, Images], bool]
     expected: str
     fix: str = ""
+    inside: bool = False
 
     def require(self, logits: object, x: Images) -> None:
         """Refuse logits of the wrong shape, and tensors that hold no floating-point numbers.
@@ -56,6 +45,12 @@ class Presentation:
         kind = _unusable(logits) if isinstance(logits, Tensor) else ""
         if kind:
             raise BadInputError(f"the model returned {kind}", expected="a dense tensor of floating-point numbers")
+        if isinstance(logits, Tensor) and (logits.shape == (len(x),) or logits.shape[1:2] == (1,)):
+            raise BadInputError(
+                f"the model returns one logit an image: {tuple(logits.shape)}",
+                expected="one for every class, at least two",
+                fix="return two, or wrap the model in one that returns torch.cat([torch.zeros_like(z), z], 1)",
+            )
         if not isinstance(logits, Tensor) or not self.fits(logits, x):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise BadInputError(f"the model returned {shape}", expected=self.expected, fix=self.fix)
@@ -197,7 +192,7 @@ class Runner:
     def graph(self, x: Images) -> tuple[Images, Logits]:
         """One forward pass of at most a batch; return images and logits for `through`."""
         with torch.inference_mode(mode=False), torch.enable_grad():
-            x = (x.clone() if x.is_inference() else x.detach()).requires_grad_()
+            x = ordinary(x).detach().requires_grad_()
             return x, self._call(x, 0)
 
     def through(self, x: Images, logits: Logits, loss: Loss) -> tuple[PerSample, Images, Logits]:
@@ -219,7 +214,7 @@ class Runner:
         return losses, gradients, logits
 
     def _gradient_of_draw(self, x: Images, loss: Loss, draw: int) -> tuple[PerSample, Images, Logits]:
-        x = x.clone() if x.is_inference() else x.detach()
+        x = ordinary(x).detach()
         parts = [part.requires_grad_() for part in x.split(self.batch_size)]
         if len(parts) == 1:
             logits = self._call(parts[0], draw)
@@ -345,5 +340,13 @@ def _require_one_precision(model: nn.Module, x: Images) -> None:
         ) from None
 
 
+_CURES = {
+    "Inference tensors": "make all tensors of the model outside torch.inference_mode()",
+    "use_reentrant": "give torch.utils.checkpoint.checkpoint use_reentrant=False",
+}
+"""What to do where torch's own message has these words."""
+
+
 def _failure(what: str, error: BaseException, fix: str) -> BenchmarkError:
-    return BadInputError(f"{what} ({reason_of(error)})", fix=fix)
+    known = (cure for words, cure in _CURES.items() if words in str(error))
+    return BadInputError(f"{what} ({reason_of(error)})", fix=next(known, fix))

@@ -1,0 +1,207 @@
+"""The edge of the box: a model without slopes at exactly 0 and 1 is attacked as if it had them; no other one changes.
+
+The model is linear, so that the samples that can be broken in the box are known. Hardtanh has slope 0 at its bounds in
+every version of torch; clamp only in newer ones.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from robustbench_kpca import attack, evaluate, load_data, load_model, perturb
+from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._engine.inference.edge import NUDGE, gradients_inside, inside
+from robustbench_kpca._engine.inference.runner import ANY_LOGITS, Runner
+from robustbench_kpca.audit.preflight import AT_EDGE, at_edge
+from robustbench_kpca.audit.run import audit
+from robustbench_kpca.data.forms import PICTURES, SIGNALS, WORDS
+from robustbench_kpca.models import bundled
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+CPU = torch.device("cpu")
+EPS = 0.1
+
+
+class Powers(nn.Module):
+    def __init__(self, exponent):
+        super().__init__()
+        self.exponent = exponent
+
+    def forward(self, x):
+        return x**self.exponent
+
+
+class Relu6(nn.Module):
+    def forward(self, x):
+        return nn.functional.relu6(6 * x) / 6
+
+
+class Absolute(nn.Module):
+    def forward(self, x):
+        return x.abs()
+
+
+BLIND = {"hardtanh": nn.Hardtanh(0, 1), "relu": nn.ReLU(), "relu6": Relu6(), "abs": Absolute()}
+
+
+def behind(first):
+    """Return first, then a linear classifier of two classes."""
+    weights = torch.rand(64, generator=torch.Generator().manual_seed(1)) - 0.5
+    linear = nn.utils.skip_init(nn.Linear, 64, 2, bias=False)
+    linear.weight.data = torch.stack([-weights, weights])
+    return nn.Sequential(first, nn.Flatten(), linear).eval()
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Images of which half the values are at the edge, and which of them can be broken: x' = x - eps sign(w), cut."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(40, 1, 8, 8, generator=generator)
+    x = torch.where(torch.rand(x.shape, generator=generator) < 0.5, x.round(), x)
+    plain = behind(nn.Identity())
+    y = plain(x).argmax(1)
+    down = (2 * y - 1)[:, None] * plain[2].weight[1].detach().sign()
+    worst = (x - EPS * down.view_as(x)).clamp(0, 1)
+    breakable = plain(worst).argmax(1) != y
+    assert 10 < int(breakable.sum()) < 30
+    return x, y, breakable, worst
+
+
+@pytest.mark.parametrize("first", BLIND)
+def test_blind_models_are_known_and_gradients_are_taken_inside(first, data, caplog):
+    x, y, breakable, _ = data
+    found = attack(behind(BLIND[first]), x, y, "fgsm-linf-8_255", eps=EPS)
+    assert torch.equal(found.broken, breakable)
+    assert AT_EDGE in caplog.text
+
+
+@pytest.mark.parametrize(
+    "protocol", ["pgd20-linf-8_255", "apgd-ce-linf-8_255", "apgd-t-linf-8_255", "fab-t-linf-8_255"]
+)
+def test_every_attack_breaks_what_can_be_broken(protocol, data):
+    x, y, breakable, _ = data
+    found = attack(behind(nn.Hardtanh(0, 1)), x, y, protocol, eps=EPS)
+    expected = attack(behind(nn.Identity()), x, y, protocol, eps=EPS)
+    assert torch.equal(found.broken, expected.broken)
+    assert int((found.broken ^ breakable).sum()) <= 1  # one sample is broken by a hair
+    passes = found.forwards[breakable], expected.forwards[breakable]
+    assert bool((passes[0] > passes[1]).all())  # the pass inside is counted
+
+
+def test_attacks_of_other_libraries_see_the_same_gradients(data, tmp_path):
+    pytest.importorskip("torchattacks")
+    (tmp_path / "foreign.toml").write_text(
+        'title = "FGSM of torchattacks"\ncitations = []\nkind = "attack"\nspace = "pixel"\nclip = true\nnorm = "linf"\n'
+        'eps = "8/255"\nlabels = "true"\npolicy = "stop_at_first"\ntarget = "none"\nprecision = "fp32"\ndraws = 1\n'
+        '[[stage]]\nattack = "torchattacks:FGSM"\nrestarts = 1\n'
+    )
+    x, y, breakable, _ = data
+    found = attack(behind(nn.Hardtanh(0, 1)), x, y, tmp_path / "foreign.toml", eps=EPS)
+    assert torch.equal(found.broken, breakable)
+    assert set(found.forwards[found.forwards > 0].tolist()) == {3}  # true answer, inside, confirmed
+
+
+def test_a_training_loop_gets_the_same_images(data):
+    x, y, _, worst = data
+    model, passes = behind(nn.Hardtanh(0, 1)), []
+    model.register_forward_hook(lambda *_: passes.append(1))
+    assert torch.allclose(perturb(model, x, y, "fgsm-linf-8_255", eps=EPS), worst)
+    plain = behind(nn.Identity())
+    plain.register_forward_hook(lambda *_: passes.append(-1))
+    passes.clear()
+    perturb(plain, x, y, "fgsm-linf-8_255", eps=EPS)
+    assert passes == [-1]
+
+
+def test_the_record_says_so_whoever_makes_it(data):
+    x, y, breakable, _ = data
+    model = behind(nn.Hardtanh(0, 1))
+    how = {"protocol": "pgd20-linf-8_255", "steps": 3, "eps": str(EPS), "audit": False, "quiet": True}
+    record = evaluate(model, x, y, **how, batch_size=8)
+    assert record.flags == (AT_EDGE,)
+    with ThreadPoolExecutor(1) as executor:
+        divided = evaluate(model, x, y, **how, batch_size=8, executor=executor)
+    assert divided.flags == (AT_EDGE,)
+    assert divided.outcomes.digest() == record.outcomes.digest()
+    plain = evaluate(behind(nn.Identity()), x, y, **how, batch_size=8)
+    assert plain.flags == ()
+    assert plain.metrics["robust_accuracy"] == record.metrics["robust_accuracy"]
+    assert record.metrics["robust_accuracy"].value < 1 - float(breakable.float().mean()) + 0.1
+
+
+def test_without_gradients_nothing_is_said(data):
+    how = {"eps": str(EPS), "audit": False, "quiet": True}
+    record = evaluate(behind(nn.ReLU()), *data[:2], protocol="noise-linf-8_255", **how)
+    assert record.flags == ()
+
+
+def test_an_audit_attacks_inside_and_says_so(data):
+    x, y, *_ = data
+    done = audit(behind(nn.Hardtanh(0, 1)), x, y, eps=EPS, level="quick", quiet=True)
+    plain = audit(behind(nn.Identity()), x, y, eps=EPS, level="quick", quiet=True)
+    assert AT_EDGE in done.checks[0].saw
+    assert AT_EDGE not in plain.checks[0].saw
+    assert [check.flag for check in done.checks] == [check.flag for check in plain.checks]
+
+
+def test_checks_made_once_keep_what_they_found(data):
+    x, y, breakable, _ = data
+    model = behind(nn.ReLU())
+    for _ in range(2):
+        found = attack(model, x, y, "fgsm-linf-8_255", eps=EPS, checks="once")
+        assert torch.equal(found.broken, breakable)
+
+
+@pytest.mark.parametrize("name", [name for name in bundled() if "_digits" in name])
+def test_no_model_of_the_package_is_blind(name):
+    runner = Runner(load_model(name), 16, CPU)
+    assert at_edge(runner, load_data("digits", limit=16).tensors()[0], PICTURES) == []
+    assert runner.presentation is ANY_LOGITS
+
+
+def blind(model, x, form=PICTURES):
+    return bool(at_edge(Runner(model.eval(), len(x), CPU), x, form))
+
+
+def test_blind_is_who_has_a_slope_just_inside_only(data):
+    """Nor is a model that pays no attention to some pixels, or whose gradients are not numbers."""
+    x = data[0]
+    assert blind(behind(nn.ReLU()), x)
+    assert blind(behind(nn.Hardtanh(0, 1)), x.clamp(0.2, 0.8))  # attacks put pixels of any image on the edge
+    assert not blind(behind(nn.ReLU()), x, SIGNALS)
+    assert not blind(behind(nn.ReLU()), x, WORDS)
+    partly = behind(nn.Identity())
+    partly[2].weight.data[:, ::2] = 0
+    with torch.random.fork_rng():
+        convolution = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+    for model in (partly, convolution, behind(Powers(0.5)), behind(Powers(0.0))):
+        assert not blind(model, x)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.45])
+def test_gradients_that_are_no_numbers_are_refused_as_before(exponent, data):
+    with pytest.raises(EvaluationError, match="the gradient is NaN or infinite"):
+        attack(behind(Powers(exponent)), *data[:2], "fgsm-linf-8_255", eps=EPS)
+
+
+def test_the_nudge_moves_what_is_at_the_edge():
+    x = torch.tensor([0, NUDGE / 2, 0.3, 1 - NUDGE / 2, 1, 1.5, -0.5])
+    assert torch.allclose(inside(x), torch.tensor([NUDGE, NUDGE, 0.3, 1 - NUDGE, 1 - NUDGE, 1.5, -0.5]), atol=0)
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return (nn.functional.hardtanh(x, 0, 1) * torch.randn(x.shape)).flatten(1)
+
+
+def test_both_passes_draw_the_same_noise():
+    x = torch.tensor([[[[0.0, 1.0, 0.5]]]], requires_grad=True)
+    with torch.random.fork_rng():
+        answers = gradients_inside(ANY_LOGITS).show(Noisy(), x)
+    (slopes,) = torch.autograd.grad(answers.sum(), x)
+    with torch.random.fork_rng():
+        noise = torch.randn(x.shape)
+    assert torch.equal(answers, (x * noise).flatten(1))
+    assert torch.equal(slopes, noise)
