@@ -4,10 +4,12 @@ The model is linear, so that the samples that can be broken in the box are known
 every version of torch; clamp only in newer ones.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
+from test_incomplete import Here
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, perturb
@@ -17,6 +19,7 @@ from robustbench_kpca._engine.inference.runner import ANY_LOGITS, Runner
 from robustbench_kpca.audit.preflight import AT_EDGE, at_edge
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.data.forms import PICTURES, SIGNALS, WORDS
+from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.models import bundled
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -92,11 +95,9 @@ def test_every_attack_breaks_what_can_be_broken(protocol, data):
 
 def test_attacks_of_other_libraries_see_the_same_gradients(data, tmp_path):
     pytest.importorskip("torchattacks")
-    (tmp_path / "foreign.toml").write_text(
-        'title = "FGSM of torchattacks"\ncitations = []\nkind = "attack"\nspace = "pixel"\nclip = true\nnorm = "linf"\n'
-        'eps = "8/255"\nlabels = "true"\npolicy = "stop_at_first"\ntarget = "none"\nprecision = "fp32"\ndraws = 1\n'
-        '[[stage]]\nattack = "torchattacks:FGSM"\nrestarts = 1\n'
-    )
+    toml = (Path(__file__).parents[2] / "attacks" / "fgsm-linf-8_255.toml").read_text()
+    assert toml.count('attack = "fgsm"') == 1
+    (tmp_path / "foreign.toml").write_text(toml.replace('attack = "fgsm"', 'attack = "torchattacks:FGSM"'))
     x, y, breakable, _ = data
     found = attack(behind(nn.Hardtanh(0, 1)), x, y, tmp_path / "foreign.toml", eps=EPS)
     assert torch.equal(found.broken, breakable)
@@ -115,14 +116,17 @@ def test_a_training_loop_gets_the_same_images(data):
     assert passes == [-1]
 
 
-def test_the_record_says_so_whoever_makes_it(data):
+def test_the_record_says_so_whoever_makes_it(data, monkeypatch):
     x, y, breakable, _ = data
     model = behind(nn.Hardtanh(0, 1))
     how = {"protocol": "pgd20-linf-8_255", "steps": 3, "eps": str(EPS), "audit": False, "quiet": True}
     record = evaluate(model, x, y, **how, batch_size=8)
     assert record.flags == (AT_EDGE,)
-    with ThreadPoolExecutor(1) as executor:
-        divided = evaluate(model, x, y, **how, batch_size=8, executor=executor)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "robustbench_kpca.evaluation.api.execute", lambda *given: execute(*given, lambda _: nullcontext(Here()))
+        )
+        divided = evaluate(model, x, y, **how, batch_size=8)
     assert divided.flags == (AT_EDGE,)
     assert divided.outcomes.digest() == record.outcomes.digest()
     plain = evaluate(behind(nn.Identity()), x, y, **how, batch_size=8)
