@@ -89,8 +89,6 @@ def test_every_attack_breaks_what_can_be_broken(protocol, data):
     expected = attack(behind(nn.Identity()), x, y, protocol, eps=EPS)
     assert torch.equal(found.broken, expected.broken)
     assert int((found.broken ^ breakable).sum()) <= 1  # one sample is broken by a hair
-    passes = found.forwards[breakable], expected.forwards[breakable]
-    assert bool((passes[0] > passes[1]).all())  # the pass inside is counted
 
 
 def test_attacks_of_other_libraries_see_the_same_gradients(data, tmp_path):
@@ -101,7 +99,6 @@ def test_attacks_of_other_libraries_see_the_same_gradients(data, tmp_path):
     x, y, breakable, _ = data
     found = attack(behind(nn.Hardtanh(0, 1)), x, y, tmp_path / "foreign.toml", eps=EPS)
     assert torch.equal(found.broken, breakable)
-    assert set(found.forwards[found.forwards > 0].tolist()) == {3}  # true answer, inside, confirmed
 
 
 def test_a_training_loop_gets_the_same_images(data):

@@ -42,23 +42,12 @@ class CountedModel(nn.Module):
     A gradient that is NaN or infinite where the logits are finite is an error, as for native attacks. It is also stored
     in `failure`, because the foreign attack may catch the exception.
 
-    With `inside`, each pass of a gradient is one of two (`edge.gradients_inside`).
-
     The network is not registered as a submodule, so the mode, parameters and device of this module do not affect it.
     """
 
-    def __init__(
-        self,
-        answer: Callable[[Tensor], Tensor],
-        attack: str,
-        counters: Counters,
-        rows: Rows,
-        *,
-        inside: bool = False,
-    ) -> None:
+    def __init__(self, answer: Callable[[Tensor], Tensor], attack: str, counters: Counters, rows: Rows) -> None:
         super().__init__()
         self.answer, self.attack, self.counters, self.rows = answer, attack, counters, rows
-        self.inside = inside
         self.totals: dict[Kind, int] = {"forwards": 0, "backwards": 0, "nonfinite": 0, "zero_gradients": 0}
         self.failure: EvaluationError | None = None
         self.place = nn.Parameter(torch.empty(0, device=rows.device), requires_grad=False)  # tells the device
@@ -67,8 +56,7 @@ class CountedModel(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits; count the forward pass and, by hooks, the backward pass."""
         count = len(x)
-        twice = self.inside and x.requires_grad and torch.is_grad_enabled()
-        self._distribute("forwards", count * (1 + twice))
+        self._distribute("forwards", count)
         x = x.view_as(x)  # so that the hook receives the gradient of this pass only
         logits = self.answer(x)
         finite = torch.isfinite(logits.detach()).all(1)

@@ -54,13 +54,13 @@ class WholeBatches:
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass; of a model that is blind at the edge, one more to the inside."""
         losses, gradient, logits = self._gradient(x, loss)
-        edge = (x == 0) | (x == 1)
-        if not self.tried and bool(edge.any()):
-            self.tried = True
-            if bool((edge & (gradient == 0)).any()) and is_blind(self._gradient, x):
-                self.presentation = gradients_inside(self.presentation)
-                return self._gradient(x, loss)
-        return losses, gradient, logits
+        if self.tried or not bool((edge := (x == 0) | (x == 1)).any()):
+            return losses, gradient, logits
+        self.tried = True
+        if not bool((edge & (gradient == 0)).any()) or not is_blind(self._gradient, x):
+            return losses, gradient, logits
+        self.presentation = gradients_inside(self.presentation)
+        return self._gradient(x, loss)
 
     def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         x = x.detach().requires_grad_()

@@ -60,8 +60,7 @@ class CountingQuery:
 
     Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach;
     `truth` are the true labels, whose ranks are noted.
-    Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too. So is the pass
-    just inside the box, of a model that is blind at its edge.
+    Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too.
     `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
     """
 
@@ -180,7 +179,7 @@ class CountingQuery:
 
         rows = torch.arange(len(self.labels), device=self.labels.device)[self.at]
         counters = Counters(self.forwards, self.backwards, self.nonfinite, self.zero_gradients)
-        return CountedModel(answer, self.attack, counters, rows, inside=shows.inside)
+        return CountedModel(answer, self.attack, counters, rows)
 
     def _pulled_back(self, gradient: Images, logits: Logits) -> Images:
         """Count a backward pass; return its gradient in the coordinates of the attack, or 0 where it is not finite.
@@ -189,8 +188,8 @@ class CountingQuery:
         """
         gradient = self.space.pull_back(gradient)
         _add(self.backwards, self.at, self.runner.draws)
-        if more := self.through_twin + self.runner.presentation.inside:
-            _add(self.forwards, self.at, more * self.runner.draws)
+        if self.through_twin:
+            _add(self.forwards, self.at, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
         if waits(largest.device) or not bool(torch.isfinite(largest).all()):
             finite = torch.isfinite(largest)

@@ -37,9 +37,10 @@ def inside(x: Images) -> Images:
 
 
 def gradients_inside(presentation: Presentation) -> Presentation:
-    """Return the same answers, whose gradients are those of the model at `inside(x)`; a gradient takes one pass more.
+    """Return the same answers, whose gradients are those of the model at `inside(x)`.
 
-    The loss sees the true answers. A model that draws noise draws the same for both passes.
+    The loss sees the true answers. A gradient takes one pass more, which is not counted, as it is none of the attack's.
+    A model that draws noise draws the same for both passes.
     """
 
     def show(model: nn.Module, x: Images) -> Any:
