@@ -149,7 +149,7 @@ def test_an_audit_attacks_inside_and_says_so(data):
 
 def test_checks_made_once_keep_what_they_found(data):
     x, y, breakable, _ = data
-    model = behind(nn.ReLU())
+    model = behind(nn.Hardtanh(0, 1))
     for _ in range(2):
         found = attack(model, x, y, "fgsm-linf-8_255", eps=EPS, checks="once")
         assert torch.equal(found.broken, breakable)

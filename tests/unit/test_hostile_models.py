@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from robustbench_kpca import evaluate
 from robustbench_kpca._core.early_exit import no_early_exit
@@ -322,6 +323,11 @@ class _Leaving(torch.autograd.Function):
 @hostile((BadInputError, r"cannot be differentiated \(SystemExit"), ("pgd",))
 def leaves_in_its_gradient(self, x, z):
     return _Leaving.apply(z)
+
+
+@hostile((BadInputError, r"cannot be differentiated .*; give .*checkpoint use_reentrant=False"), ("pgd",))
+def checkpoints_by_entering_again(self, x, z):
+    return checkpoint(torch.clone, z, use_reentrant=True) if z.requires_grad else z
 
 
 @hostile((BadInputError, "cannot be differentiated"), ("pgd",))
