@@ -1,11 +1,14 @@
-"""What is known of the sets that the package draws or has with it. Nothing here needs torch or numpy.
+"""What is known of data by their digest. Nothing here needs torch or numpy.
 
 Digests are the same on every machine: digits, shapes, listops and grammar are computed in whole numbers or exact
 fractions, and waves in double precision, rounded to single. Not here: `photos`, whose pixels depend on the JPEG
 decoder.
 """
 
+import lzma
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -35,6 +38,23 @@ KNOWN: Mapping[tuple[str, str], Known] = {
 
 CLASSES: Mapping[str, int] = {"digits": 10, "shapes": 8, "listops": 10, "grammar": 50, "waves": 4}
 """Classes of these sets, or words of the vocabulary."""
+
+SAMPLES = Path(__file__).parent / "lists" / "samples.txt.xz"
+"""A line for each digest of these sets, and of the data of committed boards (`tests/forgery/known_samples.py`)."""
+
+
+@cache
+def labels_of(digest: str) -> Mapping[str, str]:
+    """Return the samples that a digest stands for, with their labels ("" where there are none); empty if unknown."""
+    cells = (cell.partition(",") for cell in _lines().get(digest, "").split("\t") if cell)
+    return {name: label for label, _, name in cells}
+
+
+@cache
+def _lines() -> Mapping[str, str]:
+    lines = lzma.decompress(SAMPLES.read_bytes()).decode().splitlines()
+    return {digest: cells for digest, _, cells in (line.partition("\t") for line in lines)}
+
 
 PIECES: Mapping[str, str] = {"photos": "patches of two photographs"}
 """Sets whose samples are pieces of few pictures. A test over such samples says nothing of other pictures."""

@@ -1,7 +1,11 @@
 """The trained models that come with the package, and what their files say about them; no torch."""
 
+import hashlib
 import json
+from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 
@@ -10,6 +14,9 @@ VOCABULARY = "vocabulary_sha256"
 WEIGHTS = Path(__file__).parent / "weights"
 WITHIN = "::"
 """Stands between the file of weights and the entry that is meant: `c.pth::model_ema`."""
+
+_TYPES = {"F32": ("float32", "float32"), "F16": ("float16", "float32"), "I64": ("int64", "int64")}
+"""Types of tensors, as safetensors calls them -> in the file, and in the model."""
 
 
 def bundled() -> dict[str, Path]:
@@ -21,6 +28,24 @@ def split_entry(checkpoint: Path | str) -> tuple[str, list[str]]:
     """Return the file of `FILE::KEY::KEY`, or the name on a hub, and the keys; none where the whole file is meant."""
     file, *keys = str(checkpoint).split(WITHIN)
     return file, keys
+
+
+@cache
+def parameters_of(name: str) -> str:
+    """Return the digest of the bundled weights of a model, as `checkpoint.state_sha256` computes it; "" without any."""
+    if name not in bundled():
+        return ""
+    content = bundled()[name].read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    tensors = json.loads(content[8:start])
+    del tensors["__metadata__"]
+    digest = hashlib.sha256()
+    for tensor, own in sorted(tensors.items()):
+        first, last = (start + end for end in own["data_offsets"])
+        stored, loaded = _TYPES[own["dtype"]]
+        values = np.frombuffer(content[first:last], stored).astype(loaded)
+        digest.update(f"{tensor}:torch.{loaded}:{tuple(own['shape'])}".encode() + values.tobytes())
+    return digest.hexdigest()
 
 
 def attention_of(checkpoint: Path | str) -> str | None:

@@ -15,6 +15,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spec import Environment
 from robustbench_kpca.report.table import spell
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.titles import title_of
 
 
 def card(records: Sequence[Record], task: str | None = None) -> str:
@@ -98,8 +99,8 @@ def _body(records: Sequence[Record]) -> list[str]:
     lines += ["", "## Protocols", ""]
     for name, record in protocols.items():
         scenario = parse_scenario(dict(record.spec.protocol.resolved), name)
-        digest = record.spec.protocol.digest[:12]
-        lines.append(f"- {plain(name)}: {plain(scenario.title)}; digest {plain(digest)}, seed {record.spec.seed}")
+        title, digest = plain(title_of(name, scenario)), record.spec.protocol.digest[:12]
+        lines.append(f"- {plain(name)}: {title}; digest {plain(digest)}, seed {record.spec.seed}")
     lines += [f"- flag: {plain(flag)}" for flag in _distinct(flag for record in records for flag in record.flags)]
     lines += ["", "## How it was measured", "", *_distinct(_where(record.environment) for record in records)]
     citations = _distinct(citation for record in records for citation in record.citations)

@@ -2,21 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import sha256
-from robustbench_kpca.protocols.scenario import Attack, Certificate, parse_scenario
-from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.proof import proof_of
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board_spec import Row
-
-_LABELS: dict[str, str] = {}
-"""Digest of a table -> of its samples and labels."""
-LEVEL = 1e-3
-"""Chance of a draw, below which a changed answer is no accident."""
+from robustbench_kpca.report.networks import one_answer, one_name, own_outcomes, own_weights
+from robustbench_kpca.report.proofs import broken_proof
+from robustbench_kpca.tasks.facts import labels, labels_digest
 
 
 def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> None:
@@ -24,14 +15,18 @@ def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> 
 
     One digest of data stands for one number of samples, of classes, and one label of each sample. Trainings of a row
     are different networks, which answer differently. An audit is of one network. What a certificate proves of a sample,
-    no attack on that network changes.
+    no attack on that network changes. On a board, which has rows, the rules of `report.networks` hold, too.
     """
     shown = list(records)
     _require_one_set_each(shown)
     _require_own_audits(shown)
     _require_proofs(shown)
-    for row in rows:
+    named = list(rows)
+    for row in named:
         _require_several_networks(row, [record for record in shown if record.spec.model.name in row.models])
+    for rule in (own_weights, one_answer, one_name, own_outcomes) if named else ():
+        for record, other, what in rule(shown):
+            raise _contradiction(record, other, what)
 
 
 def _require_one_set_each(records: Sequence[Record]) -> None:
@@ -41,24 +36,17 @@ def _require_one_set_each(records: Sequence[Record]) -> None:
         for what, mine, theirs in (
             ("samples", data.n, other.spec.data.n),
             ("classes", data.classes, other.spec.data.classes),
-            ("labels", _labels(record), _labels(other)),
+            ("labels", labels_digest(record), labels_digest(other)),
         ):
             if mine != theirs:
-                raise _contradiction(record, other, f"has other {what} under one digest of data, {data.digest[:12]}")
+                where = f", such as '{_differing(record, other)}'," if what == "labels" else ""
+                what = f"has other {what}{where} under one digest of data, {data.digest[:12]}"
+                raise _contradiction(record, other, what)
 
 
-def _labels(record: Record) -> str:
-    """Return a digest of the samples and their labels; "" where samples have none."""
-    key = record.outcomes_file.sha256
-    if key not in _LABELS:
-        outcomes = record.outcomes
-        if "label" not in outcomes.columns:
-            return ""
-        owner, samples = outcomes.numbered("sample")
-        labels = outcomes["label"][np.unique(owner, return_index=True)[1]].tolist()
-        pairs = sorted(zip(samples.tolist(), labels, strict=True))
-        _LABELS[key] = sha256("\n".join(f"{label},{name}" for name, label in pairs).encode())
-    return _LABELS[key]
+def _differing(record: Record, other: Record) -> str:
+    """Return a sample that has another label in the other record, or is not there."""
+    return min(labels(record).items() ^ labels(other).items())[0]
 
 
 def _require_own_audits(records: Sequence[Record]) -> None:
@@ -110,87 +98,7 @@ def only_one(records: Sequence[Record]) -> Record:
     return best
 
 
-def _contradiction(record: Record, other: Record, what: str, fix: str = "") -> BadInputError:
-    names = [str(either.path or either.spec.stem()) for either in (record, other)]
-    return BadInputError(f"record {names[0]} {what}; the other is {names[1]}", fix=fix or "leave the false one out")
-
-
-def broken_proof(certificate: Record, attack: Record) -> str | None:
-    """Return the first sample whose proven answer an attack changed, in words; None where the records agree.
-
-    Of a model that draws noise an attack sees some draws only. So a changed answer counts where, over all images that
-    the attack showed, so few votes are less likely than `LEVEL`; and of many proofs a share `alpha` may be wrong.
-    """
-    if not _same(certificate, attack):
-        return None
-    asked, made = (
-        parse_scenario(dict(own.spec.protocol.resolved), own.spec.protocol.name) for own in (certificate, attack)
-    )
-    proof = proof_of(certificate.spec.model.config, "the model's configuration")
-    assert isinstance(asked, Certificate)
-    assert isinstance(made, Attack)
-    assert proof is not None, "the rule votes-give-radius"
-    places = {sample: at for at, sample in enumerate(certificate.outcomes["sample"].tolist())}
-    rows = np.array([places.get(sample, -1) for sample in attack.outcomes["sample"].tolist()])
-    attacked = attack.outcomes.where(rows >= 0)
-    proven = certificate.outcomes.where(rows[rows >= 0])
-    reach = _reach(asked, made, attacked)
-
-    def chance(at: int) -> float:
-        share = proof.share(int(proven["votes"][at]), int(proven["rival"][at]), float(reach[at]), asked.alpha)
-        return _chance(share, made.draws, int(attacked["forwards"][at]))
-
-    changed = (proven["prediction"] >= 0) & (attacked["prediction"] != proven["prediction"])
-    changed &= (proven["radius"] > 0) & (reach <= proven["radius"])
-    odd = [at for at in np.flatnonzero(changed).tolist() if chance(at) < LEVEL]
-    if not odd or not _too_many(len(odd), len(proven), asked.alpha):
-        return None
-    first = odd[0]
-    return (
-        f"answers sample '{attacked['sample'][first]}' by class {attacked['prediction'][first]} at a distance of "
-        f"{reach[first]:.6g}, though class {proven['prediction'][first]} is proven up to {proven['radius'][first]:g}"
-    )
-
-
-def _same(certificate: Record, attack: Record) -> bool:
-    """Whether they are of one network on one set of images."""
-    mine, theirs = certificate.spec, attack.spec
-    what = [
-        (spec.model.network, spec.code.get("model"), spec.data.name, spec.data.split, spec.data.resized)
-        for spec in (mine, theirs)
-    ]
-    return what[0] == what[1]
-
-
-def furthest(asked: Certificate, made: Attack) -> float:
-    """Return how far an attack goes at most, in the units of the radius; infinite where this is not known."""
-    threat, sided = made.threat, made.norm == "l0" or isinstance(made.patch, int)
-    if made.space != "pixel":
-        return np.inf
-    if asked.norm == "l2":
-        return made.eps if made.norm == "l2" else np.inf
-    if asked.norm == "l0":
-        return float(threat.count * threat.side**2) if sided and threat.counted else np.inf
-    return float(threat.side) if made.norm == "patches" and sided and made.eps <= asked.eps else np.inf
-
-
-def _reach(asked: Certificate, made: Attack, outcomes: Outcomes) -> NDArray[np.float64]:
-    """Return how far each deciding image is away, in the units of the radius; infinite where this is not known."""
-    if asked.norm == "l2":
-        away: NDArray[np.float64] = outcomes["l2"] * (1 + 1e-5) + 1e-6
-        return away
-    return np.full(len(outcomes), np.float32(furthest(asked, made)), np.float64)  # as columns hold radii
-
-
-def _chance(share: float, draws: int, forwards: int) -> float:
-    """Return at most how likely it is that no more than half of the draws are for the class, on any image shown."""
-    from scipy import special  # importing it takes a moment
-
-    return float((forwards / draws + 1) * special.bdtr(draws // 2, draws, min(max(share, 0.0), 1.0)))
-
-
-def _too_many(odd: int, count: int, alpha: float) -> bool:
-    """Whether so many false proofs of `count` are less likely than `LEVEL`, where each is false with `alpha`."""
-    from scipy import special  # importing it takes a moment
-
-    return float(special.bdtrc(odd - 1, count, alpha)) < LEVEL
+def _contradiction(record: Record, other: Record | None, what: str, fix: str = "") -> BadInputError:
+    names = [str(either.path or either.spec.stem()) for either in (record, other) if either is not None]
+    beside = f"; the other is {names[1]}" if other is not None else ""
+    return BadInputError(f"record {names[0]} {what}{beside}", fix=fix or "leave the false one out")

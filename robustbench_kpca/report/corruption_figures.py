@@ -21,6 +21,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.lines import PANELS, Axis, lines
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.pages import Pages
+from robustbench_kpca.tasks.titles import title_of
 
 COLOURS = "magma_r"
 """A small error is light and a large one dark, also in print and for readers who are colour-blind."""
@@ -122,14 +123,14 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
     drawn = []
     models = [model for row in board.ranked_rows() for model in row.models]
     for evaluation in board.spec.evaluations:
-        scenario = evaluation.resolve()[1]
+        label, scenario = evaluation.resolve()
         records = {model: record for model in models if (record := board.record(model, evaluation))}
         if not isinstance(scenario, Corruption) or not records:
             continue
         pages = task_named(next(iter(records.values())).spec.data.task).pages
         shown = dict(list(records.items())[:PANELS])
         maps = _maps({model: pages.by_corruption(record) for model, record in shown.items()}, scenario, pages)
-        title, out = f"{scenario.title} ({scenario.made})", len(records) - len(shown)
+        title, out = f"{title_of(label, scenario)} ({scenario.made})", len(records) - len(shown)
         labelled = pages.unit.label(pages.error)
         curves = _curves(shown, scenario, pages, title)
         drawn.append(

@@ -24,7 +24,9 @@ from robustbench_kpca.report.best_known import by_model
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.consistency import load_consistent
-from robustbench_kpca.report.contradictions import furthest, only_one, require_no_contradiction
+from robustbench_kpca.report.contradictions import only_one, require_no_contradiction
+from robustbench_kpca.report.proofs import furthest
+from robustbench_kpca.tasks.titles import misnamed
 
 KEPT = 3_000_000
 """Rows of outcomes that are kept in memory; tables beyond them are read again where they are needed."""
@@ -166,6 +168,8 @@ def _require_bracket(spec: BoardSpec, column: Column, proven: Column, where: str
 
 def _require_metric(spec: BoardSpec, column: Column, where: str) -> None:
     metric = metric_for(column.metric)
+    if wrong := misnamed(column.title, [needed.resolve()[1] for needed in spec.needed(column)]):
+        raise BadInputError(f"board {where}: column '{column.title}': {wrong}", fix="give it another title")
     for needed in spec.needed(column):
         scenario = needed.resolve()[1]
         protocol, kind, objection = needed.protocol, scenario.kind, metric.objection(scenario)

@@ -17,6 +17,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
 from robustbench_kpca.report.table import board_unit, common_flags, without_numbers
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.titles import title_of
 
 _CAPTION = "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better."
 _BOLD = (
@@ -192,7 +193,8 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
         return f"`{evaluation.protocol}`{' with ' if evaluation.replaced else ''}{evaluation.replaced} (no record)"
     protocol = record.spec.protocol.name
     scenario = parse_scenario(dict(record.spec.protocol.resolved), protocol)
-    text = f"{unquoted(scenario.title)} (`{unquoted(protocol)}`, digest {record.spec.protocol.digest[:12]})"
+    title, digest = unquoted(title_of(protocol, scenario)), record.spec.protocol.digest[:12]
+    text = f"{title} (`{unquoted(protocol)}`, digest {digest})"
     if isinstance(scenario, Attack):
         stages = "; ".join(
             unquoted(f"{stage.name} ") + ", ".join(unquoted(f"{key} = {value}") for key, value in stage.options.items())

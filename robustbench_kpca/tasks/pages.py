@@ -7,10 +7,15 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Unit
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.tasks.rules import COMMON, Rule
+from robustbench_kpca.tasks.facts import Rule
+from robustbench_kpca.tasks.rules import COMMON
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
+
+    from robustbench_kpca.records.outcomes import Outcomes
 
 
 class Pages:
@@ -57,6 +62,10 @@ class Pages:
 
     def by_class(self, record: Record) -> "pd.DataFrame | None":  # noqa: ARG002
         """Return one row per class in the unit of the page, or None if the task has no results per class."""
+        return None
+
+    def clean_answers(self, record: Record) -> "tuple[Outcomes, NDArray[np.int64]] | None":  # noqa: ARG002
+        """Return rows of clean samples, and a whole number for the answer in each; None if it has none to compare."""
         return None
 
     def headline(self, record: Record) -> list[str]:

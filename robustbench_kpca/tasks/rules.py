@@ -4,22 +4,20 @@ A rule is a function of a record and its protocol. It returns what is wrong, nam
 of a task are in its `pages.rules`; those here hold for every task. `tests/forgery/README.md` says what they can find.
 """
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from math import inf, sqrt
+from collections.abc import Mapping
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.attacks.shared.passes import evaluated, stated
-from robustbench_kpca.data.known import CLASSES, KNOWN
 from robustbench_kpca.protocols.scenario import MANY, Attack, Corruption, Scenario
 from robustbench_kpca.protocols.threat import Norm
 from robustbench_kpca.records.audit_versions import fault, samples_allowed
-from robustbench_kpca.records.names import mistakable
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import COUNTS, UNATTACKED
+from robustbench_kpca.tasks.facts import FACTS, Rows, Rule, first
 
 _CLASSES = ("label", "class", "prediction", "clean_prediction")
 
@@ -85,24 +83,12 @@ def _whole(scenario: Attack, outcomes: Outcomes, rows: NDArray[np.intp]) -> NDAr
     return whole
 
 
-Rule = Callable[[Record, Scenario], str | None]
-Rows = NDArray[np.bool_]
-
 TEXTS = ("sample", "corruption")
 _KEYS = (*TEXTS, "severity", "picture", "class", "position")
 ROUNDING = 1e-6
 """How far a stored perturbation may exceed eps: the images are in single precision, whose steps near 1 are 6e-8."""
 FEW = 8
 """Fewer attacked samples than this say nothing about how far the perturbations should reach."""
-
-
-def first(outcomes: Outcomes, wrong: Rows, text: str) -> str | None:
-    """Return `text` about the first row of `wrong`, filled in with that row's columns; None if there is none."""
-    if not wrong.any():
-        return None
-    at = int(wrong.argmax())
-    row = {name: column[at] for name, column in outcomes.columns.items()}
-    return f"row {at + 1}, sample '{row['sample']}': {text.format(**row)}"
 
 
 def one_row_each(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
@@ -169,6 +155,9 @@ def counts_add_up(record: Record, scenario: Scenario) -> str | None:
     for name in COUNTS:
         if name in outcomes.columns and (outcomes[name] < 0).any():
             return first(outcomes, outcomes[name] < 0, f"{name} = {{{name}}} is negative")
+    for part, whole in (("retracted", "forwards"), ("nonfinite", "forwards"), ("zero_gradients", "backwards")):
+        if part in outcomes.columns and (more := outcomes[part] > outcomes[whole]).any():
+            return first(outcomes, more, f"{part} = {{{part}}}, of {{{whole}}} {whole}")
     if not isinstance(scenario, Attack):
         return None if passes.backwards == 0 else f"{passes.backwards} backward passes without an attack"
     clean = scenario.draws * record.spec.data.n  # one forward pass for each clean image
@@ -196,6 +185,30 @@ def inside_the_ball(record: Record, scenario: Scenario) -> str | None:
     column = "linf" if scenario.norm in ("linf", "patches") else "l2"
     wrong = ~(outcomes[column] <= limit * (1 + 1e-5) + ROUNDING) | (outcomes[column] < 0)
     return first(outcomes, wrong, f"{column} = {{{column}:.6g}}, beyond eps = {limit:.6g}")
+
+
+def true_distances(record: Record, scenario: Scenario) -> str | None:
+    """Check that distances are numbers, that L2 is no shorter than L-infinity, and that what an attack broke moved.
+
+    At distance 0 an image is the clean one, which a model without noise answers as before.
+    """
+    outcomes = record.outcomes
+    if not isinstance(scenario, Attack) or not {"linf", "l2"} <= outcomes.columns.keys():
+        return None
+    linf, l2 = outcomes["linf"], outcomes["l2"]
+    possible = np.isfinite(linf) & np.isfinite(l2) & (linf >= 0) & (l2 >= linf * (1 - ROUNDING) - ROUNDING)
+    broken = first(outcomes, ~possible, "L-infinity {linf:.6g} and L2 {l2:.6g}, which cannot both be")
+    if broken is not None or "broken_by" not in outcomes.columns or is_noisy(record):
+        return broken
+    still = np.isin(outcomes["broken_by"], scenario.names) & (l2 == 0)
+    return first(outcomes, still, "broken by '{broken_by}' at distance 0")
+
+
+def is_noisy(record: Record) -> bool:
+    """Whether the record says that its model may answer one image twice in different ways."""
+    return record.spec.protocol.resolved.get("draws", 1) != 1 or any(
+        flag.startswith("preflight, allowed: ") or "changed by" in flag for flag in record.flags
+    )
 
 
 def _longest(scenario: Attack) -> float:
@@ -281,58 +294,14 @@ def _right_before(record: Record, scenario: Scenario) -> float:
     return float((outcomes["clean_prediction"] == outcomes["label"]).mean())
 
 
-def plain_names(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
-    """Check that no name of the record can be mistaken for another one: see `records.names`."""
-    spec = record.spec
-    names = {"model": spec.model.name, "data": spec.data.name, "split": spec.data.split, "protocol": spec.protocol.name}
-    return next((f"the {what} {why}" for what, name in names.items() if (why := mistakable(name))), None)
-
-
-def true_times(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
-    """Check that the record was made on a date, in a time that is not negative; so was its audit."""
-    try:
-        datetime.fromisoformat(record.created)
-    except ValueError:
-        return f"created = {record.created[:40]!r} is no date"
-    times = [record.seconds, *([] if record.audit is None else [record.audit.seconds])]
-    return next((f"{time:g} seconds" for time in times if not 0 <= time < inf), None)
-
-
-def known_data(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
-    """Check that a whole split of a set of the package has the digest that it has everywhere.
-
-    A digest that is known has a known number of samples and of classes, whatever the data are called. Of a part of a
-    split only the classes are known here; a board pins it by `digest` in its `board.toml`.
-    """
-    data = record.spec.data
-    for (name, split), whole in KNOWN.items():
-        if data.digest == whole.digest and data.n != whole.n:
-            return f"{data.n} samples with the digest of all {whole.n} of {name} ({split})"
-        named = (data.name, data.split) == (name, split) and data.matched is None
-        if (named or data.digest == whole.digest) and data.classes != CLASSES[name]:
-            return f"{data.classes} classes of {name}, which has {CLASSES[name]}"
-    known = KNOWN.get((data.name, data.split))
-    if known is None or data.n < known.n:
-        return None
-    if data.n > known.n:
-        return f"{data.n} samples of {data.name} ({data.split}), which has {known.n}"
-    if data.digest == known.digest:
-        return None
-    return (
-        f"all {data.n} samples of {data.name} ({data.split}) have the digest {known.digest[:12]}, "
-        f"but those of the record have {data.digest[:12]}"
-    )
-
-
 COMMON: Mapping[str, Rule] = {
     "one-row-each": one_row_each,
     "every-cell": every_cell,
     "counts-add-up": counts_add_up,
     "possible-passes": possible_passes,
     "inside-the-ball": inside_the_ball,
+    "true-distances": true_distances,
     "reaches-eps": reaches_eps,
     "audited-fully": audited_fully,
-    "known-data": known_data,
-    "plain-names": plain_names,
-    "true-times": true_times,
+    **FACTS,
 }

@@ -5,50 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import test_boards
+from forging import honest, saved
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.metrics import measure
-from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.names import mistakable
-from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, load_record
-from robustbench_kpca.records.spec import Passes
 from robustbench_kpca.report.consistency import load_consistent
 
 ROOT = Path(__file__).parents[2]
-BOARDS = ROOT / "leaderboards"
 PGD = "digits/records/vit_digits__*__pgd20-linf-8_255__*.record.json"
 ROBUST = "digits/records/vit_digits_adv__*__pgd20-linf-8_255__*.record.json"
 CLEAN = "digits/records/vit_digits__*__clean__*.record.json"
 PART = "digits-attacks/records/vit_digits__*__clean__*.record.json"
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
-
-
-def honest(pattern):
-    (path,) = BOARDS.glob(pattern)
-    return load_record(path)
-
-
-def saved(record, folder, *, rows=None, columns=None, spec=None, model=None, data=None, **changes):
-    """Save a copy in which everything that a reader computes again follows from its table."""
-    outcomes = record.outcomes if rows is None else record.outcomes.where(rows)
-    if columns is not None:
-        outcomes = Outcomes.from_columns(outcomes.table, {**outcomes.columns, **columns(outcomes)})
-    made = record.spec
-    made = made.model_copy(update={"model": made.model.model_copy(update=model or {}), **(spec or {})})
-    n = len(set(outcomes["sample"].tolist()))
-    made = made.model_copy(update={"data": made.data.model_copy(update={"n": n, **(data or {})})})
-    scenario = parse_scenario(dict(made.protocol.resolved), "forged")
-    passes = record.passes
-    if "forwards" in outcomes.columns:
-        spent = {name: int(outcomes[name].sum()) for name in ("forwards", "backwards")}
-        passes = Passes(forwards=scenario.draws * n + spent["forwards"], backwards=spent["backwards"])
-    update = {
-        "spec": made, "metrics": measure(outcomes, scenario) if n else record.metrics, "passes": passes,
-        "outcomes_file": OutcomesFile.of(outcomes, made),
-    }  # fmt: skip
-    return record.model_copy(update=update | changes).attach(outcomes).save(folder)
 
 
 def audit(record, *, plan=None, subject=None, **changes):
@@ -97,6 +67,7 @@ ONE = {
     "negative-seconds-of-an-audit": (PGD, lambda r, f: saved(r, f, audit=audit(r, seconds=-1.0)), "-1 seconds"),
     "no-date": (CLEAN, lambda r, f: saved(r, f, created="yesterday"), "created = 'yesterday' is no date"),
     "impossible-date": (CLEAN, lambda r, f: saved(r, f, created="2026-02-30T00:00:00+00:00"), "is no date"),
+    "a-later-date": (CLEAN, lambda r, f: saved(r, f, created="2099-01-01T00:00:00+00:00"), "is in the future"),
     "audit-without-values": (PGD, lambda r, f: saved(r, f, audit=emptied(r)), "of its audit has no values"),
     "audit-of-one-image": (PGD, lambda r, f: saved(r, f, audit=of_images(r, 1)), "its audit is of 1 images"),
     "audit-of-two-images": (PGD, lambda r, f: saved(r, f, audit=of_images(r, 2)), "its audit is of 2 images"),
@@ -127,7 +98,7 @@ def test_a_forged_record_is_refused_in_one_line(kind, tmp_path, capsys):
 
 COLUMNS = """title = "T"
 intro = ""
-data = "digits"
+data = "{data}"
 split = "test"
 seed = 0
 rank_by = "C"
@@ -138,9 +109,9 @@ metric = "{metric}"
 """
 
 
-def board(folder, rows, *, robust=False):
+def board(folder, rows, *, robust=False, data="digits"):
     names = ("pgd20-linf-8_255", "robust_accuracy") if robust else ("clean", "clean_accuracy")
-    text = COLUMNS.format(protocol=names[0], metric=names[1])
+    text = COLUMNS.format(protocol=names[0], metric=names[1], data=data)
     text += "".join(f'[[row]]\ntitle = "{title}"\nmodels = {list(models)}\n' for title, models in rows.items())
     (folder / "board.toml").write_text(text)
     return main(["board", "render", str(folder), "--records", str(folder / "records"), "-o", str(folder)])
@@ -164,16 +135,17 @@ def equal_answers(folder):
 
 
 def two_label_sets(folder):
-    saved(honest(CLEAN), folder, model={"name": "a"})
-    saved(honest(CLEAN), folder, columns=labels_turned, model={"name": "b", "parameters_sha256": "b" * 64})
-    return {"one": ("a",), "two": ("b",)}, False
+    mine = {"name": "mine", "digest": "d" * 64}
+    saved(honest(CLEAN), folder, model={"name": "a"}, data=mine)
+    saved(honest(CLEAN), folder, columns=labels_turned, model={"name": "b", "parameters_sha256": "b" * 64}, data=mine)
+    return {"one": ("a",), "two": ("b",)}, False, "mine"
 
 
 def two_of_one_cell(folder):
     record = honest(CLEAN)
     saved(record, folder, model={"name": "a"})
     wrong = {"prediction": (record.outcomes["label"] + 1) % 10, "rank": record.outcomes["label"] * 0 + 1}
-    saved(record, folder, model={"name": "a"}, spec={"batch_size": 63}, columns=lambda _: wrong, created="2099-01-01")
+    saved(record, folder, model={"name": "a"}, spec={"batch_size": 63}, columns=lambda _: wrong, created="2026-11-27")
     return {"row": ("a",)}, False
 
 
@@ -197,7 +169,7 @@ def copied_gradient(folder):
 TOGETHER = {
     "equal-weights": (equal_weights, "has the same weights, as another training of row 'row'"),
     "equal-answers": (equal_answers, "has the same answers on the first batch, as another training of row 'row'"),
-    "two-label-sets": (two_label_sets, "has other labels under one digest of data"),
+    "two-label-sets": (two_label_sets, "under one digest of data, dddd"),
     "two-of-one-cell": (two_of_one_cell, "fills the same cell with other outcomes"),
     "copied-audit": (copied_audit, "has the same audit, of other weights"),
     "copied-gradient": (copied_gradient, "has the same gradient, of other weights"),
@@ -208,10 +180,10 @@ TOGETHER = {
 @pytest.mark.parametrize("kind", TOGETHER)
 def test_records_that_contradict_one_another_fill_no_board(kind, tmp_path, capsys):
     forge, words = TOGETHER[kind]
-    rows, robust = forge(tmp_path / "records")
+    rows, robust, *data = forge(tmp_path / "records")
     for path in (tmp_path / "records").glob("*.record.json"):
         load_consistent(path)
-    assert board(tmp_path, rows, robust=robust) == 2
+    assert board(tmp_path, rows, robust=robust, data=(*data, "digits")[0]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
 
@@ -232,10 +204,10 @@ PASSES = {
     "verdicts-and-passes": (PGD, lambda r, f: saved(r, f, columns=verdicts_turned)),
     "another-name": (CLEAN, lambda r, f: saved(r, f, model={"name": "mine"})),
     "another-source": (CLEAN, lambda r, f: saved(r, f, model={"source": "timm:vit_huge"})),
-    "weights-that-are-none": (CLEAN, lambda r, f: saved(r, f, model={"parameters_sha256": "0" * 64})),
+    "weights-that-are-none": (
+        CLEAN, lambda r, f: saved(r, f, model={"name": "mine", "parameters_sha256": "0" * 64})),
     "another-device": (
         CLEAN, lambda r, f: saved(r, f, environment=r.environment.model_copy(update={"device": "cuda"}))),
-    "a-later-date": (CLEAN, lambda r, f: saved(r, f, created="2099-01-01T00:00:00+00:00")),
     "flags-taken-away": (CLEAN, lambda r, f: saved(r, f, flags=())),
     "audit-of-zeros": (PGD, lambda r, f: saved(r, f, audit=audit(r, checks=tuple(
         one.model_copy(update={"values": dict.fromkeys(one.values, 0.0), "flag": False}) for one in r.audit.checks)))),
@@ -255,7 +227,8 @@ def test_every_kind_is_listed():
     """tests/forgery/README.md lists the kinds that are refused, and those that pass."""
     text = (ROOT / "tests" / "forgery" / "README.md").read_text()
     listed = {word: set(re.findall(rf"^- `([a-z-]+)` {word}", text, re.MULTILINE)) for word in ("refused", "passes")}
-    assert listed == {"refused": {*ONE, *TOGETHER}, "passes": {*PASSES}}
+    refused = {*ONE, *TOGETHER, *test_boards.ISSUED, *test_boards.OWN}
+    assert listed == {"refused": refused, "passes": {*PASSES, *test_boards.RENDERED}}
 
 
 PLAIN = ("vit_digits", "m\u00fcnchen", "Sar\u0131ta\u015f", "\u6a21\u578b-1", "timm:vit (a/b) \u03bb=2", "a.py:make")

@@ -30,7 +30,7 @@ from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.render import markdown
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.tasks.rules import known_data
+from robustbench_kpca.tasks.facts import known_data
 
 BOARDS = Path(__file__).parents[2] / "leaderboards"
 PGD = "digits/records/vit_digits__*__pgd20-linf-8_255__*.record.json"

@@ -29,8 +29,9 @@ from robustbench_kpca.records.record import OutcomesFile
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Row
 from robustbench_kpca.report.consistency import load_consistent
-from robustbench_kpca.report.contradictions import broken_proof, require_no_contradiction
+from robustbench_kpca.report.contradictions import require_no_contradiction
 from robustbench_kpca.report.matching import load_board, read
+from robustbench_kpca.report.proofs import broken_proof
 from robustbench_kpca.report.table import cells
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

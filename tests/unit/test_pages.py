@@ -83,7 +83,7 @@ def record_of(outcomes, protocol, model="m"):
     name, scenario = load_scenario(protocol)
     spec = Spec(
         model=ModelInfo(
-            name=model, source="s", parameters=1, parameters_sha256=model, probe_sha256="", pixel_std=(), config={}
+            name=model, source="s", parameters=1, parameters_sha256=model, probe_sha256=model, pixel_std=(), config={}
         ),
         data=DataInfo(
             name="data", split="test", n=len(set(outcomes["sample"])), classes=3, digest="d", task=outcomes.task
@@ -246,7 +246,7 @@ def scenes(model="m", kind="clean", eps=8):
                 rows[-1] |= {"corruption": "none", "severity": 0, "picture": number, "attack": "pgd"}
                 rows[-1] |= {name: 0 for name in table.columns if name not in rows[-1]}
                 rows[-1] |= {"forwards": 22, "backwards": 20} if kind == "attack" and number == label == 0 else {}
-                rows[-1] |= {"linf": eps / 255} if number else {}
+                rows[-1] |= dict.fromkeys(("linf", "l2"), eps / 255) if number else {}
     outcomes = Outcomes.from_rows(table, rows)
     if kind == "clean":
         return record_of(outcomes, "segmentation", model)

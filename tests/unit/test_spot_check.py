@@ -134,7 +134,6 @@ def other(board, monkeypatch):
 @pytest.mark.parametrize(
     ("factory", "stated", "words", "code", "text"),
     [
-        ("other", (), (), 3, "the weights of 'vit_digits' are not those of the record"),
         ("other", ("parameters_sha256", "config"), (), 3, "answers otherwise on the first batch"),
         ("other", ("parameters_sha256", "config", "probe_sha256"), (), 1, "Rows differ in: vit_digits under clean"),
         ("hiding", (), (), 3, "the record was made with other code of model"),

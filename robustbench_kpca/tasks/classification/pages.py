@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustbench_kpca.metrics.corruption import (
     corruption_errors,
@@ -15,11 +16,13 @@ from robustbench_kpca.metrics.shared.error_table import ALEXNET, CorruptionGrid
 from robustbench_kpca.protocols.corruption_names import counted
 from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate, mean
+from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.proof import DECIMALS, LARGEST, proof_of
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.table import CLEAN, UNATTACKED
+from robustbench_kpca.tasks.facts import Rule, first
 from robustbench_kpca.tasks.pages import Pages
-from robustbench_kpca.tasks.rules import COMMON, Rule, first
+from robustbench_kpca.tasks.rules import COMMON
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,6 +164,12 @@ RULES: Mapping[str, Rule] = {
 }
 
 
+_ANSWERS = {
+    "clean": "prediction", "corruption": "prediction", "attack": "clean_prediction", "shift": "unmasked_prediction",
+}  # fmt: skip
+"""Kind of protocol -> the column with the answers to clean samples."""
+
+
 class ClassificationPages(Pages):
     """Top-1 accuracy and top-1 error."""
 
@@ -168,6 +177,13 @@ class ClassificationPages(Pages):
     quantity = "accuracy"
     error = "top-1 error"
     rules = RULES
+
+    def clean_answers(self, record: Record) -> tuple[Outcomes, NDArray[np.int64]] | None:
+        """Return the rows of clean samples, and the class that each was given."""
+        outcomes, name = record.outcomes, _ANSWERS.get(record.kind)
+        if record.kind == "corruption":
+            outcomes = outcomes.where(outcomes["severity"] == 0)
+        return None if name is None or not len(outcomes) else (outcomes, outcomes[name])
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return per cell: corruption, severity, top-1 and top-5 accuracy in [0, 1] with Wilson intervals."""

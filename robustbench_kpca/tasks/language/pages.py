@@ -15,8 +15,9 @@ from robustbench_kpca.records.audit_versions import fault
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks.facts import Rule, first
 from robustbench_kpca.tasks.pages import Pages
-from robustbench_kpca.tasks.rules import COMMON, Rule, first
+from robustbench_kpca.tasks.rules import COMMON
 
 ROUNDING = 1e-5
 """How far a loss under attack may lie below the clean one, relative to it: a mean of single precision."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from robustbench_kpca.metrics.corruption import mean_by_group
 from robustbench_kpca.metrics.shared import pixels
@@ -15,8 +16,9 @@ from robustbench_kpca.protocols.scenario import CLEAN_CELL, Attack, Scenario
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.tasks.facts import Rule, first
 from robustbench_kpca.tasks.pages import Pages
-from robustbench_kpca.tasks.rules import COMMON, Rule, first
+from robustbench_kpca.tasks.rules import COMMON
 
 WHOLE = -1
 """Class of the row of all classes together."""
@@ -74,6 +76,14 @@ class SegmentationPages(Pages):
     error = "1 - mIoU"
     error_title = "1 - mIoU"
     rules = RULES
+
+    def clean_answers(self, record: Record) -> tuple[Outcomes, NDArray[np.int64]] | None:
+        """Return the rows of clean scenes, and the right pixels of each."""
+        outcomes = record.outcomes
+        attacked = "picture" in outcomes.columns
+        rows = (outcomes["picture"] == 0) & (outcomes["class"] == WHOLE) if attacked else outcomes["severity"] == 0
+        outcomes = outcomes.where(rows)
+        return (outcomes, outcomes["intersection"]) if len(outcomes) else None
 
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return the metrics of each cell in [0, 1], and the IoU per class; None for classes that do not occur."""

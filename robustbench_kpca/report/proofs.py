@@ -1,0 +1,93 @@
+"""What a certificate proves, no attack on that network changes."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustbench_kpca.protocols.scenario import Attack, Certificate, parse_scenario
+from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.records.proof import proof_of
+from robustbench_kpca.records.record import Record
+
+LEVEL = 1e-3
+"""Chance of a draw, below which a changed answer is no accident."""
+
+
+def broken_proof(certificate: Record, attack: Record) -> str | None:
+    """Return the first sample whose proven answer an attack changed, in words; None where the records agree.
+
+    Of a model that draws noise an attack sees some draws only. So a changed answer counts where, over all images that
+    the attack showed, so few votes are less likely than `LEVEL`; and of many proofs a share `alpha` may be wrong.
+    """
+    if not _same(certificate, attack):
+        return None
+    asked, made = (
+        parse_scenario(dict(own.spec.protocol.resolved), own.spec.protocol.name) for own in (certificate, attack)
+    )
+    proof = proof_of(certificate.spec.model.config, "the model's configuration")
+    assert isinstance(asked, Certificate)
+    assert isinstance(made, Attack)
+    assert proof is not None, "the rule votes-give-radius"
+    places = {sample: at for at, sample in enumerate(certificate.outcomes["sample"].tolist())}
+    rows = np.array([places.get(sample, -1) for sample in attack.outcomes["sample"].tolist()])
+    attacked = attack.outcomes.where(rows >= 0)
+    proven = certificate.outcomes.where(rows[rows >= 0])
+    reach = _reach(asked, made, attacked)
+
+    def chance(at: int) -> float:
+        share = proof.share(int(proven["votes"][at]), int(proven["rival"][at]), float(reach[at]), asked.alpha)
+        return _chance(share, made.draws, int(attacked["forwards"][at]))
+
+    changed = (proven["prediction"] >= 0) & (attacked["prediction"] != proven["prediction"])
+    changed &= (proven["radius"] > 0) & (reach <= proven["radius"])
+    odd = [at for at in np.flatnonzero(changed).tolist() if chance(at) < LEVEL]
+    if not odd or not _too_many(len(odd), len(proven), asked.alpha):
+        return None
+    first = odd[0]
+    return (
+        f"answers sample '{attacked['sample'][first]}' by class {attacked['prediction'][first]} at a distance of "
+        f"{reach[first]:.6g}, though class {proven['prediction'][first]} is proven up to {proven['radius'][first]:g}"
+    )
+
+
+def _same(certificate: Record, attack: Record) -> bool:
+    """Whether they are of one network on one set of images."""
+    mine, theirs = certificate.spec, attack.spec
+    what = [
+        (spec.model.network, spec.code.get("model"), spec.data.name, spec.data.split, spec.data.resized)
+        for spec in (mine, theirs)
+    ]
+    return what[0] == what[1]
+
+
+def furthest(asked: Certificate, made: Attack) -> float:
+    """Return how far an attack goes at most, in the units of the radius; infinite where this is not known."""
+    threat, sided = made.threat, made.norm == "l0" or isinstance(made.patch, int)
+    if made.space != "pixel":
+        return np.inf
+    if asked.norm == "l2":
+        return made.eps if made.norm == "l2" else np.inf
+    if asked.norm == "l0":
+        return float(threat.count * threat.side**2) if sided and threat.counted else np.inf
+    return float(threat.side) if made.norm == "patches" and sided and made.eps <= asked.eps else np.inf
+
+
+def _reach(asked: Certificate, made: Attack, outcomes: Outcomes) -> NDArray[np.float64]:
+    """Return how far each deciding image is away, in the units of the radius; infinite where this is not known."""
+    if asked.norm == "l2":
+        away: NDArray[np.float64] = outcomes["l2"] * (1 + 1e-5) + 1e-6
+        return away
+    return np.full(len(outcomes), np.float32(furthest(asked, made)), np.float64)  # as columns hold radii
+
+
+def _chance(share: float, draws: int, forwards: int) -> float:
+    """Return at most how likely it is that no more than half of the draws are for the class, on any image shown."""
+    from scipy import special  # importing it takes a moment
+
+    return float((forwards / draws + 1) * special.bdtr(draws // 2, draws, min(max(share, 0.0), 1.0)))
+
+
+def _too_many(odd: int, count: int, alpha: float) -> bool:
+    """Whether so many false proofs of `count` are less likely than `LEVEL`, where each is false with `alpha`."""
+    from scipy import special  # importing it takes a moment
+
+    return float(special.bdtrc(odd - 1, count, alpha)) < LEVEL
