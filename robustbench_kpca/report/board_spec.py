@@ -79,6 +79,7 @@ class Evaluation:
 class Column(BaseModel):
     """One number of the table: a metric under a protocol, or in the worst case of several, sample by sample.
 
+    title: names no attack, number of steps or budget that its protocols do not have.
     data, split, limit: the samples, where they are not those of the board.
     eps: the budget of an attack, where it is not the protocol's own, such as "2/255".
     draws: passes that are averaged, where it is not the protocol's own number; a model that draws noise needs several.
