@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.evaluation.versions import algorithms
 from robustbench_kpca.metrics import METRICS, measure
-from robustbench_kpca.protocols.scenario import Scenario, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.tasks import task_named
@@ -47,11 +48,27 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
         raise _odd(path, f"protocol digest {protocol.digest[:12]}", "the protocol it resolved to")
     if samples != record.spec.data.n:
         raise _odd(path, f"n = {record.spec.data.n}", f"its outcomes ({samples} samples)")
-    for name, rule in task.pages.rules.items():
+    for name, rule in {**task.pages.rules, "known-algorithms": known_algorithms}.items():
         wrong = rule(record, scenario)
         if wrong is not None:
             raise BadInputError(f"{path} breaks the rule '{name}': {wrong}", fix="evaluate again")
     return _with_outside(record, remade, unknown)
+
+
+def known_algorithms(record: Record, scenario: Scenario) -> str | None:
+    """Check that versions are those that algorithms of the package have had, and code that of all others."""
+    ours, code = algorithms(scenario), record.spec.code
+    for name, version in record.algorithms.items():
+        if version > ours.get(name, 0):
+            has = f"has {ours[name]} here" if name in ours else "is none of the package, or of its protocol"
+            return f"version {version} of '{name}', which {has}"
+    if own := sorted(ours.keys() & code.keys()):
+        return f"it states the code of '{own[0]}', which is one of the package"
+    stages = scenario.stage if isinstance(scenario, Attack) else ()
+    for name in (f"attack {stage.attack}" for stage in stages):
+        if name not in ours and name not in code:
+            return f"'{name}' is none of the package, and its code is not stated"
+    return None
 
 
 def load_all(places: Iterable[Path]) -> list[Record]:

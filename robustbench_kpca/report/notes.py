@@ -202,6 +202,8 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
         )
         budget = _budget(scenario, {each.spec.model.pixel_std for each in records})
         text += f"; {budget}{'; ' if stages else ''}{stages.strip()}"
+    code = {(name, digest[:12]) for each in records for name, digest in each.spec.code.items() if name != "model"}
+    text += "".join(f"; code from outside: {unquoted(name)}, SHA-256 {digest}" for name, digest in sorted(code))
     agreement = agreement_of(protocol, scenario)
     text += "" if agreement is None else f"; {in_full(agreement)}"
     inference = getattr(scenario, "inference", None)

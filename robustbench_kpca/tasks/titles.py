@@ -8,6 +8,7 @@ from typing import Any
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca.attacks import ATTACKS
+from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import protocols
 from robustbench_kpca.protocols.scenario import Attack, Scenario, Stage
@@ -28,12 +29,13 @@ def misnamed(text: str, scenarios: Sequence[Scenario]) -> str | None:
     """
     attacks = [scenario for scenario in scenarios if isinstance(scenario, Attack) and scenario.stage]
     stages = [stage for attack in attacks for stage in attack.stage]
-    if not stages or any(ATTACKS.is_outside(stage.attack) for stage in stages):
+    names = [stage.attack for stage in stages]
+    if not names or any(ATTACKS.version(name) is None and not library_of(name) for name in names):
         return None
     numbers = ", with " not in text
     for named, steps in _NAMED.findall(text):
         if not any(_runs(named.lower(), attack.stage) for attack in attacks):
-            run = ", ".join(dict.fromkeys(stage.attack for stage in stages))
+            run = ", ".join(dict.fromkeys(names))
             return f"it is called '{text[:60]}', but the attacks are {run}"
         if steps and numbers and not any(int(steps) in stage.options.values() for stage in stages):
             return f"it is called '{text[:60]}', but no attack has {steps} as an option"

@@ -12,7 +12,10 @@ from forging import BOARDS, honest, saved
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.records.record import load_record
 from robustbench_kpca.records.table import COUNTS
+from robustbench_kpca.report.inferred import infer
+from robustbench_kpca.report.notes import explain
 
 HONEST = BOARDS / "digits-attacks" / "records"
 PLAIN, ADV, RPC = "vit_digits", "vit_digits_adv", "rpc_symvit_digits_adv"
@@ -152,6 +155,14 @@ def own(title):
     return titled(title, policy="last")
 
 
+def zapped(**code):
+    """FGSM's protocol with an attack from outside in its place, and the code of it."""
+    protocol = of(ADV, FGSM).spec.protocol
+    fields = {**protocol.resolved, "stage": [{"attack": "zap", "restarts": 1, "options": {}}]}
+    digest = parse_scenario(dict(fields), "forged").digest()
+    return {"protocol": protocol.model_copy(update={"resolved": fields, "digest": digest}), "code": code}
+
+
 def place(**changes):
     return {"environment": of(ADV, CLEAN).environment.model_copy(update=changes)}
 
@@ -181,6 +192,11 @@ ISSUED = {
         lambda b: b.forge(ADV, PGD, spec=own("AutoAttack")),
         "'AutoAttack', but the attacks are pgd",
     ),
+    "version-to-come": (lambda b: b.forge(ADV, PGD, algorithms={"attack pgd": 99}), "version 99 of 'attack pgd'"),
+    "version-of-nothing": (lambda b: b.forge(ADV, PGD, algorithms={"attack zap": 1}), "'attack zap', which is none of"),
+    "code-of-ours": (lambda b: b.forge(ADV, PGD, spec={"code": {"attack pgd": "e" * 64}}), "the code of 'attack pgd'"),
+    "attack-of-nobody": (
+        lambda b: b.forge(ADV, FGSM, columns=at("broken_by", "zap", by("fgsm")), spec=zapped()), "code is not stated"),
     "broken-at-distance": (lambda b: b.forge(ADV, PGD, columns=unmoved), "broken by 'pgd' at distance 0"),
     "l-two-below-linf": (
         lambda b: b.forge(ADV, PGD, columns=at("l2", 0.01, by("pgd"))),
@@ -258,3 +274,10 @@ def test_what_renders_all_the_same(kind, board):
     RENDERED[kind](board)
     assert board.render() == 0
     assert "AutoAttack" not in (board.folder / "README.md").read_text()
+
+
+def test_a_page_names_code_from_outside(tmp_path):
+    spec = zapped(**{"attack zap": "e" * 64})
+    record = load_record(saved(of(ADV, FGSM), tmp_path, columns=at("broken_by", "zap", by("fgsm")), spec=spec))
+    (found,), _ = infer([record], title="T", command="c")
+    assert "; code from outside: attack zap, SHA-256 eeeeeeeeeeee" in explain(found, found.columns[0])

@@ -364,4 +364,4 @@ def test_every_rule_is_explained():
     """tests/forgery/README.md lists the rules of all tasks, and no other."""
     text = (BOARDS.parent / "tests" / "forgery" / "README.md").read_text()
     rules = {name for task in ("classification", "segmentation") for name in task_named(task).pages.rules}
-    assert rules == set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
+    assert rules | {"known-algorithms"} == set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
