@@ -19,7 +19,11 @@ WHAT = {
     "the first gradient of PGD": ("gradient", "pgd20-linf-1_255"),
 }
 ASKED = ["--audit", "none", "--batch-size", "4"]
-IN = {"clean or corrupted images": "show", "the clean pass of an attack": "_enter_batch"}
+IN = {
+    "clean or corrupted images": "show",
+    "the clean pass of an attack": "_enter_batch",
+    "the first gradient of PGD": "Engine._step",  # the checks before it take one, too
+}
 
 
 def hand_overs():

@@ -348,7 +348,7 @@ class _Says(nn.Module):
         (lambda x: x, r"\(64, 1, 1, 1\)"),
         (lambda x: (x,), "tuple"),
         (lambda x: x.flatten(1).repeat(1, 2) * torch.nan, "4 of 4 clean"),
-        (lambda x: x.flatten(1), "label 1, .*1 classes"),
+        (lambda x: x.flatten(1), r"one logit an image: \(64, 1\)"),
     ],
 )
 @pytest.mark.parametrize("protocol", ["clean", "pgd20-linf-8_255"])
