@@ -90,7 +90,7 @@ def test_an_attack_that_does_not_say_what_it_costs_is_run_and_not_estimated(atta
     assert record.metrics["robust_accuracy"].value == 0
     assert record.passes.forwards > 0
     assert told[-1][:2] == (6, 6)
-    assert not any("left" in news or "passes" in news for _, _, news in told)
+    assert not any(news.get("left") or news.get("passes") for _, _, news in told)
     assert most_passes(load_scenario(str(tmp_path / "one-step.toml"))[1], 2) is None
 
 

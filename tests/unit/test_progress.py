@@ -125,12 +125,12 @@ def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, m
         first = capsys.readouterr().err
         assert main([*command, "-o", str(tmp_path)]) == 0
         second = capsys.readouterr().err
-    assert re.search(r"vit_digits  full audit: at most [\d,]+ passes", first)
+    assert re.search(r"vit_digits  quick audit: at most [\d,]+ passes", first)
     assert re.search(
         r"pgd20-linf-2_255  pgd  \d/8, \d+ of at most \d+ passes  [\d.]+ % of 8 stand  at most \d+ s left", first
     )
     assert re.search(r"vit_digits  pgd20-linf-2_255  clean_accuracy [\d.]+ %, robust_accuracy [\d.]+ %  \(", first)
-    assert re.search(r"vit_digits  full audit  .*\(kept\)", second)
+    assert re.search(r"vit_digits  quick audit  .*\(kept\)", second)
     assert "at most" not in second
 
 

@@ -70,9 +70,9 @@ def test_the_memory_of_a_cpu_is_not_asked_for():
 
 
 def test_sweep_and_verify_take_the_options_of_a_run(tmp_path, capsys):
-    asked = ["--limit", "4", "--audit", "none", "-q", "--batch-size", "4", "--tf32", "--device", "cpu"]
+    asked = ["--limit", "4", "--audit", "none", "-q", "--batch-size", "4", "--device", "cpu"]
     assert not main(["sweep", "-m", "rpc_symvit_digits", "--set", "lam=4", "-p", "clean", "-o", str(tmp_path), *asked])
-    assert "--batch-size 4 --device cpu --tf32" in (tmp_path / "sweep.md").read_text()
+    assert "--batch-size 4 --device cpu" in (tmp_path / "sweep.md").read_text()
     [record] = tmp_path.glob("*.record.json")
     assert main(["records", "verify", str(record), "--processes", "2", "--executor", "serial"]) == 2
     assert "2 processes with executor 'serial'" in capsys.readouterr().err
