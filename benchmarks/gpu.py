@@ -47,7 +47,7 @@ from robustbench_kpca._core.progress import spell
 from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.work import MOST, larger, memory_of, work_of
-from robustbench_kpca.foretelling import MEMORY, USUAL, estimates
+from robustbench_kpca.evaluation.execute import MEMORY, USUAL, estimates
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.differences import differences
 from robustbench_kpca.records.record import Record

@@ -117,7 +117,7 @@ def _foretell(plan: "Plan", *, quiet: bool, json: bool) -> None:
 
     from robustbench_kpca._core.progress import spell
     from robustbench_kpca._engine.inference.work import DEVICES
-    from robustbench_kpca.foretelling import foretell
+    from robustbench_kpca.evaluation.execute import foretell
 
     with reporting(quiet=quiet or json) as reporter:
         rows = foretell(plan, reporter)

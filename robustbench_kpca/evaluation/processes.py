@@ -19,8 +19,9 @@ import torch
 from robustbench_kpca._core.early_exit import end_without_threads, no_early_exit
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, LostError, reason_of
 from robustbench_kpca._core.progress import Line, Progress
+from robustbench_kpca._engine.inference.journal import StoppableJournal
 from robustbench_kpca.evaluation.sharded import Sharded
-from robustbench_kpca.evaluation.worker import CRASHED, GRACE, Answer, StoppableJournal, make
+from robustbench_kpca.evaluation.worker import CRASHED, GRACE, Answer, make
 from robustbench_kpca.records.shard_folder import Running, now
 from robustbench_kpca.records.shards import Shard
 

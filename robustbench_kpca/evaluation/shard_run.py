@@ -13,7 +13,8 @@ from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.part import Part
 from robustbench_kpca.protocols.scenario import Attack, cells_of
-from robustbench_kpca.records.shard_folder import EVERY, Running, State, make_folder, write_state
+from robustbench_kpca.records import shard_folder
+from robustbench_kpca.records.shard_folder import Running, State, make_folder, write_state
 from robustbench_kpca.records.shards import Made, Shard, merge, merged_images, plan_shards, read_made, shard_size
 from robustbench_kpca.tasks import task_named
 
@@ -178,14 +179,14 @@ class ShardRun:
         self.schedule.failed(shard, why)
 
     def report(self, running: Mapping[Shard, Running], *, last: bool = False) -> None:
-        """Tell the progress of all workers together, and write it for `rbk records status` every `EVERY` seconds.
+        """Tell the progress of all workers together, and write it for `rbk records status` now and then.
 
         The last report is always written.
         """
         done, failed = self._done + sum(each.done for each in running.values()), self.schedule.given_up
         workers = len(self.schedule.running)
         left = self._left(done, workers)
-        if last or self.clock() - self._written >= EVERY:
+        if last or self.clock() - self._written >= shard_folder.EVERY:
             state = replace(self.state, done=done, left=left, running={own.name: who for own, who in running.items()})
             write_state(self.folder, replace(state, failed={shard.name: why for shard, why in failed.items()}))
             self._written = self.clock()

@@ -16,7 +16,7 @@ from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.edge import gradients_inside
 from robustbench_kpca._engine.inference.environment import environment
-from robustbench_kpca._engine.inference.journal import Journal
+from robustbench_kpca._engine.inference.journal import Journal, StoppableJournal
 from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
@@ -78,24 +78,6 @@ class Work:
     added: tuple[Added, ...] = ()
     smaller: Outcomes | None = None
     inside: bool = False
-
-
-class StoppableJournal(Journal):
-    """A journal that is written at the next batch, and ends the process, once this is told to stop."""
-
-    stopping = False
-
-    def due(self) -> bool:
-        """Whether it is time to write, which it is at once when the process must stop."""
-        return StoppableJournal.stopping or super().due()
-
-    def write(self, content: dict[str, Any]) -> None:
-        """Replace the file; end the process if it was told to stop, or another one has finished the record."""
-        if not self.path.parent.is_dir():
-            raise SystemExit
-        super().write(content)
-        if StoppableJournal.stopping:
-            raise SystemExit
 
 
 def subject_of(work: Work, model: nn.Module) -> Subject:

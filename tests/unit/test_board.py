@@ -117,7 +117,7 @@ def filled(board):
     return [(run.state, run.record and run.record.spec) for run in board.runs]
 
 
-@pytest.mark.parametrize("created", ["2026-01-02T00:00:00+00:00", SOON])
+@pytest.mark.parametrize("created", ["2026-01-02T00:00:00+00:00", SOON], ids=["older", "newer"])
 def test_a_row_is_of_one_network_that_of_its_newest_record(created, board, tmp_path, records):
     """As after a model was trained again, and only some of its evaluations were made again."""
     more = shutil.copytree(records, tmp_path / "more")

@@ -10,7 +10,7 @@ from robustbench_kpca import load_data
 from robustbench_kpca._engine.attack_loop.cost import Passes
 from robustbench_kpca._engine.inference.work import DEVICES, Work
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.foretelling import estimates
+from robustbench_kpca.evaluation.execute import estimates
 from robustbench_kpca.records.record import find_records, load_record
 
 ROOT = Path(__file__).parents[2]

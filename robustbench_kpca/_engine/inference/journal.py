@@ -74,3 +74,21 @@ class Journal:
         for part in self.parts:
             part.remove()
         self.path.unlink(missing_ok=True)
+
+
+class StoppableJournal(Journal):
+    """A journal that is written at the next batch, and ends the process, once this is told to stop."""
+
+    stopping = False
+
+    def due(self) -> bool:
+        """Whether it is time to write, which it is at once when the process must stop."""
+        return StoppableJournal.stopping or super().due()
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Replace the file; end the process if it was told to stop, or another one has finished the record."""
+        if not self.path.parent.is_dir():
+            raise SystemExit
+        super().write(content)
+        if StoppableJournal.stopping:
+            raise SystemExit

@@ -10,9 +10,9 @@ from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.inference.environment import place
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
+from robustbench_kpca.evaluation.execute import foretold
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel
-from robustbench_kpca.foretelling import foretold
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Scenario, Stage
 from robustbench_kpca.report.curves import epochs_in
