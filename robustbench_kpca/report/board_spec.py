@@ -379,9 +379,13 @@ class BoardSpec(BaseModel):
         return self._evaluations(self.column)
 
     def evaluations_of(self, model: str) -> list[Evaluation]:
-        """Return those that a model needs: none of a column whose certificate is in another norm than its proof."""
+        """Return those of the columns that a model needs."""
+        return self._evaluations(column for column in self.column if self.needs(model, column))
+
+    def needs(self, model: str, column: Column) -> bool:
+        """Tell whether a model is to have a number in a column: not where it is certified in another norm."""
         norm = norm_of(self.described(model).options)
-        return self._evaluations(column for column in self.column if norm in (None, column.proven_norm or norm))
+        return norm in (None, column.proven_norm or norm)
 
     def _evaluations(self, columns: Iterable[Column]) -> list[Evaluation]:
         parts = [part for column in columns for part in (column, column.proven) if part is not None]

@@ -22,7 +22,7 @@ from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.lead import named, spoken
 from robustbench_kpca.report.notes import caption
 from robustbench_kpca.report.power import detectable
-from robustbench_kpca.report.table import MISSING, cells, shown
+from robustbench_kpca.report.table import cells, shown
 
 CSV, JSON = "board.csv", "board.json"
 HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high", "n", "best", "flags")
@@ -87,7 +87,7 @@ def json_text(board: Board) -> str:
         "rows": [
             {"rank": row["rank"], "place": row["place"], "model": row["model"],
              "name": named(names, row["model"]), "marks": row["marks"],
-             "cells": [None if cell["text"] == MISSING else {key: value for key, value in cell.items() if key != "text"}
+             "cells": [None if cell["value"] is None else {key: value for key, value in cell.items() if key != "text"}
                        for cell in row["columns"]]}
             for row in cells(board)
         ],

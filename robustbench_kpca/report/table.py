@@ -85,7 +85,8 @@ def _cell(board: Board, row: Row, column: Column) -> dict[str, Any]:
     estimate, trainings = board.estimate(row.title, column), board.trainings(row.title, column)
     if estimate is None:
         nothing = dict.fromkeys(("value", "low", "high", "n"))
-        return {"column": column.title, "text": MISSING, **nothing, "part": "", "flags": [], "best": False}
+        text = MISSING if any(board.spec.needs(model, column) for model in row.models) else "–"
+        return {"column": column.title, "text": text, **nothing, "part": "", "flags": [], "best": False}
     part = f"({len(trainings)} of {len(row.models)})" if len(trainings) < len(row.models) else ""
     single = {model: number.value for model in row.models if (number := board.estimate_of(model, column)) is not None}
     return {

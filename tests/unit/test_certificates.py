@@ -457,6 +457,7 @@ def test_a_model_needs_the_columns_of_its_own_norm():
     spec = validate(BoardSpec, tomllib.loads(text + l2 + 'metric = "robust_accuracy"\n' + clean + more), "board")
     needs = {name: [one.protocol for one in spec.evaluations_of(name)] for name in spec.models}
     patch, ball = ["patch-4-anywhere", "certified-patch-4"], ["ddn-l2-128_255", "certified-l2-0.25"]
+    assert [spec.needs("other", column) for column in spec.column] == [False, True, True]
     assert needs == {"ablated": [*patch, "clean"], "other": [*ball, "clean"], "plain": [*patch, *ball, "clean"]}
 
 
