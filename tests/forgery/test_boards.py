@@ -37,7 +37,7 @@ class Board:
     def __init__(self, folder):
         self.folder, self.records = folder, folder / "records"
         self.models, self.titles = [PLAIN, ADV, RPC], list(COLUMNS)
-        self.records.mkdir()
+        shutil.copytree(HONEST / "audits", self.records / "audits")
         for model in self.models:
             for protocol, _ in COLUMNS.values():
                 for path in HONEST.glob(f"{model}__digits-test__{protocol}__*"):
