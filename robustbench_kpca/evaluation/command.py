@@ -22,15 +22,9 @@ START = ("rbk", "eval")
 MOST = 2_000
 """Words of a command."""
 _MODEL, _DATA = (
-    {
-        "model": "--model", "checkpoint": "--checkpoint", "name": "--name",
-    },
-    {
-        "data": "--data", "split": "--split", "limit": "--limit", "against": "--against",
-        "bad_images": "--bad-images", "size": "--size", "crop": "--crop",
-        "classes": "--classes",
-    },
-)  # fmt: skip
+    {name: f"--{name.replace('_', '-')}" for name in names.split()}
+    for names in ("model checkpoint name", "data split limit against bad_images size crop classes")
+)
 _RUN = {name: option.flags[0] for name, option in OPTIONS.items() if option.recorded}
 _KINDS = {"limit": int, "size": int, "crop": float, "classes": int, "seed": int, "batch_size": int}
 _FLAGS = ("tf32",)
@@ -61,13 +55,8 @@ class Command:
     def words(self) -> tuple[str, ...]:
         """Return the command as a list of words; what has its default is left out."""
         presets = ["--presets", self.presets] if self.presets else []
-        written = [
-            START[0],
-            *presets,
-            START[1],
-            *_words(self.model, _MODEL, ModelRequest("")),
-            *_words(self.data, _DATA, DataRequest("")),
-        ]
+        own = (*_words(self.model, _MODEL, ModelRequest("")), *_words(self.data, _DATA, DataRequest("")))
+        written = [START[0], *presets, START[1], *own]
         written += option_words(self.options)
         settings = {f"model.{key}": value for key, value in self.model.settings.items()} | dict(self.overrides)
         written += ["--protocol", str(self.protocol)]

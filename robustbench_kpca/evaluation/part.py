@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 
 from torch import Tensor
@@ -180,15 +181,9 @@ def show_all(
     cells = cells_of(protocol)
     rows = range(min(result.begun for result in results), len(cells) * len(data))
     made = time.perf_counter()
-    for numbers, batch in compute.shown(
-        data,
-        protocol,
-        rows,
-        batch_size=batch_size,
-        seed=seed,
-        frost=frost,
-        workers=workers_for(len(rows), isinstance(protocol, Corruption)) if workers is None else workers,
-    ):
+    workers = workers_for(len(rows), isinstance(protocol, Corruption)) if workers is None else workers
+    shown = partial(compute.shown, batch_size=batch_size, seed=seed, frost=frost, workers=workers)
+    for numbers, batch in shown(data, protocol, rows):
         share = (time.perf_counter() - made) / len(results)
         for result in results:
             result.seconds += share

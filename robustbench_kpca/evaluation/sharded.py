@@ -3,9 +3,9 @@
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -90,8 +90,9 @@ class Sharded(Engine):
             BadInputError: the model or the data cannot be sent to another process; the folder cannot be written.
         """
         [evaluation] = evaluations
-        with _folder(evaluation.options.out) as out:
-            run = ShardRun.of(evaluation, out, progress)
+        out = evaluation.options.out
+        with tempfile.TemporaryDirectory() if out is None else nullcontext(out) as place:
+            run = ShardRun.of(evaluation, Path(place), progress)
             if run.schedule.open:
                 self.carry_out(run, self._pickled(evaluation, smaller, run.folder))
             try:
@@ -140,15 +141,6 @@ class Sharded(Engine):
                 f"model '{spec.model.name}' or its data cannot be sent to another process ({reason_of(error)})",
                 fix="leave processes out, or name the model as FILE.py:FACTORY",
             ) from None
-
-
-@contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
-    if out is not None:
-        yield out
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            yield Path(temporary)
 
 
 def _wait(futures: Mapping[Future[Answer], Shard], pause: float | None) -> None:
