@@ -188,8 +188,8 @@ def test_gradients_that_are_no_numbers_are_refused_as_before(exponent, data):
 
 
 def test_the_nudge_moves_what_is_at_the_edge():
-    x = torch.tensor([0, NUDGE / 2, 0.3, 1 - NUDGE / 2, 1, 1.5, -0.5])
-    assert torch.allclose(inside(x), torch.tensor([NUDGE, NUDGE, 0.3, 1 - NUDGE, 1 - NUDGE, 1.5, -0.5]), atol=0)
+    x = torch.tensor([[[[0, NUDGE / 2, 0.3, 1 - NUDGE / 2, 1, 1.5, -0.5]]]])
+    assert torch.allclose(inside(x), torch.tensor([[[[NUDGE, NUDGE, 0.3, 1 - NUDGE, 1 - NUDGE, 1.5, -0.5]]]]), atol=0)
 
 
 class Noisy(nn.Module):
