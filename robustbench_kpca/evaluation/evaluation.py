@@ -237,7 +237,7 @@ def require_fit(model: nn.Module, data: Dataset, scenario: Scenario) -> None:
         BadInputError: they do not.
     """
     task = task_named(data.task)
-    task.table(scenario.kind)
+    task.table(scenario.table)
     task.compute.require_data(data, scenario)
     require_gradients(model, scenario)
     require_certifiable(model, scenario)
@@ -340,7 +340,7 @@ def _stored_record(out: Path, spec: Spec, scenario: Scenario, images: int) -> Re
         raise
     except BadInputError:
         return None
-    columns = task_named(spec.data.task).table(scenario.kind).columns
+    columns = task_named(spec.data.task).table(scenario.table).columns
     same = record.spec.digest() == spec.digest() and record.outcomes_file.columns == columns
     return record if same and len(kept) >= images else None
 

@@ -68,7 +68,7 @@ class Wanted:
         task = task_named(data.task)
         if not isinstance(scenario, Attack) or options.out is None:
             return cls(spec)
-        pictures = bool(data.form.box) and "prediction" in task.table(scenario.kind).columns
+        pictures = bool(data.form.box) and "prediction" in task.table(scenario.table).columns
         first = data.ids[: min(FIRST, BYTES // (2 * numbers)) if pictures else 0]
         exact = data.spread(options.keep_adversarial).ids if options.keep_adversarial else []
         if exact and task.compute.success.graded:

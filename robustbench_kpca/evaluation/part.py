@@ -246,7 +246,7 @@ def attack_all(
         EvaluationError: the attack started but could not finish.
     """
     task = task_named(data.task)
-    table = task.table(protocol.kind)
+    table = task.table(protocol.table)
     if protocol.below and smaller is None:
         part = journal.part(f"{protocol.smaller().eps:g}") if journal else None
         smaller = attack_all(

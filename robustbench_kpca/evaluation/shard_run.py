@@ -150,7 +150,7 @@ class ShardRun:
             EvaluationError: one is missing or damaged.
         """
         self.require_complete()
-        table = task_named(evaluation.data.task).table(evaluation.scenario.kind)
+        table = task_named(evaluation.data.task).table(evaluation.scenario.table)
         outcomes = merge(self.folder, self.shards, table, cells_of(evaluation.scenario))
         return outcomes, self.sum(), merged_images(self.folder, self.shards) if evaluation.images else None
 

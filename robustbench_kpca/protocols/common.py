@@ -10,7 +10,7 @@ from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.strict import STRICT
 
 UNHASHED = {"title", "citations"}
-_OPTIONAL = ("inference", "corruptions", "severities", "grid", "patch", "corners", "imported")
+_OPTIONAL = ("inference", "corruptions", "severities", "grid", "patch", "corners", "storage", "imported")
 """Optional fields; where they are None or empty, they are omitted from digests and records, too."""
 MANY = 10**6
 """No count of a protocol, such as steps or restarts, is larger: nothing would ever finish."""
@@ -24,6 +24,12 @@ class Common(BaseModel):
     title: str
     citations: tuple[str, ...]
     draws: Count
+    kind: str
+
+    @property
+    def table(self) -> str:
+        """The table of a task that its outcomes have: that of its kind, unless a field asks for more columns."""
+        return self.kind
 
     def digest(self) -> str:
         """SHA-256 of every field that can change a result; title and citations are excluded."""

@@ -13,6 +13,8 @@ from robustbench_kpca.protocols.scenario import UNHASHED, Clean, Corruption, Ove
 _TABLES = ("stage", "grid")
 _OPTIONAL = "backward_of"
 """The field that every stage can have, and none must state."""
+_OF_ATTACKS = "storage"
+"""The same of attack protocols."""
 
 
 def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
@@ -74,13 +76,14 @@ def _override(data: dict[str, Any], key: str, value: Override, name: str) -> Non
     fixed = {"kind", "inference", *_TABLES, *UNHASHED}
     optional = "attack" if key == _OPTIONAL else key
     targets = [table for table in tables if optional in table and key != "attack"]
-    if key in data and key not in fixed:
+    attack = data.get("kind") == "attack"
+    if (key in data and key not in fixed) or (attack and key == _OF_ATTACKS):
         targets = [data]
     for table in targets:
         table[key] = value
     if not targets:
         known = [field for field in data if field not in fixed]
         known += [field for table in tables for field in table if field != "attack"]
-        known += [_OPTIONAL] if any("attack" in table for table in tables) else []
+        known += [_OPTIONAL] * any("attack" in table for table in tables) + [_OF_ATTACKS] * attack
         hint = did_you_mean(key, known) if known else "this protocol has no field that can be set"
         raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

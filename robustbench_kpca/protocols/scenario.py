@@ -159,6 +159,8 @@ class Attack(Common):
     precision: `fp32`: all passes are in single precision.
     below: smaller budgets that are attacked first, ascending; a sample broken there counts as broken here too, so that
         a curve over eps is monotone.
+    storage: `png`: the image that decides is rounded to 8 bits as a file would keep it, inside the ball, and judged
+        once more; None: it is judged as it was found, in floating point.
     stage: the attacks, in order. Without stages, the clean image (clipped, if `clip`) decides.
     imported: in place of stages: whose images decide (`rbk records import-images`).
     """
@@ -176,7 +178,13 @@ class Attack(Common):
     stage: tuple[Stage, ...]
     patch: Count | Literal["token"] | None = None
     corners: Corners | None = None
+    storage: Literal["png"] | None = None
     imported: Imported | None = None
+
+    @property
+    def table(self) -> str:
+        """`attack`, or `attack-png` of images that are rounded."""
+        return "-".join(filter(None, [self.kind, self.storage]))
 
     @property
     def names(self) -> list[str]:
@@ -197,9 +205,9 @@ class Attack(Common):
     @property
     def budget(self) -> str:
         """The perturbation in words: `linf 8/255 in pixel space`, `1.5 % of words`."""
-        return (
-            str(self.threat) if self.norm == "words" or self.threat.counted else f"{self.threat} in {self.space} space"
-        )
+        text = str(self.threat)
+        text += "" if self.norm == "words" or self.threat.counted else f" in {self.space} space"
+        return text if self.storage is None else f"{text}, as 8-bit files"
 
     def smaller(self) -> "Attack":
         """Return the same protocol at the next smaller budget of `below`."""
@@ -219,6 +227,11 @@ class Attack(Common):
             )
         if self.imported is not None and (self.stage or (self.policy, self.labels) != ("strongest", "true")):
             raise BadInputError("a protocol of imported images that attacks", expected="no stage")
+        if self.storage is not None and (self.imported is not None or (self.space, self.clip) != ("pixel", True)):
+            raise BadInputError(
+                f"storage = '{self.storage}' with space = '{self.space}' and clip = {str(self.clip).lower()}",
+                expected="our own attacks on pixels in [0, 1], as files keep them",
+            )
         if self.threat.counted:
             self._check_counted()
         if list(self.below) != sorted({*self.below} - {0.0}) or self.below[-1:] >= (self.eps,):

@@ -29,7 +29,7 @@ def load_consistent(path: Path, only: Collection[str] | None = None) -> Record:
     protocol = record.spec.protocol
     scenario, digest = _scenario(protocol.resolved, path)
     task = task_named(record.spec.data.task)
-    table = task.table(scenario.kind)
+    table = task.table(scenario.table)
     if not table.fits(record.outcomes_file.columns):
         raise BadInputError(
             f"{path}: its table has the columns {', '.join(record.outcomes_file.columns)}",

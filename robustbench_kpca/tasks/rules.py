@@ -68,6 +68,7 @@ def _costs(scenario: Attack, outcomes: Outcomes) -> tuple[Numbers, Numbers]:
         least += stage.restarts * np.array(stage.spent(*evaluated(formulas[1], stage.options, seen)), float)
     graded = "broken_by" not in outcomes.columns  # then the worst image of every stage is confirmed
     most[0] += len(scenario.stage) if graded else scenario.policy == "strongest"
+    most[0] += scenario.storage is not None
     searches = 1 + len(scenario.below)
     return scenario.draws * searches * least, scenario.draws * searches * most
 

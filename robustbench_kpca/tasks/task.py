@@ -77,7 +77,7 @@ class Task:
         return ", ".join(f"{where} {self.scores[name].text(float(scores[key]))}" for name, key in keys.items())
 
     def table(self, kind: str) -> Table:
-        """Return the columns of outcomes for a kind of protocol.
+        """Return the columns of outcomes for a kind of protocol, or for one of its variants (`Common.table`).
 
         Raises:
             BadInputError: the task does not support this kind of protocol.

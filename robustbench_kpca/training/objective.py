@@ -78,7 +78,7 @@ def perturb(
 def _is_one_search(scenario: AttackProtocol) -> bool:
     """Whether a protocol asks for the search of one attack alone."""
     single = [stage.restarts for stage in scenario.stage] == [1] and scenario.stage[0].name == scenario.stage[0].attack
-    usual = scenario.space == "pixel" and scenario.draws == 1
+    usual = (scenario.space, scenario.draws, scenario.storage) == ("pixel", 1, None)
     return single and usual and scenario.target == "none" and scenario.labels != "predicted" and not scenario.below
 
 

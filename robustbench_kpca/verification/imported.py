@@ -132,7 +132,8 @@ def import_images(
     images, digest = read_images(file)
     imported = {"by": by, "method": method, "sha256": digest}
     fixed = {"policy": "strongest", "labels": "true", "precision": "fp32", "below": [], "stage": [], "citations": []}
-    stated = own.model_dump(mode="json") | fixed | {"title": f"Images found by {by}", "imported": imported}
+    titled = {"title": f"Images found by {by}", "imported": imported, "storage": None}
+    stated = own.model_dump(mode="json") | fixed | titled
     scenario = parse_scenario(stated, "imported images")
     assert isinstance(scenario, Attack)
     model, data, options = asked_for(record, (), how, None, images=None, labels=None)
@@ -253,7 +254,7 @@ def _shown(evaluation: Evaluation, scenario: Attack, clean: Images, images: Imag
         samples.append(Sample(at, data.ids[at], label, clean[at], before[at][0], **how))
     space = InputSpace.of(runner.model, scenario.space)
     rows = [row for sample in samples for row in compute.rows(sample, data, space)]
-    outcomes = Outcomes.from_rows(task_named(data.task).table(scenario.kind), rows)
+    outcomes = Outcomes.from_rows(task_named(data.task).table(scenario.table), rows)
     remarks = evaluation.subject.first.again(runner, evaluation.options.allow)
     made = Made(len(data), time.perf_counter() - started, runner.batch_size, tuple(remarks))
     decided = torch.stack([sample.worst for sample in samples])

@@ -279,7 +279,12 @@ def test_the_worst_image_is_returned(known):
 
 
 @pytest.mark.parametrize(
-    "how", [{"protocol": "pgd20-linf-4_255"}, {"protocol": "noise-blur-contrast-32px", "severities": [2, 5]}]
+    "how",
+    [
+        {"protocol": "pgd20-linf-4_255"},
+        {"protocol": "pgd20-linf-4_255", "eps": "4.4/255", "storage": "png"},
+        {"protocol": "noise-blur-contrast-32px", "severities": [2, 5]},
+    ],
 )
 def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, how):
     model, data = load_model("symvit_digits"), load_data("digits", limit=40)

@@ -3,7 +3,10 @@
 from collections import deque
 from collections.abc import Callable
 
+import torch
+
 from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._engine.attack_loop.eight_bits import as_stored
 from robustbench_kpca._engine.attack_loop.pool import Candidate, Pool, Sample
 from robustbench_kpca._engine.attack_loop.success import Answer, Success
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
@@ -63,6 +66,11 @@ class Cascade:
         sample.forwards += self.draws
         sample.nonfinite += unanswered
         broken = self._is_broken(sample, prediction)
+        if sample.unrounded_by is not None:
+            sample.take((candidate.image, margin, prediction, rank, sample.worst_by))
+            sample.broken_by = (sample.unrounded_by or sample.before or sample.worst_by) if broken else ""
+            self.sink(sample)
+            return
         looked_broken = candidate.state is not None or (candidate.final and self._is_broken(sample, sample.prediction))
         if looked_broken and not broken:
             _require_finite(sample)
@@ -128,11 +136,19 @@ class Cascade:
         sample.confirmed = sample.given
 
     def _finish(self, sample: Sample) -> None:
-        """Pass a sample to the sink; if success is graded, with the worst image of all stages."""
+        """Pass a sample to the sink; if success is graded, with the worst image of all stages.
+
+        Where images are stored, the image that decides is rounded first. If that changes it, it is judged once more.
+        """
         if self.success.graded:
             self._close_stage(sample)
             if sample.found:
                 sample.take(min(sample.found.values(), key=lambda found: found[1]))
+        if self.scenario.storage is not None:
+            sample.unrounded_by, image = sample.broken_by, as_stored(sample.worst, sample.clean, self.scenario.threat)
+            if not torch.equal(image, sample.worst):
+                self.candidates.append(Candidate(sample, image, final=True))
+                return
         self.sink(sample)
 
     def _is_broken(self, sample: Sample, prediction: Answer) -> bool:

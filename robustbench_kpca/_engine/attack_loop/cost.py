@@ -59,6 +59,7 @@ def most_passes(scenario: Scenario, classes: int, *, graded: bool = False) -> Pa
     if not isinstance(scenario, Attack):
         return Passes(1, 0).times(scenario.draws)
     forwards, backwards = 1 + (len(scenario.stage) if graded else scenario.policy == "strongest"), 0
+    forwards += scenario.storage is not None
     for stage in scenario.stage:
         most = passes_of(build_attack(stage), classes)
         if most is None:

@@ -17,6 +17,7 @@ from robustbench_kpca._core.strict import validate
 from robustbench_kpca._engine.attack_loop.backward import backward_of, require_gradients
 from robustbench_kpca._engine.attack_loop.cascade import Cascade
 from robustbench_kpca._engine.attack_loop.checks import Checks
+from robustbench_kpca._engine.attack_loop.eight_bits import require_levels
 from robustbench_kpca._engine.attack_loop.foresight import Layout
 from robustbench_kpca._engine.attack_loop.later_runs import LaterRuns
 from robustbench_kpca._engine.attack_loop.pool import Candidate, Pool
@@ -128,6 +129,8 @@ class Engine:
         logits = self.runner.logits(images.to(self.runner.device))
         check_clean(logits, labels)
         check_budget(self.threat, self.scenario.space, images)
+        if self.scenario.storage is not None:
+            require_levels(images)
         targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
         predicted, given = logits.argmax(1), self.given(images)
         if self.scenario.cut_off:
@@ -159,6 +162,7 @@ class Engine:
             if self.scenario.labels != "predicted":
                 sample.broken_by = before
             if before and self.scenario.labels == "true":
+                sample.unrounded_by = None if self.scenario.storage is None else before
                 self.sink(sample)
             else:
                 self.cascade.enter_stage(sample, 0)

@@ -31,6 +31,7 @@ class Sample:
         rank: of the true label in that answer, see `Success.rank`.
         confirmed: an image confirmed by a forward pass without gradients: a success or, if success is graded, the worst
             image of the stage.
+        unrounded_by: `broken_by` before the image that decides was rounded to 8 bits; None without `storage`.
         given: if success is graded, the starting point of every stage.
         found: if success is graded, the worst image of each stage; the key is the number of the stage, from 1.
     """
@@ -56,6 +57,7 @@ class Sample:
     nonfinite: int = 0
     zero_gradients: int = 0
     broken_by: str = ""
+    unrounded_by: str | None = None
     given: Confirmed | None = None
     found: dict[int, Confirmed] = field(default_factory=dict)
 

@@ -48,6 +48,7 @@ _CERTIFICATE: dict[str, ColumnType] = {
 _COLUMNS: dict[str, dict[str, ColumnType]] = {
     "clean": _RANKED,
     "attack": _ATTACK,
+    "attack-png": _ATTACK | {"unrounded_by": "str"},  # `broken_by` of the image before it was rounded to 8 bits
     "corruption": _CORRUPTION,
     # `prediction` is restricted to the protocol's classes, `unmasked_prediction` is over all classes
     "shift": _RANKED | {"unmasked_prediction": "int"},
@@ -61,7 +62,7 @@ TASK = Task(
     name="classification",
     unit="image",
     tables={
-        kind: Table("classification", kind, columns, _NEWER.get(kind, frozenset()))
+        kind: Table("classification", kind.removesuffix("-png"), columns, _NEWER.get(kind, frozenset()))
         for kind, columns in _COLUMNS.items()
     },
     scores={"accuracy": Score("accuracy")},

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -23,7 +24,7 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import ArraySamples, Samples
 from robustbench_kpca.protocols.scenario import Certificate, Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.table import COUNTS
+from robustbench_kpca.records.table import COUNTS, UNATTACKED
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan, OfEps
 from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers, odd_answers
@@ -140,6 +141,7 @@ class Classification(Compute[Samples]):
             "linf": 0.0 if same else float(distance(worst, clean, "linf")),
             "l2": 0.0 if same else float(distance(worst, clean, "l2")),
         }
+        row |= {} if sample.unrounded_by is None else {"unrounded_by": sample.unrounded_by}
         return [row | {name: getattr(sample, name) for name in COUNTS}]
 
     def audited(self, data: Samples, count: int | None) -> Samples:
@@ -164,7 +166,16 @@ class Classification(Compute[Samples]):
         """Return remarks, also on odd answers, and on images that were misclassified in a gradient pass alone."""
         retracted = int((outcomes["retracted"] > 0).sum()) if outcomes.kind == "attack" else 0
         own = f"{retracted} samples were misclassified in a gradient pass but not in a plain pass, which decides"
-        return [*odd_answers(outcomes), *([own] if retracted else []), *super().flags(outcomes)]
+        gap = _rounded(outcomes) if "unrounded_by" in outcomes.columns else []
+        return [*gap, *odd_answers(outcomes), *([own] if retracted else []), *super().flags(outcomes)]
+
+
+def _rounded(outcomes: Outcomes) -> list[str]:
+    """Say how many images an attack broke only before, or only after, they were rounded to 8 bits."""
+    before, after = (~np.isin(outcomes[name], ["", *UNATTACKED]) for name in ("unrounded_by", "broken_by"))
+    lost, won = int((before & ~after).sum()), int((after & ~before).sum())
+    more = f", and {won} that held are" if won else ""
+    return [f"{lost} of {before.sum()} broken images are no longer broken once they are rounded to 8 bits{more}"]
 
 
 COMPUTE = Classification()

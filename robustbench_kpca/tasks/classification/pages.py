@@ -87,6 +87,9 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
     by, wrong = outcomes["broken_by"], outcomes["prediction"] != outcomes["label"]
     attacks = scenario.names
     broken = first(outcomes, ~np.isin(by, ["", *UNATTACKED, *attacks]), "broken by '{broken_by}', no attack of it")
+    if "unrounded_by" in outcomes.columns:
+        known = np.isin(outcomes["unrounded_by"], ["", *UNATTACKED, *attacks])
+        broken = broken or first(outcomes, ~known, "broken by '{unrounded_by}' before rounding, no attack of it")
     targeted = scenario.target != "none"
     kept = (by == "") & wrong & (not targeted)
     lost = np.isin(by, attacks) & ~wrong
