@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, PrivateAttr, SerializationInfo, SerializerFunctionWrapHandler, field_serializer
+from pydantic import BaseModel, Field, PrivateAttr, field_serializer
 from tabulate import tabulate
 
 from robustbench_kpca._core.errors import BadInputError
@@ -100,7 +100,7 @@ class Record(BaseModel):
     _path: Path | None = PrivateAttr(default=None)
 
     @field_serializer("audit", mode="wrap")
-    def _by_name(self, audit: Audit | None, whole: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+    def _by_name(self, audit: Audit | None, whole: Any, info: Any) -> Any:
         """Return the audit, or in the record's own file what names it."""
         return whole(audit) if audit is None or info.context != _SAVED else AuditFile.of(audit).model_dump()
 

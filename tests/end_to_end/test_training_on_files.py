@@ -265,7 +265,7 @@ def _other_classes(folder):
         (_one_class, [], "1 class"),
         (_other_classes, [], "different classes"),
         (_superscript, [], "'²' has a digit"),
-        (lambda folder: folder, ["model_options.num_classes=1"], "1 classes"),
+        (lambda folder: folder, ["model_options.num_classes=1"], "one logit"),
         (lambda folder: folder, ["batch_size=64"], "24 training images"),
         (lambda folder: folder, ["images.interpolation=cubist"], "images.interpolation = 'cubist'"),
         (lambda folder: folder, ["images.color=1"], "'images.color'"),
