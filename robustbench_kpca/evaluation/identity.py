@@ -6,6 +6,7 @@ beside it (`evaluation.versions`).
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Any
 
 import torch
@@ -39,13 +40,16 @@ def model_info(model: nn.Module, name: str, source: str, probe: Logits) -> Model
         probe: its logits on a fixed batch; their digest identifies the model's behaviour.
     """
     config, std = getattr(model, "config", None), getattr(model, "pixel_std", None)
+    stds = tuple(round(value, 6) for value in std.flatten().tolist()) if isinstance(std, torch.Tensor) else ()
+    if not all(0 < value < inf for value in stds):
+        raise BadInputError(f"model '{name}' has the buffer pixel_std = {stds}", expected="finite numbers above 0")
     return ModelInfo(
         name=name,
         source=source,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         parameters_sha256=parameters_sha256(model),
         probe_sha256=tensor_sha256(probe),
-        pixel_std=tuple(round(value, 6) for value in std.flatten().tolist()) if isinstance(std, torch.Tensor) else (),
+        pixel_std=stds,
         config=config if isinstance(config, dict) and _is_plain(config) else {},
     )
 

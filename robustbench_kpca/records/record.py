@@ -50,7 +50,7 @@ class OutcomesFile(BaseModel):
     file: str
     sha256: str
     rows: int
-    columns: dict[str, ColumnType]
+    columns: Annotated[dict[str, ColumnType], Field(min_length=1)]
 
     @classmethod
     def of(cls, outcomes: Outcomes, spec: "Spec") -> "OutcomesFile":

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from robustbench_kpca._core.files import safe_name, sha256
 from robustbench_kpca._core.strict import STRICT
@@ -24,7 +24,7 @@ class ModelInfo(BaseModel):
     parameters: int
     parameters_sha256: str
     probe_sha256: str
-    pixel_std: tuple[float, ...]
+    pixel_std: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
     config: dict[str, Any]
 
     @property
@@ -61,7 +61,7 @@ class DataInfo(BaseModel):
     n: int
     classes: int
     digest: str
-    known: int | None = None
+    known: Annotated[int, Field(ge=1)] | None = None
     class_names: tuple[str, ...] | None = None
     task: str
     matched: str | None = None

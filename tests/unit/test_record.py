@@ -140,6 +140,9 @@ def _edit(path, change):
         (lambda c: c["outcomes_file"].update(sha256="0" * 64), "table"),
         (lambda c: c["outcomes_file"].update(file="../x"), "file name"),
         (lambda c: c["outcomes_file"].update(file="gone.gz"), "missing"),
+        (lambda c: c["spec"]["model"].update(pixel_std=[0.5, 0.0, 0.5]), "pixel_std"),
+        (lambda c: c["spec"]["data"].update(known=0), "known"),
+        (lambda c: c["outcomes_file"].update(columns={}), "columns"),
     ],
 )
 def test_bad_records(saved, change, message):
