@@ -31,9 +31,9 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 552),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 65_605),
-    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 49_866),
+    "files of the package": (lambda: len(files(PACKAGE)), 553),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 65_728),
+    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 50_127),
     "files of evaluation": (lambda: len(files(EVALUATION)), 20),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_894),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 32),
