@@ -125,7 +125,6 @@ def possible_numbers(record: Record, scenario: Scenario) -> str | None:  # noqa:
         "known samples": (spec.data.known or 0, 0, spec.data.n),
         "entropy": (spec.data.entropy or 0, 0, MANY),
         "parameters": (spec.model.parameters, 0, 10**13),
-        "pixel_std": (min(spec.model.pixel_std, default=1), 1e-6, MANY),
         "threads": (where.threads, 1, MANY),
     }
     for name, (value, least, most) in ranges.items():
