@@ -7,11 +7,15 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Runner, is_stochastic
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.models.bundle import bundled, parameters_of
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
+from robustbench_kpca.models.loading import load_model
 from robustbench_kpca.records.audit import Audit, Subject
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.types import Images, Logits, PerSample
 
+SAME_ANSWERS = 1e-3
+"""Most difference of logits, in units of the largest, that rounding on another device makes."""
 # Recorded instead of a digest where the gradient has none
 NOT_REPEATABLE = "not repeatable"
 NONE = "cannot be taken"
@@ -47,6 +51,33 @@ def require_subject(audit: Audit, runner: Runner, data: Dataset) -> None:
             f"the audit of '{audit.subject.model}' was made with another model, other images or on another device",
             fix="audit the same model, on the same images and device, as in the evaluation",
         )
+
+
+def impostor(runner: Runner, images: Images, logits: Logits) -> list[str]:
+    """Return a flag if a model has the weights of a bundled one and answers otherwise: another network answers.
+
+    A network that is hidden from `state_dict` is seen in no digest of weights. The same weights in another attention
+    are no lie: such a model states another configuration.
+
+    Args:
+        runner: of the model.
+        images: inputs.
+        logits: the answers of the model to the first of them.
+    """
+    model = runner.model
+    weights, config = parameters_sha256(model), getattr(model, "config", None)
+    name = next((name for name in bundled() if parameters_of(name) == weights), None)
+    if name is None:
+        return []
+    own = load_model(name).to(runner.device)
+    if config and config != own.config:
+        return []
+    answers = Runner(own, runner.batch_size, runner.device, runner.draws, presentation=runner.presentation)
+    expected = answers.logits(images)[: len(logits)].to(logits.device, logits.dtype)
+    change = float((expected - logits).abs().max() / expected.abs().max())
+    if change <= SAME_ANSWERS:
+        return []
+    return [f"the weights are those of {name}, but the answers are not (they differ by {change:.2g}): another network"]
 
 
 def _gradient_sha256(runner: Runner, images: Images) -> str:

@@ -14,6 +14,7 @@ from robustbench_kpca._engine.attack_loop.cost import takes_gradients
 from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.loader import cores_here
 from robustbench_kpca.audit.first_batch import require_apart
+from robustbench_kpca.audit.model_identity import impostor
 from robustbench_kpca.audit.preflight import as_flags, at_edge, preflight
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
@@ -153,10 +154,13 @@ def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
     try:
         if evaluation.scenario.kind == "certificate":
             return require_apart(subject.runner, subject.first.images)
+        outside = "model" in evaluation.spec.code  # code of the package hides no network
+        first = subject.first
+        doubts = impostor(subject.runner, first.images, first.logits) if outside and subject.runner.draws == 1 else []
         if not isinstance(evaluation.scenario, Attack):
-            return as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
+            return doubts + as_flags(first.preflight(subject.runner, allow, causal=compute.causal))
         shown = first_batch(compute, data, subject.runner)
-        notes = as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
+        notes = doubts + as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
         return notes + (at_edge(subject.runner, shown[0], data.form) if takes_gradients(evaluation.scenario) else [])
     except BadInputError as error:
         if alone:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from robustbench_kpca import evaluate
+from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError
 from robustbench_kpca._engine.inference import guard
@@ -548,3 +548,27 @@ def test_memory_that_grows_is_warned_of_once(monkeypatch, caplog):
             runner.logits(torch.ones(4, 1, 8, 8))
     (told,) = caplog.messages
     assert "GiB in 16 passes of the model" in told
+
+
+class Impostor(nn.Module):
+    """Has the weights of a bundled network, and lets another one answer that no `state_dict` shows."""
+
+    def __init__(self, shown, hidden):
+        super().__init__()
+        for name, module in shown.named_children():
+            self.add_module(name, module)
+        for name, parameter in shown.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)
+        for name, tensor in shown.named_buffers(recurse=False):
+            self.register_buffer(name, tensor, persistent=name not in shown._non_persistent_buffers_set)
+        self.hidden = [hidden]
+
+    def forward(self, x):
+        return self.hidden[0](x)
+
+
+@pytest.mark.parametrize(("name", "flagged"), [("vit_digits_adv", True), ("vit_digits", False)])
+def test_another_network_behind_bundled_weights_is_flagged(name, flagged):
+    model = Impostor(load_model("vit_digits"), load_model(name)).eval()
+    record = evaluate(model, load_data("digits", limit=8), protocol="clean", audit=False, quiet=True)
+    assert any("weights are those of vit_digits" in flag for flag in record.flags) == flagged
