@@ -154,9 +154,8 @@ def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
     try:
         if evaluation.scenario.kind == "certificate":
             return require_apart(subject.runner, subject.first.images)
-        outside = "model" in evaluation.spec.code  # code of the package hides no network
         first = subject.first
-        doubts = impostor(subject.runner, first.images, first.logits) if outside and subject.runner.draws == 1 else []
+        doubts = impostor(subject.runner, first.images, first.logits) if "model" in evaluation.spec.code else []
         if not isinstance(evaluation.scenario, Attack):
             return doubts + as_flags(first.preflight(subject.runner, allow, causal=compute.causal))
         shown = first_batch(compute, data, subject.runner)

@@ -159,8 +159,7 @@ class Attack(Common):
     precision: `fp32`: all passes are in single precision.
     below: smaller budgets that are attacked first, ascending; a sample broken there counts as broken here too, so that
         a curve over eps is monotone.
-    storage: `png`: the image that decides is rounded to 8 bits as a file would keep it, inside the ball, and judged
-        once more; None: it is judged as it was found, in floating point.
+    storage: `png`: the deciding image is rounded to 8 bits, inside the ball, and judged again; None: as it was found.
     stage: the attacks, in order. Without stages, the clean image (clipped, if `clip`) decides.
     imported: in place of stages: whose images decide (`rbk records import-images`).
     """
