@@ -6,6 +6,7 @@ from torch import nn
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Runner, is_stochastic
+from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.models.bundle import bundled, parameters_of
 from robustbench_kpca.models.checkpoint import parameters_sha256, tensor_sha256
@@ -53,7 +54,7 @@ def require_subject(audit: Audit, runner: Runner, data: Dataset) -> None:
         )
 
 
-def impostor(runner: Runner, images: Images, logits: Logits) -> list[str]:
+def impostor(runner: Runner, first: FirstBatch) -> list[str]:
     """Return a flag if a model has the weights of a bundled one and answers otherwise: another network answers.
 
     A network that is hidden from `state_dict` is seen in no digest of weights. The same weights in another attention
@@ -61,8 +62,7 @@ def impostor(runner: Runner, images: Images, logits: Logits) -> list[str]:
 
     Args:
         runner: of the model.
-        images: inputs.
-        logits: the answers of the model to the first of them.
+        first: its first inputs and answers.
     """
     model = runner.model
     weights, config = parameters_sha256(model), getattr(model, "config", None)
@@ -73,8 +73,8 @@ def impostor(runner: Runner, images: Images, logits: Logits) -> list[str]:
     if config and config != own.config:
         return []
     answers = Runner(own, runner.batch_size, runner.device, runner.draws, presentation=runner.presentation)
-    expected = answers.logits(images)[: len(logits)].to(logits.device, logits.dtype)
-    change = float((expected - logits).abs().max() / expected.abs().max())
+    expected = answers.logits(first.images)[: len(first.logits)].to(first.logits)
+    change = float((expected - first.logits).abs().max() / expected.abs().max())
     if change <= SAME_ANSWERS:
         return []
     return [f"the weights are those of {name}, but the answers are not (they differ by {change:.2g}): another network"]

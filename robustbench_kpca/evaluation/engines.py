@@ -154,10 +154,9 @@ def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
     try:
         if evaluation.scenario.kind == "certificate":
             return require_apart(subject.runner, subject.first.images)
-        first = subject.first
-        doubts = impostor(subject.runner, first.images, first.logits) if "model" in evaluation.spec.code else []
+        doubts = impostor(subject.runner, subject.first) if "model" in evaluation.spec.code else []
         if not isinstance(evaluation.scenario, Attack):
-            return doubts + as_flags(first.preflight(subject.runner, allow, causal=compute.causal))
+            return doubts + as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
         shown = first_batch(compute, data, subject.runner)
         notes = doubts + as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
         return notes + (at_edge(subject.runner, shown[0], data.form) if takes_gradients(evaluation.scenario) else [])

@@ -35,7 +35,7 @@ COUNTS = {
     "lines of the package": (lambda: lines(files(PACKAGE)), 65_800),
     "lines of the tests": (lambda: lines(files(ROOT / "tests")), 50_200),
     "files of evaluation": (lambda: len(files(EVALUATION)), 20),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_901),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_900),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 32),
     "files of recipes": (lambda: len(list(PACKAGE.rglob("training/recipes/**/*.toml"))), 35),
     "lines that are not formatted": (unformatted, 60),
