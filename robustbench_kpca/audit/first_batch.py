@@ -4,18 +4,23 @@ These passes are not counted as passes of the evaluation.
 """
 
 from collections.abc import Collection
+from copy import copy
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit import preflight
 from robustbench_kpca.models.certified import Certified
 from robustbench_kpca.types import Images, Logits
 
 _ROWS = 8  # logits of so many images are kept
+_OTHER_GRADIENT = 0.01
+"""The largest change of a gradient, relative to its largest value; kernels of GPUs that sum in any order do less."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,9 @@ class FirstBatch:
         return preflight.accepted(findings, allow, "an evaluation of this model")
 
     def again(self, runner: Runner, allow: Collection[str]) -> list[str]:
-        """Show the batch after the evaluation; return remarks for the record.
+        """Show the batch after the evaluation, and ask again for the first gradient of an attack; return remarks.
+
+        The audit's code asks, so a model that gives other gradients to whoever is no audit is found here.
 
         Raises:
             EvaluationError: the logits are no longer the same, or the model is in training mode. Remarks if `allow`
@@ -67,6 +74,8 @@ class FirstBatch:
         change = self._change(runner, self.images)
         if not change <= limit:
             remarks.append(f"the logits of the first images changed by {change:.1e} of their spread during the run")
+        if not (change := _change_of_gradient(runner)) <= _OTHER_GRADIENT:
+            remarks.append(f"an attack was given gradients that differ by {change:.1e} of their size when asked again")
         if any(module.training for module in runner.model.modules()):
             remarks.append("the model switched to training mode during the run")
         if remarks and "stochastic" not in allow:
@@ -87,6 +96,18 @@ class FirstBatch:
         spread = float((before - before.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
         now = _kept(runner.logits(images.to(runner.device)))[: len(before)]
         return float((now - before).abs().amax()) / spread
+
+
+def _change_of_gradient(runner: Runner) -> float:
+    """Return how far the first gradient of an attack differs from the same one asked for now; 0 without any."""
+    if runner.first_gradient is None:
+        return 0.0
+    images, loss, presentation, before = runner.first_gradient
+    as_then = copy(runner)
+    as_then.presentation = presentation
+    with frozen(runner.model):
+        before, now = (part.nan_to_num() for part in (before, as_then.gradient(images, loss)[1]))
+    return float((now - before).abs().amax() / torch.maximum(now.abs().amax(), before.abs().amax()).clamp_min(1e-30))
 
 
 def require_apart(runner: Runner, images: Images) -> list[str]:

@@ -149,12 +149,12 @@ def _finished(
 
 def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
     """Check that the model can be evaluated at all; return what a reader of the record must know of it."""
-    subject, data, allow = evaluation.subject, evaluation.data, evaluation.options.allow
+    subject, data, allow, spec = evaluation.subject, evaluation.data, evaluation.options.allow, evaluation.spec
     compute = task_named(data.task).compute
     try:
         if evaluation.scenario.kind == "certificate":
             return require_apart(subject.runner, subject.first.images)
-        doubts = impostor(subject.runner, subject.first) if "model" in evaluation.spec.code else []
+        doubts = [] if evaluation.request and "model" not in spec.code else impostor(subject.runner, subject.first)
         if not isinstance(evaluation.scenario, Attack):
             return doubts + as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
         shown = first_batch(compute, data, subject.runner)

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
+import traceback
 
 import pytest
 import torch
@@ -330,6 +331,22 @@ def checkpoints_by_entering_again(self, x, z):
     return checkpoint(torch.clone, z, use_reentrant=True) if z.requires_grad else z
 
 
+class _Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z):  # noqa: ARG004
+        return z.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # noqa: ARG004
+        return -gradient
+
+
+@hostile((EvaluationError, "an attack was given gradients that differ by 2"), ("pgd",))
+def misleads_whoever_is_no_audit(self, x, z):
+    audited = any("/audit/" in frame.f_code.co_filename for frame, _ in traceback.walk_stack(None))
+    return z if audited else _Reversed.apply(z)
+
+
 @hostile((BadInputError, "cannot be differentiated"), ("pgd",))
 def has_no_gradient(self, x, z):
     return z.detach()
@@ -572,3 +589,11 @@ def test_another_network_behind_bundled_weights_is_flagged(name, flagged):
     model = Impostor(load_model("vit_digits"), load_model(name)).eval()
     record = evaluate(model, load_data("digits", limit=8), protocol="clean", audit=False, quiet=True)
     assert any("weights are those of vit_digits" in flag for flag in record.flags) == flagged
+
+
+def test_a_hook_that_answers_by_another_network_is_flagged():
+    model, other, data = load_model("vit_digits"), load_model("vit_digits_adv"), load_data("digits", limit=8)
+    assert evaluate(model, data, protocol="clean", quiet=True).flags == ()
+    model.register_forward_hook(lambda module, inputs, answer: other(*inputs))
+    (flag,) = evaluate(model, data, protocol="clean", quiet=True).flags
+    assert flag.startswith("the weights are those of vit_digits, but the answers are not")

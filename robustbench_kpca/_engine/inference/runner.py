@@ -123,7 +123,8 @@ class Runner:
 
     `keeps_graphs` tells whether a graph can be gone through twice (`same_images`); None until that was tried.
 
-    `forwards` and `backwards` count the rows shown to the model so far, padding included.
+    `forwards` and `backwards` count the rows shown to the model so far, padding included. `first_gradient` is that of
+    the first call of `gradient`, with its images, its loss and the presentation, to be asked again elsewhere.
 
     With `as_it_is` the model may be in training mode or draw noise: its answers need not repeat.
     """
@@ -152,6 +153,7 @@ class Runner:
         self.draws, self.presentation = draws, presentation
         self.classes: int | None = None
         self.keeps_graphs: bool | None = None
+        self.first_gradient: tuple[Images, Loss, Presentation, Images] | None = None
         self.forwards = self.backwards = 0
         self.costs = Costs()
 
@@ -187,7 +189,10 @@ class Runner:
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
         with torch.inference_mode(mode=False), torch.enable_grad():
-            return self._within_memory(lambda: self._gradient(x, loss))
+            answer = self._within_memory(lambda: self._gradient(x, loss))
+            if self.first_gradient is None:
+                self.first_gradient = ordinary(x).detach().clone(), loss, self.presentation, answer[1].clone()
+            return answer
 
     def graph(self, x: Images) -> tuple[Images, Logits]:
         """One forward pass of at most a batch; return images and logits for `through`."""
