@@ -184,8 +184,8 @@ def _check(words: list[str]) -> None:
         for part in value if isinstance(value, list | tuple) else [value]:
             if part is not None and key in known:
                 known[key](part)
-    if words[1] in _PLANS:
-        with patch(f"robustbench_kpca.cli.{_PLANS[words[1]]}.reporting", side_effect=_Planned):
+    if words[1] == "eval":
+        with patch("robustbench_kpca.cli.evaluate.reporting", side_effect=_Planned):
             try:
                 _RBK.main(words[1:], prog_name="rbk", standalone_mode=False)
             except _Planned:
@@ -246,8 +246,6 @@ def _model(name: str) -> None:
         _known(name, {*ARCHITECTURES, *bundled()}, "model")
 
 
-_PLANS = {"eval": "evaluate", "sweep": "sweep"}
-"""Commands that plan evaluations, with the module that carries the plan out."""
 _NAMES: dict[str, Callable[[Any], object]] = {
     "model": _model,
     "protocol": lambda names: [load_scenario(name) for name in names.split(",")],

@@ -8,11 +8,10 @@ import io
 import os
 import re
 import secrets
-import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -112,31 +111,6 @@ def write_atomic(path: Path, data: bytes) -> None:
                 fix="free disk space and run again",
             ) from None
         raise unwritable(path.parent, error) from None
-
-
-@contextlib.contextmanager
-def whole_folder(to: Path, kind: str) -> Iterator[Path]:
-    """Yield a folder beside `to`, which becomes it at the end: whole or not at all.
-
-    Args:
-        to: a new folder, or an empty one.
-        kind: a word for the name that it has until then.
-
-    Raises:
-        EvaluationError: the disk is full.
-    """
-    made = Path(tempfile.mkdtemp(prefix=f".rbk-{kind}-", dir=to.parent))
-    try:
-        yield made
-        made.chmod(0o755)
-        made.rename(to)
-    except BaseException as error:
-        shutil.rmtree(made, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            raise EvaluationError(
-                f"cannot write {to} ({reason_of(error)}); nothing of it is left", fix="free disk space and run again"
-            ) from None
-        raise
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool) -> None:

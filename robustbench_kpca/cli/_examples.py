@@ -10,11 +10,6 @@ EXAMPLES = {
         "rbk eval -m symvit_digits -p pgd20-linf-1_255 --curve 1/255,2/255,4/255 -o runs",
         "rbk eval -m my_model.py:build --data my_photos/ -p autoattack-linf-8_255 --processes 8 -o runs",
     ),
-    "sweep": (
-        "rbk sweep -m rpc_symvit_digits --set lam=0.5,1,2,4 -p clean -o runs",
-        "rbk sweep -m rpc_symvit_digits --set iterations=0,2,4 -p clean,pgd20-linf-2_255 --limit 64 -o runs",
-        "rbk sweep -m rpc_symvit_digits --set lam=1,4 --set 'threshold=lam*mu,lam/mu' -p clean -o runs",
-    ),
     "audit": (
         "rbk audit symvit_digits_adv",
         "rbk audit symvit_digits_adv --quick",
@@ -78,10 +73,6 @@ EXAMPLES = {
         "rbk records import-images x_adv.pt --record OWN.record.json --by 'A. Finder' --method MALT -o runs",
         "rbk records import-images x_adv.npy --record OWN.record.json --by 'A. Finder' --method 'by hand' -o runs",
         "rbk records import-images x_adv.safetensors --record OWN.record.json --by me --method PGD-1000 -o runs --json",
-    ),
-    "records submit": (
-        "rbk records submit runs --to submission",
-        "rbk records submit runs --to submission --samples 48",
     ),
     "board render": ("rbk board render digits", "rbk board render my_board/", "rbk board render digits -o page"),
 }

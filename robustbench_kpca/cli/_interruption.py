@@ -9,7 +9,7 @@ from types import FrameType
 
 CODE = 3
 """Exit code of an interrupted command, whatever the signal."""
-_JOURNALS = ("eval", "reproduce", "sweep", "board demo")
+_JOURNALS = ("eval", "reproduce", "board demo")
 """Commands that go on where they stopped when they are run again."""
 
 

@@ -85,10 +85,10 @@ def _add(group: typer.Typer, names: str, room: str = "") -> None:
         group.command(name, help=shown, short_help=short)(command)
 
 
-_add(app, "eval sweep audit diagnose check cross-check doctor reproduce train list")
+_add(app, "eval audit diagnose check cross-check doctor reproduce train list")
 
 _records = typer.Typer(help="Print, verify, export, view and clean records.", rich_markup_mode=None)
-_add(_records, "show verify status clean view export import-images submit card", "records_")
+_add(_records, "show verify status clean view export import-images", "records_")
 app.add_typer(_records, name="records")
 
 _images = typer.Typer(help="Write a folder of corrupted images, or draw pictures.", rich_markup_mode=None)

@@ -1,4 +1,4 @@
-"""`rbk records export`: write records as csv, json, parquet or LaTeX, or as the files of RobustBench."""
+"""`rbk records export`: write records as csv, json, parquet or LaTeX."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,21 +12,19 @@ from robustbench_kpca.cli._options import Quiet
 def export(
     records: Annotated[list[Path], typer.Argument(help="Records (*.record.json), or folders with records.")],
     to: Annotated[
-        Literal["csv", "json", "parquet", "latex", "robustbench"],
-        typer.Option(help="Format; robustbench: the JSON of its model_info files."),
+        Literal["csv", "json", "parquet", "latex"],
+        typer.Option(help="Format; latex: a table with intervals, one row a record."),
     ] = "csv",
     by: Annotated[
         Literal["record", "sample"], typer.Option(help="One row a record, or one row a sample (csv, json, parquet).")
     ] = "record",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File, or with `--to robustbench` a folder; by default print it."),
+        typer.Option("--out", "-o", help="File; by default print it."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write records in the format of another tool: rbk records export runs --to csv -o runs.csv."""
-    import json
-
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.records.collection import Records
@@ -40,10 +38,6 @@ def export(
     content = written(loaded, to, by)
     if out is None:
         print(content.decode(), end="")
-    elif to == "robustbench" and out.suffix != ".json":
-        for name, entry in json.loads(content).items():
-            write_atomic(out / name, (json.dumps(entry, indent=2) + "\n").encode())
-            _console.say(str(out / name))
     else:
         write_atomic(out, content)
         _console.say(str(out))

@@ -29,7 +29,6 @@ class Pages:
         error: name of the quantity in heat maps, such as `top-1 error`: one minus `quantity`.
         error_title: the same for titles, such as `Error`.
         unit: unit in which both are written.
-        hub_task: what Hugging Face calls the task, for images.
         samples: what samples are called, in the plural.
         resampled: what intervals resample and paired tests pair, in the plural.
         rules: what every honest record keeps, by name; see `tasks.rules`.
@@ -39,7 +38,6 @@ class Pages:
     error: str = "error"
     error_title: str = "Error"
     unit: Unit = PERCENT
-    hub_task: str = "other"
     samples: str = "images"
     resampled: str = "images"
     rules: Mapping[str, Rule] = COMMON

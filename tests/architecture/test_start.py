@@ -59,7 +59,6 @@ UNKNOWN = [
     (["eval", "-m", "vit_digits", "-p", "{protocol}"], "attack"),
     (["eval", "-m", "vit_digits", "-p", "clean", "--data", "digit"], "data set"),
     (["eval", "-m", "vit_digits", "-p", "ood", "--against", "photo"], "data set"),
-    (["sweep", "-m", "vit_digit", "--set", "lam=1", "-p", "clean"], "model"),
     (["audit", "vit_digits", "--sibling", "vit_digit"], "model"),
     (["diagnose", "vit_digit"], "model"),
     (["diagnose", "vit_digits", "--claim", "low_rnk"], "claim"),

@@ -68,7 +68,7 @@ def test_a_small_page_is_right():
         ("--claim gamma", "--claim gama", "no claim named 'gama'"),
         ("--claim gamma", "--claim gamma --protocol saritas2025", "named 'gamma'"),
         ("--claim gamma", "--protocol saritas", "no procedure named 'saritas'"),
-        ("diagnose timm:deit_tiny_patch16_224 --claim gamma", "sweep -m vit_digits --set lam=1,2 -p cleen", "'cleen'"),
+        ("diagnose timm:deit_tiny_patch16_224 --claim gamma", "eval -m vit_digits -p cleen", "'cleen'"),
         (
             "rbk diagnose timm:deit_tiny_patch16_224",
             "python -m pytest tests/unit/test_rpc.py::test_nu",

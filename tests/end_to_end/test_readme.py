@@ -43,7 +43,7 @@ def test_the_commands_are_all_there():
     verbs = {command.split()[1] for command in COMMANDS}
     assert verbs == {
         "list", "eval", "audit", "cross-check", "records", "board", "check", "images", "train",
-        "diagnose", "reproduce", "sweep", "doctor",
+        "diagnose", "reproduce", "doctor",
     }  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.collection import Records
 from robustbench_kpca.records.record import find_records, load_record
-from robustbench_kpca.report.card import card
 from robustbench_kpca.report.compare import Rule, annotations, comment, compare, junit, table
 from robustbench_kpca.report.consistency import load_all
 from robustbench_kpca.report.export import FORMATS, export
@@ -89,7 +88,6 @@ def renderers(records, folder, honest, board, to):
         lambda: shown and write_board(load_board(board, find_records(folder)), to),
         lambda: write_report("T", infer(records, title="T", command="C")[0], to),
         lambda: view(load_shown([folder])[0], "T"),
-        lambda: card(records),
         lambda: records._repr_html_() + repr(records[0]),
         *(partial(comparison, records, honest, rule) for rule in rules),
         *(partial(export, records, form) for form in FORMATS),

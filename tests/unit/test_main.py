@@ -32,7 +32,7 @@ def test_the_version(capsys):
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("rbk rec", ["records"]), ("rbk records s", ["show", "status", "submit"]), ("rbk eval --aud", ["--audit"])],
+    [("rbk rec", ["records"]), ("rbk records s", ["show", "status"]), ("rbk eval --aud", ["--audit"])],
 )
 def test_bash_completes(words, expected):
     """As bash asks: the words so far in the environment, the answers one a line."""
@@ -71,7 +71,7 @@ def test_the_examples_of_the_help_can_be_typed(name):
     for example in EXAMPLES[name]:
         words = shlex.split(example)[1 + len(name.split()) :]
         group.make_parser(group.context_class(group)).parse_args(words)
-        protocols = [word for flag, word in pairwise(words) if flag == "-p"] if name != "sweep" else []
+        protocols = [word for flag, word in pairwise(words) if flag == "-p"]
         assert all(load_scenario(protocol) for protocol in protocols)
         assert f"rbk {name}" in example
     assert group.help.index(EXAMPLES[name][0]) < group.help.index(group.short_help)

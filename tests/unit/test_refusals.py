@@ -13,7 +13,6 @@ from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.verification.cross_check import cross_check
-from robustbench_kpca.verification.submission import require_new
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 QUIET = ["--audit", "none", "-q"]
@@ -109,15 +108,6 @@ def test_numbers_of_thousands_of_digits_are_one_line(runs, capsys):
     assert "own.toml is not valid TOML" in capsys.readouterr().err
     (record,) = find_records(runs)
     assert main(["records", "verify", str(record), "--samples", "2", "--seed", "-1"]) == 2
-
-
-def test_what_cannot_be_handed_in_is_refused_before_anything_runs(runs):
-    (path,) = find_records(runs)
-    record = load_record(path)
-    with pytest.raises(BadInputError, match="is there already"):
-        require_new([record], runs)
-    with pytest.raises(BadInputError, match="two records"):
-        require_new([record, record], runs / "new")
 
 
 def test_a_curve_is_audited_once():

@@ -201,7 +201,7 @@ def test_a_folder_is_as_robust_as_its_pictures_in_memory(digits_as_files, tmp_pa
 @pytest.mark.parametrize(
     "command",
     [
-        "eval -m vit_digits -p clean", "audit vit_digits", "sweep -m vit_digits -p clean --set model.depth=4",
+        "eval -m vit_digits -p clean", "audit vit_digits",
         "cross-check vit_digits -p fgsm-linf-8_255", "images draw adversarial -m vit_digits", "diagnose vit_digits",
         "diagnose vit_digits --protocol saritas2025",
     ],

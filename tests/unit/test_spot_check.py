@@ -1,22 +1,18 @@
-"""A board's records are evaluated again at random, a page says so, and records are made ready to be handed in."""
+"""A board's records are evaluated again at random, and a page says so."""
 
-import json
 import shutil
-import subprocess
 
 import pytest
-from full_disk import full_disk
 from torch import nn
 
 from robustbench_kpca import load_model
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import OutcomesFile, find_records, load_record
 from robustbench_kpca.records.spot_check import Entry, SpotCheck, lines, load_spot_check
-from robustbench_kpca.verification.submission import write_submission
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 BOARD = (
@@ -168,8 +164,6 @@ def test_code_of_a_board_runs_only_where_it_may(board, capsys):
     assert "1 could not be remade: the board names code: the file own.py would be run" in capsys.readouterr().out
     assert main(["records", "verify", str(path)]) == 2
     assert "the record names code: the file own.py would be run" in capsys.readouterr().err
-    assert main(["records", "submit", str(path), "--to", "ready"]) == 3
-    assert "the record names code: the file own.py would be run" in capsys.readouterr().out
     assert not (board.parent / "it-ran").exists()
     assert main(["records", "verify", "--board", "mine", "--samples", "3", "--run-code"]) == 0
     assert (board.parent / "it-ran").exists()
@@ -187,89 +181,6 @@ def test_a_board_gives_a_bundled_name_no_other_network(board, capsys, change):
     for words in (["board", "render", "mine"], ["board", "plan", "mine"], ["records", "verify", "--board", "mine"]):
         assert main(words) == 2
         assert "[[model]] vit_digits has another source or checkpoint" in capsys.readouterr().err
-
-
-def link_of(name):
-    def make(folder):
-        (path,) = folder.glob(name)
-        path.rename(folder.parent / "elsewhere")
-        path.symlink_to(folder.parent / "elsewhere")
-
-    return make
-
-
-def beside(name, make):
-    return lambda folder: make(folder / name, folder.parent / "secret")
-
-
-def with_images(name):
-    def make(folder):
-        (path,) = folder.glob("*.record.json")
-        stated = {"file": name, "sha256": "0" * 64, "samples": 1}
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"images_file": stated}))
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("prepare", "text"),
-    [
-        (link_of("*.record.json"), "is a symbolic link"),
-        (link_of("*.outcomes.csv.xz"), "is a symbolic link"),
-        (beside("audits", lambda path, secret: path.symlink_to(secret)), "is a symbolic link"),
-        (with_images("../secret"), "expected a plain file name"),
-        (with_images("vit_digits.npz"), "cannot be read"),
-    ],
-)  # fmt: skip
-def test_no_file_of_another_folder_is_handed_in(board, capsys, prepare, text):
-    (board.parent / "secret").write_text("secret")
-    prepare(board / "records")
-    assert main(["records", "submit", "mine/records", "--to", "ready", "-q"]) == 2
-    assert text in capsys.readouterr().err
-    assert not (board.parent / "ready").exists()
-
-
-def test_a_link_that_leads_nowhere_is_not_replaced(board, capsys):
-    (board.parent / "ready").symlink_to("nowhere")
-    assert main(["records", "submit", "mine/records", "--to", "ready", "-q"]) == 2
-    assert "ready is there already" in capsys.readouterr().err
-
-
-def test_records_are_made_ready_to_be_handed_in(board, capsys):
-    assert main(["records", "submit", "mine/records", "--to", "ready", "--samples", "3", "-q"]) == 0
-    ready = board.parent / "ready"
-    page = (ready / "SUBMISSION.md").read_text()
-    assert "| vit\\_digits | digits (test) | clean | 8 | 3 samples, 0 of 3 rows differ |" in page
-    done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=ready, capture_output=True, check=False)
-    assert done.returncode == 0
-    assert (
-        load_record(find_records(ready)[0]).outcomes.digest() == load_record(find_records(board)[0]).outcomes.digest()
-    )
-    assert main(["records", "submit", "mine/records", "--to", "ready", "--samples", "3", "-q"]) == 2
-    assert "is there already" in capsys.readouterr().err
-    (path,) = find_records(board)
-    path.write_text(path.read_text().replace('"n": 8', '"n": 9'))
-    assert main(["records", "submit", "mine/records", "--to", "other", "-q"]) == 2
-    assert not (board.parent / "other").exists()
-
-
-def test_nothing_is_written_where_rows_differ(board):
-    path = forge(board / "records")
-    record = load_record(path)
-    entry = Entry(**ENTRY | {"outcomes": record.outcomes_file.sha256, "differing": 3})
-    check = SpotCheck(samples=24, seed=0, records={record.spec.stem(): entry})
-    with pytest.raises(BadInputError, match="3 of 24 rows"):
-        write_submission([record], check, board / "ready")
-    assert not (board / "ready").exists()
-    assert not list(board.glob(".rbk-submission-*"))
-
-
-def test_a_full_disk_is_said_of_the_folder_that_is_written(board):
-    (path,) = find_records(board)
-    record = load_record(path)
-    with full_disk(limit=100), pytest.raises(EvaluationError, match=r"ready \(the disk takes"):
-        write_submission([record], SpotCheck(samples=1, seed=0), board / "ready")
-    assert sorted(child.name for child in board.iterdir()) == ["board.toml", "records"]
 
 
 def test_the_power_of_a_spot_check_is_hypergeometric():

@@ -69,10 +69,9 @@ def test_the_memory_of_a_cpu_is_not_asked_for():
     assert room.memory_of(CPU) is None
 
 
-def test_sweep_and_verify_take_the_options_of_a_run(tmp_path, capsys):
+def test_verify_takes_the_options_of_a_run(tmp_path, capsys):
     asked = ["--limit", "4", "--audit", "none", "-q", "--batch-size", "4", "--device", "cpu"]
-    assert not main(["sweep", "-m", "rpc_symvit_digits", "--set", "lam=4", "-p", "clean", "-o", str(tmp_path), *asked])
-    assert "--batch-size 4 --device cpu" in (tmp_path / "sweep.md").read_text()
+    assert not main(["eval", "-m", "rpc_symvit_digits", "-p", "clean", "-o", str(tmp_path), *asked])
     [record] = tmp_path.glob("*.record.json")
     assert main(["records", "verify", str(record), "--processes", "2", "--executor", "serial"]) == 2
     assert "2 processes with executor 'serial'" in capsys.readouterr().err

@@ -176,7 +176,6 @@ _ANSWERS = {
 class ClassificationPages(Pages):
     """Top-1 accuracy and top-1 error."""
 
-    hub_task = "image-classification"
     quantity = "accuracy"
     error = "top-1 error"
     rules = RULES

@@ -127,7 +127,6 @@ RULES: Mapping[str, Rule] = {
 class LanguagePages(Pages):
     """Perplexities; lower is better."""
 
-    hub_task = "text-generation"
     samples, resampled = "blocks of words", "articles"
     quantity = error = "perplexity"
     error_title = "Perplexity"

@@ -71,7 +71,6 @@ MEASURES: dict[str, pixels.Measure] = {
 class SegmentationPages(Pages):
     """MIoU and 1 - mIoU."""
 
-    hub_task = "image-segmentation"
     quantity = "mIoU"
     error = "1 - mIoU"
     error_title = "1 - mIoU"
