@@ -23,7 +23,7 @@ from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.command import Command
 from robustbench_kpca.evaluation.identity import code_from_outside, model_info, require_readable
-from robustbench_kpca.evaluation.kept import Wanted
+from robustbench_kpca.evaluation.kept import samples_to_keep
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject
 from robustbench_kpca.evaluation.requests import ModelRequest, NamedModel
@@ -107,7 +107,7 @@ class Evaluation:
         if audit is not None:
             require_subject(audit, runner, data)
         words = command.at_batch_size(size).words() if isinstance(command, Command) else command or ()
-        wanted = Wanted.of(spec, data, scenario, options, numbers=again.images[0].numel())
+        wanted = samples_to_keep(data, scenario, options, numbers=again.images[0].numel())
         evaluation = cls(
             Subject(named.label, runner, again, wanted),
             data,
@@ -137,7 +137,7 @@ class Evaluation:
     @property
     def images(self) -> int:
         """The number of samples whose images are to be kept."""
-        return len(self.subject.wanted.exact)
+        return len(self.subject.wanted)
 
     def look(self) -> Record | None:
         """Look for the finished record of exactly this specification, unless it is to be made afresh.
@@ -218,7 +218,6 @@ class Evaluation:
             algorithms=self.algorithms,
         ).attach(outcomes)
         record = record if self.audit is None else record.audited(self.audit)
-        self.subject.wanted.join()
         if (out := self.options.out) is not None:
             if images is not None:
                 content = images.to_file()

@@ -22,7 +22,7 @@ from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.kept import Keeper, Wanted
+from robustbench_kpca.evaluation.kept import Keeper
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
 from robustbench_kpca.records.differences import only
@@ -46,13 +46,13 @@ class Subject:
         runner: runs it.
         first: the first batch, to see afterwards whether the model has changed.
         journal: keeps its progress; None: nowhere.
-        wanted: which samples are kept with their images.
+        wanted: ids of the samples whose images are kept.
     """
 
     name: str
     runner: Runner
     first: FirstBatch
-    wanted: Wanted
+    wanted: frozenset[str]
     journal: Journal | None = None
 
 
@@ -88,12 +88,11 @@ def make_part(
         if isinstance(scenario, Attack):
             (subject,), started = subjects, time.perf_counter()
             space = InputSpace.of(subject.runner.model, scenario.space)
-            keeper = Keeper(subject.wanted, subject.runner, data, space, subject.journal)
+            keeper = Keeper(subject.wanted, data, space, subject.journal)
             outcomes = attack_all(
                 subject.runner, data, scenario, seed=options.seed, workers=options.workers or 0,
                 journal=subject.journal, progress=progress, keep=keeper.add, smaller=smaller,
             )  # fmt: skip
-            keeper.show()
             images = keeper.images()
             made = [(outcomes, Made(len(data), time.perf_counter() - started, subject.runner.batch_size))]
         else:

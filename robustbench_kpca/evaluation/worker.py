@@ -22,7 +22,7 @@ from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.evaluation import moved, runner_for
 from robustbench_kpca.evaluation.identity import Added, code_from_outside, join
-from robustbench_kpca.evaluation.kept import Wanted
+from robustbench_kpca.evaluation.kept import samples_to_keep
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.part import Subject, make_shard
 from robustbench_kpca.evaluation.requests import ModelRequest
@@ -102,9 +102,7 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
         )
     if work.inside:
         runner.presentation = gradients_inside(runner.presentation)
-    wanted = Wanted.of(spec, data, work.scenario, work.options, numbers=first[0].numel())
-    if not Path(work.folder).is_dir():  # on another machine: exact images go back with the outcomes
-        wanted = replace(wanted, first=())
+    wanted = samples_to_keep(data, work.scenario, work.options, numbers=first[0].numel())
     return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits), wanted)
 
 

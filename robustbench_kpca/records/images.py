@@ -18,7 +18,6 @@ from robustbench_kpca._core.strict import STRICT
 
 LIMIT = 2**29  # bytes of images of one record, before compression
 SUFFIX = ".images.npz"
-_ARRAYS = ("samples", "clean", "attacked")
 DAMAGE = (
     OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
@@ -66,7 +65,11 @@ class KeptImages:
     @classmethod
     def read(cls, content: bytes) -> "KeptImages":
         """Read the bytes of a file; raises any of `DAMAGE`."""
-        samples, clean, attacked = read_arrays(content, _ARRAYS, LIMIT)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > LIMIT + 2**20:
+                raise UnfitError("larger than its limit")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            samples, clean, attacked = (arrays[name] for name in ("samples", "clean", "attacked"))
         return cls(tuple(samples.tolist()), clean, attacked)
 
     def to_file(self) -> bytes:
@@ -100,15 +103,6 @@ def load_images(folder: Path, stated: ImagesFile) -> KeptImages:
     except DAMAGE as error:
         raise BadInputError(f"{path} holds no images ({reason_of(error)})", fix="evaluate again") from None
     return images
-
-
-def read_arrays(content: bytes, names: Sequence[str], most: int) -> list[NDArray[Any]]:
-    """Return arrays of an npz of at most so many bytes, and 1 MiB; raises any of `DAMAGE`."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if sum(member.file_size for member in archive.infolist()) > most + 2**20:
-            raise UnfitError("larger than its limit")
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return [arrays[name] for name in names]
 
 
 def _exact(images: NDArray[np.float32]) -> NDArray[Any]:

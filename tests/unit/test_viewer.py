@@ -1,6 +1,5 @@
 """Adversarial images are kept exactly and survive a kill; the viewer and the report show what records say."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -12,11 +11,10 @@ import pytest
 import torch
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records import images as kept_images
-from robustbench_kpca.records.first_samples import BYTES, load_first_samples
 from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.records.spec import ProtocolInfo
@@ -189,101 +187,6 @@ def test_too_many_images_are_refused_before_the_attack(tmp_path, monkeypatch):
         attacked(tmp_path, 10)
 
 
-def first_samples(folder):
-    return [load_first_samples(path) for path in sorted(folder.glob("*.samples.npz"))]
-
-
-def test_the_first_twenty_samples_of_an_attack_are_kept_to_look_at(folder, record, tmp_path):
-    [first] = first_samples(folder)
-    images, _ = load_data("digits", limit=24).in_order().tensors()
-    assert [row["sample"] for row in first.rows] == load_data("digits", limit=24).in_order().ids[:20]
-    clean, worst = (torch.from_numpy(part) for part in first.images().floats())
-    assert (clean - images[:20]).abs().max() <= 0.5 / 255 + 1e-6
-    rows = {row["sample"]: row for row in record.outcomes.rows()}
-    for row, moved in zip(first.rows, (worst - clean).abs().amax((1, 2, 3)).tolist(), strict=True):
-        own = rows[row["sample"]]
-        assert row == own | {"l2": pytest.approx(own["l2"], rel=1e-6), "linf": pytest.approx(own["linf"], rel=1e-6)}
-        assert moved == pytest.approx(row["linf"], rel=1e-5)
-    with torch.no_grad():
-        logits = load_model("vit_digits_adv")(images[:20])
-    for own, classes, (before, after), row in zip(logits, first.classes, first.logits, first.rows, strict=True):
-        assert np.allclose(own[torch.from_numpy(classes).long()], before, atol=1e-4)
-        assert set(own.topk(5).indices.tolist()) <= set(classes.tolist())
-        assert (classes[before.argmax()], classes[after.argmax()]) == (row["clean_prediction"], row["prediction"])
-
-
-def test_a_record_does_not_depend_on_its_first_samples(folder, record, tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.kept.FIRST", 0)
-    other = attacked(tmp_path, 0, eps="40/255")
-    assert not first_samples(tmp_path)
-    assert (other.outcomes.digest(), other.passes) == (record.outcomes.digest(), record.passes)
-    assert other.spec == record.spec
-
-
-def test_first_samples_take_at_most_so_many_bytes(tmp_path, monkeypatch):
-    """8 MiB before compression hold twenty images of 224 x 224, at two bytes a number."""
-    assert 20 * 2 * 3 * 224 * 224 <= BYTES == 8 * 2**20
-    monkeypatch.setattr("robustbench_kpca.evaluation.kept.BYTES", 2 * 3 * 32 * 32 * 5 + 1)
-    attacked(tmp_path, 0)
-    [first] = first_samples(tmp_path)
-    assert len(first.rows) == 5
-
-
-def test_parts_keep_the_same_images_and_an_unfinished_attack_shows_them(folder, record, tmp_path, capsys):
-    """The first of two parts makes samples 1 to 8 and 17 to 24, and the page says that the record is unfinished."""
-    out = tmp_path / "parts"
-    with pytest.raises(EvaluationError, match="shards are not there yet"):
-        attacked(out, 10, eps="40/255", part="1/2")
-    assert main(["records", "view", str(out), "-o", str(tmp_path / "v.html")]) == 0
-    text = (tmp_path / "v.html").read_text()
-    [shown] = Page(text).content["records"]
-    assert shown["unfinished"]
-    assert sum("image" in row and "logits" in row for row in shown["rows"]) == 12
-    assert "Unfinished, with what there is of the first twenty samples: vit_digits_adv under" in text
-    made = attacked(out, 10, eps="40/255", part="2/2")
-    assert (made.outcomes.digest(), made.images_file) == (record.outcomes.digest(), record.images_file)
-    [whole], [joined] = (list(place.glob("*.samples.npz")) for place in (folder, out))
-    assert (whole.name, whole.read_bytes()) == (joined.name, joined.read_bytes())
-    assert main(["records", "view", str(out), "-o", str(tmp_path / "v.html")]) == 0
-    [shown] = Page((tmp_path / "v.html").read_text()).content["records"]
-    assert not shown["unfinished"]
-    assert sum("logits" in row for row in shown["rows"] if row) == 20
-
-
-def test_a_watched_page_loads_itself_again_until_the_watch_ends(folder, tmp_path, monkeypatch):
-    page, seen = tmp_path / "v.html", []
-
-    def interrupt(seconds):
-        seen.append((seconds, Page(page.read_text()).content["every"]))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("robustbench_kpca.cli.records_view.time.sleep", interrupt)
-    assert main(["records", "view", str(folder), "--watch", "-o", str(page)]) == 3
-    assert seen == [(5, 5)]
-    assert Page(page.read_text()).content["every"] is None
-
-
-def test_first_samples_of_another_run_are_not_shown(folder, record):
-    [first] = first_samples(folder)
-    assert Shown.of(record, None, [first]).first is not None
-    rows = tuple({**row, "prediction": -1} for row in first.rows)
-    assert Shown.of(record, None, [dataclasses.replace(first, rows=rows)]).first is None
-    spec = record.spec.model_copy(update={"seed": 1})
-    assert Shown.of(record, None, [dataclasses.replace(first, spec=spec)]).first is None
-
-
-def test_damaged_first_samples_are_refused(folder, tmp_path):
-    [path] = folder.glob("*.samples.npz")
-    content, damaged = path.read_bytes(), tmp_path / path.name
-    damaged.write_bytes(content[:-200])
-    with pytest.raises(BadInputError, match="holds no samples"):
-        load_first_samples(damaged)
-    [first] = first_samples(folder)
-    damaged.write_bytes(dataclasses.replace(first, scale=first.scale[1:]).to_file())
-    with pytest.raises(BadInputError, match="shapes do not fit"):
-        load_first_samples(damaged)
-
-
 class Page(HTMLParser):
     """The tags of a page, the addresses in them, and the data inside it."""
 
@@ -327,11 +230,13 @@ def test_names_from_records_stay_text_in_the_viewer(record):
 
 def test_a_page_has_at_most_so_many_samples_and_bytes(folder, record, monkeypatch):
     images = load_images(folder, record.images_file)
-    page = Page(view([Shown.of(record, images)], "T", most=6)[0])
+    assert MOST == 500
+    monkeypatch.setattr("robustbench_kpca.report.viewer.MOST", 6)
+    page = Page(view([Shown.of(record, images)], "T")[0])
     assert len(page.content["samples"]) == 6
     assert all(sample["clean"] for sample in page.content["samples"])  # those with images come first
     assert page.content["total"] == 24
-    assert MOST == 500
+    monkeypatch.undo()
     monkeypatch.setattr("robustbench_kpca.report.viewer.IMAGE_BYTES", 40_000)
     text = view([Shown.of(record, images)], "T")[0]
     drawn = sum("image" in row for row in Page(text).content["records"][0]["rows"])

@@ -12,7 +12,7 @@ function element(name, text, className) {
 function options(select, names, none) {
   select.replaceChildren(...(none ? [new Option(none, "")] : []), ...names.map(name => new Option(name, name)));
 }
-const title = record => record.protocol + (record.seed ? `, seed ${record.seed}` : "") + (record.unfinished ? " (unfinished)" : "");
+const title = record => record.protocol + (record.seed ? `, seed ${record.seed}` : "");
 const models = [...new Set(content.records.map(record => record.model))];
 const protocols = model => content.records.filter(record => record.model === model).map(title);
 const chosen = side => content.records.find(record => record.model === at(sides[side][0]).value && title(record) === at(sides[side][1]).value);
@@ -30,17 +30,6 @@ function enlarge(pictures) {
   for (const button of copy.querySelectorAll("button")) button.replaceWith(...button.childNodes);
   dialog.firstElementChild.replaceWith(copy);
   dialog.showModal();
-}
-function logits(row, label) {
-  const details = element("details"), table = element("table"), head = element("tr");
-  head.append(...["class", "clean", "worst"].map(name => element("th", name)));
-  table.append(head, ...row.logits.map(([name, ...values]) => {
-    const line = element("tr", undefined, name === label ? "label" : "");
-    line.append(element("td", named(name)), ...values.map(value => element("td", value.toFixed(2))));
-    return line;
-  }));
-  details.append(element("summary", "largest logits"), table);
-  return details;
 }
 function sentences(row) {
   const lines = [], before = row.clean_prediction;
@@ -65,7 +54,6 @@ function side(record, sample, row) {
   }
   const state = record.attack || row.state === "kept" ? STATES[row.state] : "wrong";
   part.append(element("p", state, `state ${row.state}`), ...sentences(row).map(line => element("p", line, "soft")));
-  if (row.logits) part.append(logits(row, sample.label));
   return part;
 }
 function matching() {
@@ -108,18 +96,5 @@ function start() {
   document.querySelector(".controls").addEventListener("change", () => { shown = STEP; show(); });
   at("more").addEventListener("click", () => { shown += STEP; show(); });
   show();
-  if (content.every) again();
-}
-function again() {  // what was chosen stays chosen
-  const selects = [...document.querySelectorAll(".controls select")], before = JSON.parse(sessionStorage.getItem("chosen") ?? "{}");
-  for (const select of selects) {
-    if ([...select.options].some(option => option.value === before[select.id])) select.value = before[select.id];
-    select.dispatchEvent(new Event("change", {bubbles: true}));
-  }
-  setInterval(() => {
-    if (at("zoom").open) return;
-    sessionStorage.setItem("chosen", JSON.stringify(Object.fromEntries(selects.map(select => [select.id, select.value]))));
-    location.reload();
-  }, 1000 * content.every);
 }
 start();
