@@ -92,10 +92,9 @@ def require_names(
     models: Iterable[str] = (),
     protocols: Iterable[str] = (),
     overrides: Mapping[str, Any] | None = None,
-    attacks: Iterable[str] = (),
     data: Iterable[str | None] = (),
 ) -> None:
-    """Refuse unknown models, protocols, fields set in these, attacks of their stages and others, and data."""
+    """Refuse unknown models, protocols, fields set in these, attacks of their stages, and data."""
     from robustbench_kpca.attacks.shared.names import require_attack
     from robustbench_kpca.data.names import require_data
     from robustbench_kpca.models.names import require_model
@@ -108,8 +107,6 @@ def require_names(
         _, scenario = load_scenario(name, dict(overrides or {}))
         for stage in scenario.stage if isinstance(scenario, Attack) else ():
             require_attack(stage.attack)
-    for name in attacks:
-        require_attack(name)
     for source in data:
         if source is not None:
             require_data(source)

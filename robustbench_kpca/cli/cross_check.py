@@ -1,6 +1,5 @@
 """`rbk cross-check`: compare a native attack, or native corruptions, with those of another library."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.verification.pictures import CellAgreement, Gap
 
 _IMAGES = 8  # of every cell, where pictures are compared
-_OF_PICTURES = ("model", "protocol", "data", "split", "limit", "seed", "set_", "json", "quiet")
+_OF_PICTURES = ("model", "protocol", "data", "split", "limit", "seed", "set_", "quiet")
 
 
 def cross_check(
@@ -32,12 +31,6 @@ def cross_check(
             show_default=False,
         ),
     ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            help="Reference attack LIBRARY:NAME of torchattacks, foolbox or others; by default its equivalent."
-        ),
-    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -49,18 +42,12 @@ def cross_check(
     split: _options.Split = None,
     size: _options.Size = None,
     crop: _options.Crop = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for both records; by default none.")] = None,
     checkpoint: _options.Checkpoint = None,
-    name: Annotated[str | None, typer.Option(help="Name of the model in the records; by default MODEL.")] = None,
     set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
     limit: _options.Limit = None,
-    allow: _options.Allow = [],  # noqa: B006 (typer reads the default)
-    fresh: Annotated[bool, typer.Option("--fresh", help="Evaluate again even if records exist.")] = False,
     seed: _options.Seed = 0,
     batch_size: _options.BatchSize = 64,
-    workers: _options.Workers = 0,
     device: _options.Device = None,
-    json: _options.Json = False,
     quiet: _options.Quiet = False,
 ) -> int:
     """Run a native attack, or native corruptions, and the same of another library; exit 1 if they do not agree.
@@ -75,8 +62,8 @@ def cross_check(
     from robustbench_kpca._core.strict import parse_assignments
 
     options, overrides = split_settings(parse_assignments(set_))
-    models, attacks = ([] if name is None else [name] for name in (model, reference))
-    require_names(models=models, protocols=[protocol], overrides=overrides, attacks=attacks, data=[data])
+    require_names(models=[] if model is None else [model], protocols=[protocol], overrides=overrides, data=[data])
+    from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
     from robustbench_kpca.verification import cross_check as checking
     from robustbench_kpca.verification.pictures import corruption_protocol
@@ -86,39 +73,27 @@ def cross_check(
         refuse_others(given_options(cross_check, arguments), "corruptions", _OF_PICTURES)
         if model is not None:
             raise BadInputError(f"model '{model}' with corruptions", expected="no model: pictures are compared")
-        return _check_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, json=json, quiet=quiet)
+        return _check_pictures(corruption, data or "photos", split, limit or _IMAGES, seed, quiet=quiet)
     if model is None:
         raise BadInputError("an attack without a model", expected="rbk cross-check MODEL -p PROTOCOL")
-    request = ModelRequest.of(model, checkpoint, name=name, options=options)
-    network = request.load()
-    samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(network)
-    _console.note(how_shown(samples, network), quiet=quiet or json)
-    with _console.progress(quiet=quiet or json) as start:
-        agreement = checking.cross_check(
-            network, samples, protocol=protocol, reference=reference, out=out, overrides=overrides, seed=seed,
-            batch_size=batch_size, workers=workers, device=usable_device(device),
-            name=request.label, source=request.source, fresh=fresh, allow=allow, progress=start(model),
-        )  # fmt: skip
-    if json:
-        _console.show_json(agreement.as_dict())
-    else:
-        _show(agreement)
+    named = ModelRequest.of(model, checkpoint, options=options).named()
+    samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(named.model)
+    _console.note(how_shown(samples, named.model), quiet=quiet)
+    run = RunOptions(seed=seed, batch_size=batch_size, device=usable_device(device))
+    with _console.progress(quiet=quiet) as start:
+        agreement = checking.cross_check(named, samples.in_order(), protocol, overrides, run, start(model))
+    _show(agreement)
     return 0 if agreement.as_strong else 1
 
 
-def _check_pictures(
-    protocol: "Corruption", data: str, split: str | None, limit: int, seed: int, *, json: bool, quiet: bool
-) -> int:
+def _check_pictures(protocol: "Corruption", data: str, split: str | None, limit: int, seed: int, *, quiet: bool) -> int:
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.verification.pictures import compare_pictures, pictures_of
 
     images = pictures_of(load_data(data, split, limit))
-    with _console.progress(quiet=quiet or json) as start:
+    with _console.progress(quiet=quiet) as start:
         cells = compare_pictures(protocol, images, seed, start("cells"))
     agree = all(cell.agrees for cell in cells)
-    if json:
-        _console.show_json({"images": len(images), "agree": agree, "cells": [cell.as_dict() for cell in cells]})
-        return 0 if agree else 1
     rows = [(cell.corruption, cell.severity, _gap(cell.exact), _gap(cell.fast), _verdict(cell)) for cell in cells]
     _console.show_table("", ("Corruption", "Severity", "Exact", "Fast", ""), rows)
     _console.out().print()

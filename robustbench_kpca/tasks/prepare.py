@@ -28,25 +28,34 @@ def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[st
     if isinstance(scenario, Attack):
         if scenario.imported is not None:
             raise BadInputError(f"protocol '{label}' is of imported images", fix="rbk records import-images FILE")
-        allowed, zero = set_of(scenario.threat.on_tokens(4)), torch.zeros(1, dtype=torch.int64)
-        for stage in scenario.stage:
-            require_attack(stage.attack)
-            attack = build_attack(stage)
-            allowed.require_attack(stage.attack, attack)
-            require_gradients(stage, attack)
-            try:
-                attack.start(allowed.example(), zero, allowed.threat, zero)  # refuses unsupported norms and targets
-            except BenchmarkError:
-                raise
-            except Exception as error:
-                if not ATTACKS.is_outside(stage.attack):
-                    raise
-                raise BadInputError(f"attack '{stage.attack}' cannot start ({reason_of(error)})") from None
+        require_startable(scenario)
     elif isinstance(scenario, Corruption) and scenario.mode != "stored":
         for name in scenario.names:
             require_corruption(name)
             require_profile(name, scenario.profile)
     return label, scenario
+
+
+def require_startable(protocol: Attack) -> None:
+    """Refuse an attack protocol with a stage that cannot start.
+
+    Raises:
+        BadInputError: unknown attack, an invalid option of one, or a norm or target that it does not support.
+    """
+    allowed, zero = set_of(protocol.threat.on_tokens(4)), torch.zeros(1, dtype=torch.int64)
+    for stage in protocol.stage:
+        require_attack(stage.attack)
+        attack = build_attack(stage)
+        allowed.require_attack(stage.attack, attack)
+        require_gradients(stage, attack)
+        try:
+            attack.start(allowed.example(), zero, allowed.threat, zero)  # refuses unsupported norms and targets
+        except BenchmarkError:
+            raise
+        except Exception as error:
+            if not ATTACKS.is_outside(stage.attack):
+                raise
+            raise BadInputError(f"attack '{stage.attack}' cannot start ({reason_of(error)})") from None
 
 
 def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:

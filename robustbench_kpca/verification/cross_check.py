@@ -1,26 +1,25 @@
 """Run a native attack and a reference attack on the same model and images, and compare the results."""
 
-import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
-from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import require_writable, safe_name, write_atomic
+from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.data.given import as_dataset
-from robustbench_kpca.evaluation.api import evaluate
+from robustbench_kpca.evaluation.engines import engine_for, make_records
+from robustbench_kpca.evaluation.evaluation import Evaluation
+from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.protocols.scenario import Attack, Override
 from robustbench_kpca.records.estimate import mcnemar
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.tasks.prepare import prepare
-from robustbench_kpca.verification.equivalents import reference_of, to_toml
+from robustbench_kpca.tasks.prepare import prepare, require_startable
+from robustbench_kpca.verification.equivalents import reference_of
 
 ALLOWED = 0.005  # largest allowed excess of the native robust accuracy over that of the reference
 
@@ -65,65 +64,45 @@ class Agreement:
         """Whether the native robust accuracy is at most 0.5 percentage points above that of the reference."""
         return self.only_reference - self.only_native <= ALLOWED * len(self.native.outcomes)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return counts, test results and both records as plain values."""
-        counts = {name: getattr(self, name) for name in ("both", "only_native", "only_reference", "neither")}
-        test = {"p_value": self.p_value, "allowed_points": 100 * ALLOWED, "as_strong": self.as_strong}
-        records = {name: getattr(self, name).model_dump(mode="json") for name in ("native", "reference")}
-        return {"verdicts": counts} | test | records
-
     @staticmethod
     def _broken(record: Record) -> NDArray[np.bool_]:
         return np.asarray(record.outcomes["broken_by"] != "")
 
 
 def cross_check(
-    model: nn.Module,
-    images: Any,
-    labels: Any = None,
-    *,
+    model: NamedModel,
+    data: Dataset,
     protocol: str | Path,
-    reference: str | None = None,
-    out: Path | str | None = None,
-    overrides: dict[str, Override] | None = None,
-    **how: Any,
+    overrides: Mapping[str, Override],
+    options: RunOptions,
+    progress: Progress | None = None,
 ) -> Agreement:
     """Evaluate a model with the native attacks of a protocol and with the equivalent reference attacks.
 
     Args:
         protocol: an attack: a name or a TOML file.
-        reference: `LIBRARY:NAME`; default: the known equivalent of each stage (`verification.equivalents`).
-        out: folder for both records and the protocol of the reference, which can be evaluated separately.
         overrides: fields of the protocol to replace, such as `{"eps": "3/255"}`.
-        **how: other arguments of `evaluate`: seed, batch_size, device, name, ...
 
     Raises:
         BadInputError: the protocol is not an attack, a stage has no known equivalent, or as in `evaluate`.
+        EvaluationError: an attack could not finish.
     """
-    label, scenario = prepare(protocol, overrides or {})
-    if not isinstance(scenario, Attack):
+    label, native = prepare(protocol, overrides)
+    if not isinstance(native, Attack):
         raise BadInputError(f"protocol '{label}' is not an attack", fix="see: rbk list attacks, rbk list protocols")
-    other = reference_of(scenario, reference)
-    data = as_dataset(images, labels)
+    reference = reference_of(native)
+    require_startable(reference)
     _require_one_label(data)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch if out is None else out)
-        require_writable(folder)
-        file = folder / f"{safe_name(f'{label}__{_libraries(other)}')}.toml"
-        write_atomic(file, to_toml(other).encode())
-        prepare(str(file), {})  # refuse an unsupported protocol before the native attack runs
-        run: Callable[..., Record] = evaluate
-        replaced = dict(overrides or {})
-        if _ARGUMENTS & replaced.keys():  # `evaluate` means something else by these names
-            own = folder / f"{safe_name(label)}.toml"
-            write_atomic(own, to_toml(scenario).encode())
-            protocol, replaced = str(own), {}
-        native = run(model, data, audit=False, protocol=protocol, out=out, **how, **replaced)
-        return Agreement(native, run(model, data, audit=False, protocol=str(file), out=out, **how))
-
-
-_ARGUMENTS = frozenset({"labels", "classes"})
-"""Fields of protocols that have the name of an argument of `evaluate`."""
+    named = {label: native, f"{label}__{_libraries(reference)}": reference}
+    evaluations = [Evaluation.begin(model, data, name, scenario, options) for name, scenario in named.items()]
+    records = []
+    with engine_for(options) as engine:
+        for evaluation in evaluations:
+            [made] = make_records([evaluation], engine, progress=progress)
+            if isinstance(made, EvaluationError):
+                raise made
+            records.append(made)
+    return Agreement(*records)
 
 
 def _require_one_label(data: Dataset) -> None:

@@ -5,15 +5,12 @@ pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN, FMN, HopSkipJu
 stated at each entry.
 """
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._core.strict import validate
-from robustbench_kpca.attacks.foreign import LIBRARIES
 from robustbench_kpca.protocols.scenario import Attack, Stage
 from robustbench_kpca.protocols.threat import Norm, parse_step
 
@@ -167,56 +164,22 @@ REFERENCES: dict[str, Callable[[Options, Norm, float], Match]] = {
 }
 
 
-def reference_of(scenario: Attack, attack: str | None = None) -> Attack:
+def reference_of(scenario: Attack) -> Attack:
     """Return the protocol of the reference: the same as `scenario`, but with attacks of other libraries.
 
     A cascade with exactly the stages of AutoAttack (standard, plus or rand) becomes that ensemble; every other cascade
-    is translated stage by stage. `attack` (`LIBRARY:NAME`) selects the reference. It gets the translated options if it
-    is the known equivalent of the only stage, else the defaults of its library.
+    is translated stage by stage.
 
     Raises:
-        BadInputError: no stages; a stage without a known equivalent; an `attack` that is not of another library.
+        BadInputError: no stages, or a stage without a known equivalent.
     """
     if not scenario.stage:
         raise BadInputError("the protocol has no stages, so there is no attack to compare", fix="see: rbk list attacks")
-    if attack is None:
-        ensemble = _ensemble(scenario)
-        stages = [_stage(ensemble, {}, 1)] if ensemble else [_match(stage, scenario) for stage in scenario.stage]
-    else:
-        _require_library(attack)
-        known = [_find(stage, scenario) for stage in scenario.stage]
-        options = known[0][1] if len(known) == 1 and known[0] is not None and known[0][0] == attack else {}
-        stages = [_stage(attack, options, scenario.stage[0].restarts if options else 1)]
+    ensemble = _ensemble(scenario)
+    stages = [_stage(ensemble, {}, 1)] if ensemble else [_match(stage, scenario) for stage in scenario.stage]
     names = ", ".join(dict.fromkeys(stage["attack"] for stage in stages))
     content = scenario.model_dump() | {"title": f"{scenario.title}, by {names}", "stage": stages}
     return validate(Attack, content, "the reference protocol")
-
-
-def to_toml(scenario: Attack) -> str:
-    """Return the TOML text of a protocol."""
-    content = scenario.model_dump(mode="json")
-    stages = content.pop("stage")
-    lines = [_line(name, value) for name, value in content.items()]
-    lines += [] if stages else ["stage = []"]
-    for stage in stages:
-        flat = {"attack": stage["attack"], "restarts": stage["restarts"]} | stage["options"]
-        lines += ["", "[[stage]]", *(_line(name, value) for name, value in flat.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _require_library(attack: str) -> None:
-    library, colon, name = attack.partition(":")
-    if not (colon and name):
-        raise BadInputError(
-            f"reference '{attack}' is not an attack of another library",
-            expected=f"LIBRARY:NAME with LIBRARY one of {', '.join(LIBRARIES)}",
-        )
-    if library not in LIBRARIES:
-        raise unknown_name("attack library", library, LIBRARIES)
-
-
-def _line(name: str, value: Any) -> str:
-    return f"{name} = {json.dumps(value, ensure_ascii=False)}"
 
 
 def _ensemble(scenario: Attack) -> str | None:
@@ -227,23 +190,17 @@ def _ensemble(scenario: Attack) -> str | None:
     return None
 
 
-def _find(stage: Stage, scenario: Attack) -> Match:
-    """Return the equivalent of a stage, or None. Only the reference of APGD can average over draws."""
-    equivalent = (
-        REFERENCES[stage.attack](stage.options, scenario.norm, scenario.eps) if stage.attack in REFERENCES else None
-    )
-    if equivalent is None or scenario.draws == 1:
-        return equivalent
-    return (equivalent[0], equivalent[1] | {"eot_iter": scenario.draws}) if "apgd" in equivalent[0] else None
-
-
 def _match(stage: Stage, scenario: Attack) -> Options:
-    equivalent = _find(stage, scenario)
+    """Return the equivalent of a stage. Only the reference of APGD can average over draws."""
+    translate = REFERENCES.get(stage.attack)
+    equivalent = None if translate is None else translate(stage.options, scenario.norm, scenario.eps)
+    if equivalent is not None and scenario.draws > 1:
+        name, options = equivalent
+        equivalent = (name, options | {"eot_iter": scenario.draws}) if "apgd" in name else None
     if equivalent is None:
         raise BadInputError(
             f"there is no known equivalent of attack '{stage.attack}' in {scenario.norm}"
             + (f" with {scenario.draws} draws" if scenario.draws > 1 else ""),
-            fix="give one: --reference LIBRARY:NAME",
         )
     return _stage(*equivalent, stage.restarts)
 

@@ -1,8 +1,8 @@
 """Our corrupted pictures beside those of the installed library `imagecorruptions`, cell by cell."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,10 +60,6 @@ class CellAgreement:
     def agrees(self) -> bool:
         """Whether both modes agree with the library."""
         return self.exact.agrees and self.fast.agrees
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all numbers and the verdict as plain values."""
-        return asdict(self) | {"agrees": self.agrees}
 
 
 def corruption_protocol(protocol: str, overrides: dict[str, Override]) -> Corruption | None:

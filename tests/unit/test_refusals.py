@@ -10,6 +10,7 @@ from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.options import RunOptions
+from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.verification.cross_check import cross_check
@@ -71,19 +72,18 @@ def test_labels_of_a_data_set_and_the_field_labels_are_two_things():
         evaluate(model, data, protocol="fgsm-linf-8_255", labels="predicted", policy="last", audit=False)
 
 
-def test_a_verification_replaces_labels_in_both(tmp_path):
+def test_a_verification_replaces_labels_in_both():
     pytest.importorskip("torchattacks", reason="NOT TESTED: verification; pip install torchattacks")
-    found = cross_check(
-        load_model("symvit_digits"), load_data("digits", limit=4), protocol="fgsm-linf-8_255", out=tmp_path,
-        overrides={"labels": "predicted", "policy": "last"},
-    )  # fmt: skip
+    named = NamedModel(load_model("symvit_digits"), "m", "m")
+    overrides = {"labels": "predicted", "policy": "last"}
+    found = cross_check(named, load_data("digits", limit=4), "fgsm-linf-8_255", overrides, RunOptions(batch_size=4))
     assert found.native.spec.protocol.resolved["labels"] == "predicted"
     assert found.reference.spec.protocol.resolved["labels"] == "predicted"
 
 
 def test_options_without_effect_on_pictures_are_refused(capsys):
-    assert main(["cross-check", "-p", "common-corruptions-19", "--fresh"]) == 2
-    assert "--fresh with corruptions has no effect" in capsys.readouterr().err
+    assert main(["cross-check", "-p", "common-corruptions-19", "--batch-size", "4"]) == 2
+    assert "--batch-size with corruptions has no effect" in capsys.readouterr().err
 
 
 def test_what_is_no_file_is_not_written(tmp_path):
