@@ -1,7 +1,6 @@
 """`rbk images corrupt`: write a folder of corrupted images in the layout and file format of ImageNet-C."""
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,7 +8,7 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import several
-from robustbench_kpca.cli._options import SEVERAL, BadImages, Frost, Json, Quiet, Seed, Workers
+from robustbench_kpca.cli._options import SEVERAL, BadImages, Frost, Quiet, Seed, Workers
 
 if TYPE_CHECKING:
     from robustbench_kpca.corruptions import Cell
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 _GROWING = "corruptions"
 _PACKAGES = ("robustbench-kpca", "numpy", "scipy", "opencv-python-headless", "pillow")
 
-
-_OF_THE_LIBRARY = ("imagecorruptions", "scikit-image")
-Engine = Literal["native", "imagecorruptions"]
+Mode = Literal["fast", "exact"]
 
 
 def corrupt(
@@ -34,27 +31,15 @@ def corrupt(
     severity: Annotated[
         list[int], typer.Option(min=1, max=5, help="Severity, 1 to 5; by default all. Repeatable.")
     ] = [],  # noqa: B006
-    engine: Annotated[
-        Engine,
-        typer.Option(
-            help="native, or imagecorruptions: the installed library 1.1.2 (extra `reference`), with its parameters "
-            "and pictures of frost. Native --mode exact --profile imagecorruptions writes the same files for one seed, "
-            "except impulse noise."
-        ),
-    ] = "native",
     profile: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help="Parameter set: imagenet_c (224 px; default), imagecorruptions (any size) or cifar_c (32 px).",
-            show_default=False,
+            help="Parameter set: imagenet_c (224 px), imagecorruptions (any size) or cifar_c (32 px).",
         ),
-    ] = None,
+    ] = "imagenet_c",
     mode: Annotated[
-        str | None,
-        typer.Option(
-            help="fast (default), or exact (slower; equal to the reference library bit for bit).", show_default=False
-        ),
-    ] = None,
+        Mode, typer.Option(help="fast, or exact: slower; equal to the reference library bit for bit.")
+    ] = "fast",
     seed: Seed = 0,
     frost: Frost = None,
     format: Annotated[  # noqa: A002 (the option's name)
@@ -72,14 +57,10 @@ def corrupt(
     crop: Annotated[
         float | None, typer.Option(help="With --size: resize the short side to size / crop, and crop the centre.")
     ] = None,
-    interpolation: Annotated[
-        str | None, typer.Option(help="With --size: interpolation; by default bilinear, as in ImageNet-C.")
-    ] = None,
     workers: Workers = 0,
     bad_images: Annotated[
         BadImages, typer.Option(help="What to do with unreadable images: fail, or skip and list them.")
     ] = "fail",
-    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write DST/CORRUPTION/SEVERITY/... for every image of SRC, and a manifest; run it again to resume.
@@ -91,28 +72,26 @@ def corrupt(
     from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 
     names = several(corruption) or list(COMMON)
-    for name in names if engine == "native" else ():
+    for name in names:
         family_of(name)
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca._core.lock import locked
     from robustbench_kpca.data.io.derived import Derivation, derive, open_target, sources_of
 
-    view = _view(size, crop, interpolation)
-    profile, form = _parameters(engine, profile, mode, frost)
+    view = _view(size, crop)
     levels = sorted(set(severity)) or list(SEVERITIES)
     settings = {
         _GROWING: names,
         "severities": levels,
         "profile": profile,
-        "mode": form,
+        "mode": mode,
         "seed": seed,
         "frost": _digest_of(frost),
         "format": format,
         "view": view and {key: getattr(view, key) for key in ("size", "crop", "interpolation")},
-        "versions": _versions(engine),
+        "versions": _versions(),
     }
-    settings |= {} if engine == "native" else {"engine": engine}
-    make = Stored(_cells(engine, names, levels, profile, mode=form, seed=seed, frost=frost), format)
+    make = Stored(_cells(names, levels, profile, mode, seed=seed, frost=frost), format)
     plan = Derivation(
         source,
         target,
@@ -128,9 +107,6 @@ def corrupt(
     require_writable(target)
     with locked(target / ".lock", wait=False), _console.progress(quiet=quiet) as start:
         result = derive(plan, files, settings, workers, start(f"{len(plan.folders)} cells an image"))
-    if json:
-        _console.show_json(dataclasses.asdict(result))
-        return
     for name in result.skipped:
         _console.note(f"skipped, cannot be read: {name}", quiet=quiet)
     done = f"{target}: {result.made} files made, {result.kept} kept, of {result.sources} images"
@@ -162,22 +138,15 @@ class Stored:
 
 
 def _cells(
-    engine: Engine,
-    names: list[str],
-    levels: list[int],
-    profile: str,
-    mode: Literal["fast", "exact"],
-    seed: int,
-    frost: Path | None,
+    names: list[str], levels: list[int], profile: str, mode: Mode, *, seed: int, frost: Path | None
 ) -> dict[str, "Cell"]:
-    from robustbench_kpca.corruptions import PREFIX, Cell, require_of_images
+    from robustbench_kpca.corruptions import Cell, require_of_images
 
-    prefix = "" if engine == "native" else PREFIX
     for name in names:
-        require_of_images(prefix + name, profile)
+        require_of_images(name, profile)
     more: dict[str, Any] = {} if frost is None else {"frost": str(frost)}
     return {
-        f"{Path(name).name}/{level}": Cell(prefix + name, severity=level, profile=profile, mode=mode, seed=seed, **more)
+        f"{Path(name).name}/{level}": Cell(name, severity=level, profile=profile, mode=mode, seed=seed, **more)
         for name in names
         for level in levels
     }
@@ -203,36 +172,15 @@ def _try(make: Stored, files: list[Path], view: "View | None") -> None:
         make(grey, folder, "")
 
 
-def _view(size: int | None, crop: float | None, interpolation: str | None) -> "View | None":
+def _view(size: int | None, crop: float | None) -> "View | None":
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.data.request import View
 
     if size is None:
-        if crop is not None or interpolation is not None:
-            raise BadInputError("--crop or --interpolation without --size", fix="add --size")
+        if crop is not None:
+            raise BadInputError("--crop without --size", fix="add --size")
         return None
-    return View(size, crop, interpolation or "bilinear")
-
-
-def _parameters(
-    engine: Engine, profile: str | None, mode: str | None, frost: Path | None
-) -> tuple[str, Literal["fast", "exact"]]:
-    """Return profile and mode; the library has its own parameters and pictures of frost, and one mode."""
-    from robustbench_kpca._core.errors import BadInputError
-    from robustbench_kpca.corruptions import PROFILE
-
-    if engine == "imagecorruptions":
-        given = {"--profile": profile not in (None, PROFILE), "--mode": mode not in (None, "exact"), "--frost": frost}
-        for option in (name for name, refused in given.items() if refused):
-            raise BadInputError(
-                f"{option} with --engine {engine}",
-                expected="the library's own parameters and pictures",
-                fix=f"omit {option}, or --engine",
-            )
-        return PROFILE, "exact"
-    if mode not in (None, "fast", "exact"):
-        raise BadInputError(f"mode '{mode}'", expected="fast or exact")
-    return profile or "imagenet_c", "exact" if mode == "exact" else "fast"
+    return View(size, crop, "bilinear")  # as for ImageNet-C
 
 
 def _digest_of(frost: Path | None) -> str | None:
@@ -248,13 +196,13 @@ def _digest_of(frost: Path | None) -> str | None:
     return sha256("".join(sha256(path.read_bytes()) for path in files).encode())
 
 
-def _versions(engine: Engine) -> dict[str, str]:
+def _versions() -> dict[str, str]:
     from importlib import metadata
 
     from PIL import features
 
     versions = {}
-    for package in _PACKAGES + (() if engine == "native" else _OF_THE_LIBRARY):
+    for package in _PACKAGES:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

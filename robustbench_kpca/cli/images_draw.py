@@ -17,10 +17,7 @@ _OF: dict[Kind, tuple[str, ...]] = {
     "segmentation": (*_OF_MODEL, "corruption", "severity"),
     "curves": ("files", "out"),
 }
-_ENDINGS: dict[Kind, tuple[str, ...]] = {
-    "adversarial": (".png",), "corruptions": (".png", ".html"), "segmentation": (".png", ".html"),
-    "curves": (".svg", ".png"),
-}  # fmt: skip
+_CURVES = (".svg", ".png")
 
 
 def draw(
@@ -72,17 +69,17 @@ def draw(
         typer.Option(
             "--out",
             "-o",
-            help="Output file: .png; of corruptions and segmentation also .html, of curves also .svg. By default "
-            "KIND.png, or curves.svg.",
+            help="Output file: .png; of curves also .svg. By default KIND.png, or curves.svg.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
     """Draw adversarial images, corrupted images, segmentations, or training curves."""
     refuse_others(given_options(draw, locals()), f"kind {kind}", ("kind", *_OF[kind]))
-    out = Path(f"{kind}{_ENDINGS[kind][0]}") if out is None else out
-    if out.suffix not in _ENDINGS[kind]:
-        raise BadInputError(f"--out {out}", expected=f"a name that ends in {' or '.join(_ENDINGS[kind])}")
+    endings = _CURVES if kind == "curves" else (".png",)
+    out = Path(f"{kind}{endings[0]}") if out is None else out
+    if out.suffix not in endings:
+        raise BadInputError(f"--out {out}", expected=f"a name that ends in {' or '.join(endings)}")
     if kind == "curves":
         _curves(files or [], out)
     elif kind == "corruptions":
@@ -145,7 +142,7 @@ def _corruptions(files: list[str], out: Path, profile: str, seed: int) -> None:
     from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
     from robustbench_kpca.data.io.reading import read_rgb
     from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
-    from robustbench_kpca.report.pictures import grid, page
+    from robustbench_kpca.report.pictures import grid
 
     if len(files) != 1:
         raise BadInputError(f"{len(files)} files", expected="one image: rbk images draw corruptions FILE")
@@ -155,8 +152,7 @@ def _corruptions(files: list[str], out: Path, profile: str, seed: int) -> None:
         [pixels, *(corrupt(pixels[None], name, level, seed, profile=profile)[0] for level in SEVERITIES)]
         for name in names
     ]
-    draw_all = grid if out.suffix == ".png" else page
-    write_atomic(out, draw_all(rows, names, ["clean", *(f"severity {level}" for level in SEVERITIES)]))
+    write_atomic(out, grid(rows, names, ["clean", *(f"severity {level}" for level in SEVERITIES)]))
     _console.say(str(out))
 
 
@@ -196,7 +192,7 @@ def _segmentation(
     scenes = load_data(*samples)
     network = load_model(model, checkpoint, **options)
     drawing = task_named(scenes.task).compute.draw(network, scenes, scenario, seed=seed, frost=frost_of(scenario, None))
-    write_atomic(out, render(drawing, html=out.suffix == ".html"))
+    write_atomic(out, render(drawing))
     _console.say(f"{out}: {drawing.summary}")
 
 

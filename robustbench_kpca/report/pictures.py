@@ -1,6 +1,5 @@
-"""Pictures of what a model is shown, and of what it makes of scenes, as PNG or HTML."""
+"""Pictures of what a model is shown, and of what it makes of scenes, as PNG."""
 
-import base64
 import io
 import warnings
 from collections.abc import Sequence
@@ -11,11 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
-from PIL import Image
 
-from robustbench_kpca._core.web import asset
-from robustbench_kpca._core.web.as_html import html as as_html
-from robustbench_kpca._core.web.document import Document, Widget
 from robustbench_kpca.tasks.drawing import Drawing
 
 Picture = NDArray[np.generic]
@@ -64,31 +59,8 @@ def grid(
     return buffer.getvalue()
 
 
-def page(
-    rows: Sequence[Sequence[Picture]],
-    row_titles: Sequence[str],
-    column_titles: Sequence[str],
-    *,
-    title: str = "Corruptions",
-    legend: Legend = (),
-) -> bytes:
-    """Show uint8 images (height, width, 3) in a table, every pixel as it is; return one self-contained HTML page."""
-    shown = [(name, [_data_uri(image) for image in images]) for name, images in zip(row_titles, rows, strict=True)]
-    values = {"rows": shown, "columns": column_titles, "legend": legend}
-    table = Widget("pictures.html.j2", "report", values)
-    return as_html(Document(title, [table], style=asset("report", "pictures.css"))).encode()
-
-
-def _data_uri(image: Picture) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray(np.asarray(image, np.uint8)).save(buffer, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def render(drawing: Drawing, *, html: bool) -> bytes:
-    """Render a drawing as an HTML page, or as a PNG."""
-    if html:
-        return page(drawing.rows, drawing.row_titles, drawing.column_titles, title=drawing.title, legend=drawing.legend)
+def render(drawing: Drawing) -> bytes:
+    """Render a drawing as a PNG."""
     tallest = max(row[0].shape[0] / row[0].shape[1] for row in drawing.rows)
     cell = (CELL_WIDTH, CELL_WIDTH * min(tallest, 1.5) + 0.1)
     return grid(drawing.rows, drawing.row_titles, drawing.column_titles, cell=cell, legend=drawing.legend)

@@ -195,8 +195,6 @@ def test_pictures_of_every_format_are_corrupted_and_what_is_left_out_is_counted(
         Image.new("RGB", (32, 32)).save(path, "PNG" if suffix == "heic" else None)
     assert rbk("src", "dst", *SOME) == 0
     assert "of 6 images (0 skipped); 2 files of src were left out: 2 .heic" in capsys.readouterr().out
-    assert rbk("src", "dst", *SOME, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["left_out"] == ["2 files of src were left out: 2 .heic"]
 
 
 def test_two_at_once_are_refused(source, tmp_path, capsys):
@@ -220,10 +218,10 @@ def test_what_cannot_be_read_fails_or_is_named(source, tmp_path, capsys):
     said = capsys.readouterr().err
     assert bad.name in said
     assert said.count("\n") == 1
-    assert rbk(source, "other", *SOME, "--bad-images", "skip", "--json") == 0
-    done = json.loads(capsys.readouterr().out)
-    assert (done["made"], done["skipped"]) == (20, [bad.relative_to(source).as_posix()])
-    assert json.loads((tmp_path / "other" / "manifest.json").read_text())["skipped"] == done["skipped"]
+    assert rbk(source, "other", *SOME, "--bad-images", "skip") == 0
+    assert "20 files made" in capsys.readouterr().out
+    skipped = json.loads((tmp_path / "other" / "manifest.json").read_text())["skipped"]
+    assert skipped == [bad.relative_to(source).as_posix()]
 
 
 @pytest.mark.parametrize(
@@ -240,10 +238,9 @@ def test_what_cannot_be_read_fails_or_is_named(source, tmp_path, capsys):
         (["src", "dst", "--corruption", "frog"], "did you mean 'fog'"),
         (["src", "dst", "--severity", "6"], "severity"),
         (["src", "dst", "--profile", "imagenet"], "'imagenet'"),
-        (["src", "dst", "--mode", "slow"], "fast or exact"),
+        (["src", "dst", "--mode", "slow"], "one of fast, exact"),
         (["src", "dst", "--crop", "0.9"], "--size"),
         (["src", "dst", "--size", "16", "--crop", "2"], "crop"),
-        (["src", "dst", "--size", "16", "--interpolation", "cubic"], "'cubic'"),
         (["src", "dst", "--frost", "nowhere"], "nowhere"),
     ],
 )
@@ -306,30 +303,3 @@ def test_by_default_the_fifteen_at_every_severity(source, tmp_path):
     assert rbk(source, "dst") == 0
     made = {tuple(row["file"].split("/")[:2]) for row in rows(tmp_path / "dst")}
     assert made == {(name, str(severity)) for name in COMMON for severity in range(1, 6)}
-
-
-LIBRARY = ["--corruption", "glass_blur", "--corruption", "fog", "--corruption", "frost", "--severity", "2"]
-
-
-def test_the_library_writes_the_files_of_mode_exact(source, tmp_path, frost_folder):
-    pytest.importorskip("skimage")
-    assert rbk(source, "theirs", *LIBRARY, "--engine", "imagecorruptions") == 0
-    exact = ["--mode", "exact", "--profile", "imagecorruptions", "--frost", frost_folder]
-    assert rbk(source, "ours", *LIBRARY, *exact) == 0
-    theirs, ours = (
-        {name: data for name, data in contents(tmp_path / folder).items() if name.endswith(".JPEG")}
-        for folder in ("theirs", "ours")
-    )
-    assert len(theirs) == 18
-    assert theirs == ours
-    settings = json.loads((tmp_path / "theirs" / "manifest.json").read_text())
-    assert settings["engine"] == "imagecorruptions"
-    assert settings["versions"]["imagecorruptions"] == "1.1.2"
-    assert "engine" not in json.loads((tmp_path / "ours" / "manifest.json").read_text())
-
-
-@pytest.mark.parametrize("given", [("--profile", "cifar_c"), ("--mode", "fast"), ("--frost", ".")])
-def test_the_library_has_its_own_parameters(source, given, capsys, tmp_path):
-    assert rbk(source, "dst", "--engine", "imagecorruptions", *given) == 2
-    assert f"{given[0]} with --engine imagecorruptions" in capsys.readouterr().err
-    assert not (tmp_path / "dst").exists()
