@@ -35,7 +35,6 @@ class AssertRobust:
         drop: str | None = None,
         metric: str | None = None,
         limit: int | None = None,
-        alpha: float = 0.05,
         **options: Any,
     ) -> "Record":
         """Evaluate a model, and fail the test where it is not as good as it should be.
@@ -48,10 +47,9 @@ class AssertRobust:
                 (for metrics where lower is better: above it).
             baseline: a record, or a folder with one, to compare with sample by sample, as `rbk check` does.
             drop: the rule of that comparison, such as "robust_accuracy:-2pp". The test fails where the metric dropped
-                by more and the paired test has p < alpha.
+                by more and the paired test has p < 0.05.
             metric: name of the metric for `at_least`; by default the one that stands for the record.
             limit: number of samples of a named data set, evenly spread.
-            alpha: significance level of the paired test.
             **options: other arguments of `evaluate`, such as `eps="4/255"` or `audit=False`.
 
         Returns:
@@ -72,7 +70,7 @@ class AssertRobust:
         if at_least is not None:
             findings.append(against_limit(record, at_least, metric))
         if baseline is not None and drop is not None:
-            findings.append(against_baseline(record, Path(baseline), drop, alpha))
+            findings.append(against_baseline(record, Path(baseline), drop))
         self.lines += [str(finding) for finding in findings]
         failed = [str(finding) for finding in findings if not finding.passed]
         if failed:

@@ -62,7 +62,7 @@ EXAMPLES = {
     "records verify": (
         "rbk records verify runs/NAME.record.json",
         "rbk records verify runs/NAME.record.json --samples 24",
-        "rbk records verify --board digits --samples 48 --seconds 300",
+        "rbk records verify --board digits --samples 48",
     ),
     "records export": (
         "rbk records export runs --to csv -o runs.csv",
@@ -72,7 +72,7 @@ EXAMPLES = {
     "records import-images": (
         "rbk records import-images x_adv.pt --record OWN.record.json --by 'A. Finder' --method MALT -o runs",
         "rbk records import-images x_adv.npy --record OWN.record.json --by 'A. Finder' --method 'by hand' -o runs",
-        "rbk records import-images x_adv.safetensors --record OWN.record.json --by me --method PGD-1000 -o runs --json",
+        "rbk records import-images x_adv.safetensors --record OWN.record.json --by me --method PGD-1000 -o runs",
     ),
     "board render": ("rbk board render digits", "rbk board render my_board/", "rbk board render digits -o page"),
 }

@@ -15,17 +15,12 @@ def report(
         Path | None,
         typer.Option("--out", "-o", help="Folder for README.md and index.html; by default that of the records."),
     ] = None,
-    title: Annotated[str, typer.Option(help="Title of the page; by default the name of the folder.")] = "",
     metric: Annotated[
         list[str],
         typer.Option(
             help="Metric of `rbk list metrics` to show; by default the leading one of each record. Repeatable."
         ),
     ] = [],  # noqa: B006 (typer reads the default)
-    data: Annotated[str | None, typer.Option(help="Only records on this data set; by default all.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Only records with this seed; by default the most frequent of each data set.")
-    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -43,17 +38,17 @@ def report(
     folder = out or (records[0] if records[0].is_dir() else records[0].parent)
     loaded = load_all(records)
     words = ["rbk", "board", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
-    words += [] if data is None else ["--data", data]
-    words += [] if seed is None else ["--seed", str(seed)]
-    named = title or records[0].absolute().name
-    boards, left_out = infer(loaded, title=named, command=shlex.join(words), metrics=metric, data=data, seed=seed)
-    pages = write_report(named, boards, folder)
+    title = records[0].absolute().name
+    boards, left_out = infer(loaded, title, shlex.join(words), metric)
+    pages = write_report(title, boards, folder)
     if json:
         _console.show_json([{"data": board.spec.data, "rows": cells(board)} for board in boards])
         return
     for board in boards:
         _console.show_frame(board.spec.title, frame(board))
     if left_out:
-        _console.note(f"{left_out} of {len(loaded)} records are not on the page: see --data, --seed", quiet=quiet)
+        _console.note(
+            f"{left_out} of {len(loaded)} records are not on the page: give those of another seed alone", quiet=quiet
+        )
     for page in pages:
         _console.say(str(page))

@@ -20,9 +20,6 @@ def check(
             "`pp` for a metric that is not in percent. Repeatable."
         ),
     ],
-    alpha: Annotated[
-        float, typer.Option(help="Significance level of the paired test, per comparison: between 0 and 1.")
-    ] = 0.05,
     partial: Annotated[bool, typer.Option(help="Allow baseline records that have no new record.")] = False,
     junit: Annotated[Path | None, typer.Option(help="File for JUnit XML; by default none.")] = None,
     markdown: Annotated[
@@ -33,7 +30,7 @@ def check(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Exit 1 if a metric dropped by more than a rule allows and the paired test is significant.
+    """Exit 1 if a metric dropped by more than a rule allows and the paired test has p < 0.05.
 
     Data, sample ids and protocol must equal those of the baseline; weights and seed may differ.
     """
@@ -41,6 +38,7 @@ def check(
 
     from robustbench_kpca._core.errors import printable
     from robustbench_kpca._core.files import write_atomic
+    from robustbench_kpca.metrics.shared.power import ALPHA
     from robustbench_kpca.report.compare import Rule, annotations, comment, compare, table
     from robustbench_kpca.report.compare import junit as junit_xml
     from robustbench_kpca.report.consistency import load_all
@@ -49,7 +47,7 @@ def check(
     rules = [Rule.parse(text) for text in fail]
     new, old = (load_all([folder]) for folder in (records, baseline))
     require_no_contradiction([*new, *old], ())
-    comparisons = compare(new, old, rules, alpha=alpha, partial=partial)
+    comparisons = compare(new, old, rules, partial=partial)
     if junit is not None:
         write_atomic(junit, junit_xml(comparisons))
     if markdown is not None:
@@ -66,6 +64,6 @@ def check(
     if flipped:
         _console.note(f"{flipped} scores differ between runs of different batch size", quiet=quiet)
     _console.note(
-        f"{len(regressions)} regressions in {len(comparisons)} comparisons (alpha = {alpha:g} each)", quiet=quiet
+        f"{len(regressions)} regressions in {len(comparisons)} comparisons (alpha = {ALPHA:g} each)", quiet=quiet
     )
     return 1 if regressions else 0

@@ -122,8 +122,8 @@ def diagnose(
     if texts is not None or depth is not None:
         raise BadInputError("--texts or --depth without --models", expected="--data FILE, or --set model.KEY=VALUE")
     if compare or model is None:
-        refuse_others(given, "--compare", ("model", "compare", "records", "out", "json", "quiet"))
-        _compare(compare, model, out, records, json=json, quiet=quiet)
+        refuse_others(given, "--compare", ("model", "compare", "records", "out", "quiet"))
+        _compare(compare, model, out, records, quiet=quiet)
         return
     if _is_run(model):
         refuse_others(given, "a folder of checkpoints", _OF_RUNS)
@@ -201,15 +201,13 @@ def _measure_all(
         _console.note(f"not run: {label}: {why}", quiet=quiet)
 
 
-def _compare(
-    folders: list[Path], model: str | None, out: Path | None, records: list[Path], *, json: bool, quiet: bool
-) -> None:
+def _compare(folders: list[Path], model: str | None, out: Path | None, records: list[Path], *, quiet: bool) -> None:
     """Write one page that compares the diagnoses in several folders; does not import torch."""
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.records.record import find_records, load_record
     from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
-    from robustbench_kpca.study.diagnostics.pages import by_name, require_own, write_comparison
+    from robustbench_kpca.study.diagnostics.pages import require_own, write_comparison
 
     if model is not None or not folders or out is None:
         met = "MODEL and --compare together" if model and folders else "no MODEL" if not folders else "no --out"
@@ -217,15 +215,8 @@ def _compare(
     require_writable(out)
     require_own(out, "comparison")
     trained = [load_record(path) for folder in records for path in find_records(folder)]
-    diagnoses = [load_diagnosis(folder) for folder in folders]
-    for path in write_comparison(diagnoses, out, trained):
+    for path in write_comparison([load_diagnosis(folder) for folder in folders], out, trained):
         _console.note(str(path), quiet=quiet)
-    if json:
-        verdicts = {
-            name: {claim: {"outcome": judged.outcome, "why": judged.why} for claim, judged in diagnosis.claims.items()}
-            for name, diagnosis in by_name(diagnoses).items()
-        }
-        _console.show_json(verdicts)
 
 
 def _is_run(model: str) -> bool:

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Json
 
 
 def doctor(
@@ -15,21 +14,15 @@ def doctor(
     set_: Annotated[
         list[str], typer.Option("--set", help="KEY=VALUE: set an option of an attack or an attention. Repeatable.")
     ] = [],  # noqa: B006 (typer reads the default)
-    json: Json = False,
 ) -> int:
     """Check an attack, corruption, attention or metric of your own as those of the package are; exit 1 if one fails.
 
     An attack stays in ball and box, may be resumed, follows its seed, and costs what it says; see docs/extend.md.
     """
-    from dataclasses import asdict
-
     from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.verification.conformance import check_member
 
     findings = list(check_member(member, **parse_assignments(set_)))
-    if json:
-        _console.show_json([asdict(finding) for finding in findings])
-    else:
-        rows = [(finding.promise, "FAILED" if finding.broken else "kept", finding.broken) for finding in findings]
-        _console.show_table("", ("Promise", "", "What was seen"), rows)
+    rows = [(finding.promise, "FAILED" if finding.broken else "kept", finding.broken) for finding in findings]
+    _console.show_table("", ("Promise", "", "What was seen"), rows)
     return 1 if any(finding.broken for finding in findings) else 0

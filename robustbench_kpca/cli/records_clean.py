@@ -7,7 +7,6 @@ import typer
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Json
 
 if TYPE_CHECKING:
     from robustbench_kpca.records.unfinished import Leftover
@@ -20,7 +19,6 @@ def clean(
         bool,
         typer.Option("--all", help="Delete what there is of unfinished records, too: their work is lost."),
     ] = False,
-    json: Json = False,
 ) -> None:
     """Delete shards of finished records, stale shards, and what killed processes left; say which.
 
@@ -31,19 +29,6 @@ def clean(
 
     useless = leftovers(folder, everything=everything)
     kept = {} if dry_run else {leftover: why for leftover in useless if (why := _kept(leftover))}
-    if json:
-        shown = [
-            {
-                "path": str(leftover.path),
-                "why": leftover.why,
-                "shards": leftover.shards,
-                "deleted": not dry_run and leftover not in kept,
-                "kept": kept.get(leftover),
-            }
-            for leftover in useless
-        ]
-        _console.show_json({"deleted": not dry_run, "leftovers": shown})
-        return
     for leftover in useless:
         verb = "would delete" if dry_run else "kept" if leftover in kept else "deleted"
         shards = f" ({leftover.shards} shards)" if leftover.shards else ""

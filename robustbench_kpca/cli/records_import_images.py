@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Device, Json, Quiet, RunCode
+from robustbench_kpca.cli._options import Device, Quiet, RunCode
 
 
 def import_images(
@@ -19,7 +19,6 @@ def import_images(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the record.")],
     run_code: RunCode = False,
     device: Device = None,
-    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Check images that others found, show them to the model once, and write a record that names who found them.
@@ -37,9 +36,6 @@ def import_images(
     own = load_consistent(record)
     how = Conditions(RunOptions(device=device, workers=0), run_code=run_code)
     made = import_checked(file, own, by=by, method=method, out=out, how=how)
-    if json:
-        _console.show_json(made.model_dump(mode="json"))
-        return
     both = [PERCENT.text(each.metrics["robust_accuracy"].value) for each in (own, made)]
     _console.say(f"{made.spec.model.name}  {own.spec.protocol.name} {both[0]}  images by {by} {both[1]}")
     _console.note(str(out / f"{made.spec.stem()}{SUFFIX}"), quiet=quiet)

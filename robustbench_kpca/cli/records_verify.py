@@ -29,7 +29,7 @@ _RUN = ("processes", "executor")
 _OF_MODELS = ("model", "checkpoint")
 _OF_RECORDS = (*_COMMON, *_OF_MODELS, "samples", "seed", "other_versions", *_RUN)
 _OF_IMAGES = (*_COMMON, *_OF_MODELS, "kept_images")
-_OF_BOARD = (*_COMMON, "board", "samples", "seed", "other_versions", *_RUN, "fresh", "seconds")
+_OF_BOARD = (*_COMMON, "board", "samples", "seed", "other_versions", *_RUN, "fresh")
 
 
 @with_run_options(*_RUN, "device")
@@ -64,10 +64,6 @@ def verify(
         ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="With --board: forget an earlier check.")] = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=0, help="With --board: begin no record after so many seconds; run again to go on."),
-    ] = None,
     other_versions: _options.OtherVersions = False,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Model, as in `rbk eval`; by default that of the record.")
@@ -108,9 +104,7 @@ def verify(
         if len(records or ()) > 1:
             raise BadInputError(f"{len(records or ())} places with --board", expected="one folder of records, or none")
         place = records[0] if records else None
-        return _verify_board(
-            board, place, samples or SAMPLES, seed, how=how, seconds=seconds, fresh=fresh, json=json, quiet=quiet
-        )
+        return _verify_board(board, place, samples or SAMPLES, seed, how=how, fresh=fresh, json=json, quiet=quiet)
     if not records:
         raise BadInputError("nothing to verify", expected="RECORD, or --board BOARD")
     if kept_images:
@@ -196,7 +190,7 @@ def _kept_images(places: list[Path], how: "Conditions", *, json: bool, quiet: bo
 
 
 def _verify_board(
-    board: str, folder: Path | None, samples: int, seed: int | None, how: "Conditions", seconds: float | None, *,
+    board: str, folder: Path | None, samples: int, seed: int | None, how: "Conditions", *,
     fresh: bool, json: bool, quiet: bool,
 ) -> int:  # fmt: skip
     from robustbench_kpca._core.errors import BadInputError
@@ -223,7 +217,7 @@ def _verify_board(
     def told(entry: Entry) -> None:
         _console.note(f"{entry.model}  {entry.protocol}  {entry.verdict}", quiet=quiet or json)
 
-    done = spot_check(stated, before, save=lambda check: check.save(path), told=told, seconds=seconds, how=how)
+    done = spot_check(stated, before, save=lambda check: check.save(path), told=told, how=how)
     records = [record for record, _ in stated]
     if json:
         _console.show_json(done.model_dump(mode="json"))

@@ -120,11 +120,6 @@ def paired_p_value(a: Values, b: Values) -> float:
     return mcnemar(a == 1, b == 1) if _binary(a) and _binary(b) else sign_flip(a, b)
 
 
-def least_p_value(a: Values, b: Values) -> float:
-    """Return the smallest p-value that the number of flips lets `paired_p_value` give; 0 for McNemar's exact test."""
-    return 0.0 if _binary(a) and _binary(b) else 1 / (FLIPS + 1)
-
-
 def _binary(values: Values) -> bool:
     return bool(np.isin(values, (0.0, 1.0)).all())
 

@@ -11,6 +11,7 @@ import pandas as pd
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.marks import plain
 from robustbench_kpca.metrics import Unit, leading, metric_for
+from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.consistency import load_all
 
@@ -66,7 +67,6 @@ class Comparison:
     gained: int | None
     p_value: float
     drop: float
-    alpha: float
     batch_sizes: tuple[int, int]
 
     @property
@@ -77,7 +77,7 @@ class Comparison:
     @property
     def regression(self) -> bool:
         """Whether it got worse by more than the rule allows and the paired test says it is not chance."""
-        return self.worse > self.drop + 1e-12 and self.p_value < self.alpha
+        return self.worse > self.drop + 1e-12 and self.p_value < ALPHA
 
     @property
     def worse(self) -> float:
@@ -103,17 +103,12 @@ class Comparison:
         return (
             f"{unit.number(self.baseline)} -> {unit.text(self.now)} ({unit.change(self.change)}{points}, allowed "
             f"{'+' if metric_for(self.metric).lower_is_better else '-'}{unit.scale * self.drop:g}; {self._moved}"
-            f"paired p = {self.p_value:.2g}, alpha = {self.alpha:g})"
+            f"paired p = {self.p_value:.2g}, alpha = {ALPHA:g})"
         )
 
 
 def compare(
-    records: Sequence[Record],
-    baseline: Sequence[Record],
-    rules: Sequence[Rule],
-    *,
-    alpha: float = 0.05,
-    partial: bool = False,
+    records: Sequence[Record], baseline: Sequence[Record], rules: Sequence[Rule], *, partial: bool = False
 ) -> list[Comparison]:
     """Compare every baseline record with its counterpart, under every rule whose metric it has.
 
@@ -123,11 +118,8 @@ def compare(
 
     Raises:
         BadInputError: nothing to compare, a baseline record without counterpart (unless `partial`), two candidates
-            for one, unlike data or protocol, a rule that no record can answer, or an alpha below which the test of a
-            metric never gets.
+            for one, unlike data or protocol, or a rule that no record can answer.
     """
-    if not 0 < alpha < 1:
-        raise BadInputError(f"alpha = {alpha:g}", expected="a number between 0 and 1, such as 0.05")
     by_place = _by_place(records)
     models = {record.spec.model.name for record in records}, {record.spec.model.name for record in baseline}
     if len(models[0]) == len(models[1]) == 1:
@@ -143,7 +135,7 @@ def compare(
                 )
             continue
         _require_alike(old, new, place)
-        comparisons += [_compare(old, new, rule, alpha) for rule in rules if rule.metric in old.metrics]
+        comparisons += [_compare(old, new, rule) for rule in rules if rule.metric in old.metrics]
     unanswered = [rule.metric for rule in rules if all(rule.metric != done.metric for done in comparisons)]
     if unanswered or not comparisons:
         raise BadInputError(
@@ -231,13 +223,8 @@ def _require_alike(old: Record, new: Record, place: Place) -> None:
             )
 
 
-def _compare(old: Record, new: Record, rule: Rule, alpha: float) -> Comparison:
+def _compare(old: Record, new: Record, rule: Rule) -> Comparison:
     paired = metric_for(rule.metric).paired(old.outcomes, new.outcomes)
-    if alpha <= paired.least:
-        raise BadInputError(
-            f"alpha = {alpha:g} for {rule.metric}, whose test gives no p-value below {paired.least:.2g}",
-            expected="a larger alpha: with this one no change would ever be a regression",
-        )
     return Comparison(
         model=" instead of ".join(dict.fromkeys([new.spec.model.name, old.spec.model.name])),
         data=new.spec.data.name,
@@ -249,7 +236,6 @@ def _compare(old: Record, new: Record, rule: Rule, alpha: float) -> Comparison:
         gained=paired.gained,
         p_value=paired.p_value,
         drop=rule.drop,
-        alpha=alpha,
         batch_sizes=(old.spec.batch_size, new.spec.batch_size),
     )
 
@@ -262,13 +248,12 @@ def _escape(text: str, *, in_property: bool = False) -> str:
 def comment(comparisons: Sequence[Comparison]) -> str:
     """Return one line that says the verdict, and a table of all comparisons, regressions first."""
     regressions = sum(done.regression for done in comparisons)
-    alpha = comparisons[0].alpha if comparisons else 0
     many = f"{len(comparisons)} comparisons"
     verdict = f"**{regressions} of {many} are regressions.**" if regressions else f"**No regression in {many}.**"
     rows = table(comparisons).map(lambda cell: plain(str(cell)))
     rule = (
         f"A regression is a drop beyond the allowed points that the paired test on the same samples confirms "
-        f"(p < {alpha:g} each)."
+        f"(p < {ALPHA:g} each)."
     )
     return "\n".join(
         [MARK, f"### Robustness\n\n{verdict}\n", rows.to_markdown(index=False, disable_numparse=True), "", rule, ""]
@@ -316,8 +301,8 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
     return Finding(passed, f"{_what(record)}: {name} {value} {relation} {unit.text(limit)} (n = {estimate.n})")
 
 
-def against_baseline(record: Record, baseline: Path, rule: str, alpha: float) -> Finding:
-    """Fail where the metric of the rule dropped by more than it allows and the paired test has p < alpha.
+def against_baseline(record: Record, baseline: Path, rule: str) -> Finding:
+    """Fail where the metric of the rule dropped by more than it allows and the paired test has p < 0.05.
 
     `baseline` is a record, or a folder in which exactly one record is of the same data and protocol.
 
@@ -336,7 +321,7 @@ def against_baseline(record: Record, baseline: Path, rule: str, alpha: float) ->
                 expected="one",
             )
         like = same
-    (done,) = compare([record], like, [Rule.parse(rule)], alpha=alpha)
+    (done,) = compare([record], like, [Rule.parse(rule)])
     return Finding(not done.regression, f"{_what(record)}: {done.metric} {done}{_instead(record, like[0])}")
 
 

@@ -50,37 +50,23 @@ class InferredSpec(BoardSpec):
         ]
 
 
-def infer(
-    records: Sequence[Record],
-    *,
-    title: str,
-    command: str,
-    metrics: Sequence[str] = (),
-    data: str | None = None,
-    seed: int | None = None,
-) -> tuple[list[Board], int]:
+def infer(records: Sequence[Record], title: str, command: str, metrics: Sequence[str] = ()) -> tuple[list[Board], int]:
     """Return one board for each data set, and how many of these records are on none.
 
     Rows are models. Columns are metrics under protocols: of each record the one that stands for it, or the `metrics`.
     Where several attacks have one threat, a column shows their worst case, and the board is ranked by it; else it is
-    ranked by the attack that leaves the worst mean. A board shows one seed, by default its most frequent.
+    ranked by the attack that leaves the worst mean. A board shows one seed: its most frequent.
 
     Args:
         title: of the page; a board of several is named by its data set, too.
         metrics: names of metrics; empty: the leading one of each record.
-        data: only records on this data set; None: all.
-        seed: only records with this seed; None: the most frequent.
 
     Raises:
-        BadInputError: no record is left, or none has one of the metrics.
+        BadInputError: no record has one of the metrics.
     """
     sets: dict[str, list[Record]] = {}
     for record in records:
-        name = record.spec.data.name
-        if data in (None, name) and seed in (None, record.spec.seed):
-            sets.setdefault(name.partition(_AGAINST)[0], []).append(record)
-    if not sets:
-        raise BadInputError("no record is left", fix="see --data and --seed")
+        sets.setdefault(record.spec.data.name.partition(_AGAINST)[0], []).append(record)
     columns = {name: made for name, chosen in sets.items() if (made := _columns(_of_one_seed(chosen), metrics))}
     if not columns:
         raise BadInputError(f"no record has {', '.join(metrics)}", fix="see: rbk list metrics")

@@ -1,7 +1,6 @@
 """Remake records, or a random choice of their samples, and compare the outcomes row by row."""
 
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -245,7 +244,6 @@ def spot_check(
     *,
     save: Callable[[SpotCheck], None],
     told: Callable[[Entry], None],
-    seconds: float | None = None,
     how: Conditions = AS_RECORDED,
 ) -> SpotCheck:
     """Check every record that `check` has no entry of, or that could not be remade; return all entries.
@@ -255,15 +253,11 @@ def spot_check(
         check: how many samples, by which seed, and the entries so far.
         save: called after each record, so that an interrupted check goes on.
         told: called with what came out.
-        seconds: begin no record after so many; default: no end.
     """
-    started = time.monotonic()
     for record, stated in records:
         before = check.entry(record)
         if before is not None and before.samples:
             continue
-        if seconds is not None and time.monotonic() - started > seconds:
-            break
         entry = _entry(record, stated, check, how)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): entry}})
         save(check)

@@ -234,11 +234,3 @@ def test_a_segmenter_has_no_answer_to_digits(capsys):
 def test_images_that_a_model_cannot_take(capsys):
     assert rbk("vit_tiny_patch16_224", "--set=model.untrained=true", "--data", "digits", "--images", 2, "-q") == 2
     assert "pictures of 32 x 32, but the model takes 224 x 224; add --size 224" in capsys.readouterr().err
-
-
-def test_a_comparison_can_be_read_by_machines(tmp_path, capsys):
-    assert rbk("vit_digits", "--images", 2, "--claim", "eigenvalues", "--out", tmp_path / "one", "-q") == 0
-    capsys.readouterr()
-    assert rbk("--compare", tmp_path / "one", "--out", tmp_path / "all", "--json", "-q") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["vit_digits"]["eigenvalues"]["outcome"] == "not supported"

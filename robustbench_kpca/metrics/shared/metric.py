@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.metrics.shared.bootstrap import LEAST, Many, Resampled, Weights, bootstraps, paired_difference
+from robustbench_kpca.metrics.shared.bootstrap import Many, Resampled, Weights, bootstraps, paired_difference
 from robustbench_kpca.metrics.shared.unit import PERCENT, Unit
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
-from robustbench_kpca.records.estimate import Estimate, Values, Z, least_p_value, mean, paired_p_value
+from robustbench_kpca.records.estimate import Estimate, Values, Z, mean, paired_p_value
 from robustbench_kpca.records.outcomes import Outcomes
 
 
@@ -30,7 +30,7 @@ class Scores:
 class Paired:
     """Two values of one metric on the same samples. `lost` and `gained` count samples that score worse and better.
 
-    Both are None where a sample has no score of its own. `least` is the smallest p-value that the test can give.
+    Both are None where a sample has no score of its own.
     """
 
     first: float
@@ -38,7 +38,6 @@ class Paired:
     p_value: float
     lost: int | None
     gained: int | None
-    least: float = 0.0
 
 
 def _always(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
@@ -123,9 +122,7 @@ class Mean(Metric):
         a, b = aligned(first, second)
         worse, better = int((b < a).sum()), int((b > a).sum())
         lost, gained = (better, worse) if self.lower_is_better else (worse, better)
-        return Paired(
-            float(a.mean()), float(b.mean()), paired_p_value(a, b), lost, gained=gained, least=least_p_value(a, b)
-        )
+        return Paired(float(a.mean()), float(b.mean()), paired_p_value(a, b), lost, gained=gained)
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ class Statistic(Metric):
         _require_same(a.samples, b.samples)
         many = None if a.many is None or b.many is None else (a.many, b.many)
         difference = paired_difference(a.value, b.value, len(a.samples), strata=a.strata, many=many)
-        return Paired(a.value(None), b.value(None), difference.p_value, None, gained=None, least=LEAST)
+        return Paired(a.value(None), b.value(None), difference.p_value, None, gained=None)
 
     def difference_error(self, first: Sequence[Outcomes], second: Sequence[Outcomes]) -> float:
         """Return the standard error over samples of the difference between the mean values of two groups of models.
