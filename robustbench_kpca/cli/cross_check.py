@@ -81,7 +81,7 @@ def cross_check(
     _console.note(how_shown(samples, named.model), quiet=quiet)
     run = RunOptions(seed=seed, batch_size=batch_size, device=usable_device(device))
     with _console.progress(quiet=quiet) as start:
-        agreement = checking.cross_check(named, samples.in_order(), protocol, overrides, run, start(model))
+        agreement = checking.cross_check(named, samples.in_order(), protocol, overrides, run, progress=start(model))
     _show(agreement)
     return 0 if agreement.as_strong else 1
 
