@@ -64,11 +64,11 @@ def _holds(layer: nn.Module, option: str) -> bool:
 
 
 def _value(before: Any, text: str, owner: Any, option: str) -> Any:
-    """Return the value as a number or text, as the one before was."""
+    """Return the value in the type of its field: `lam=1` of a layer makes 1 an int, and `lam=inf` is a float."""
     kind = inspect.signature(type(owner).__init__).parameters[option].annotation
     known = get_args(kind) if get_origin(kind) is Literal else None
     try:
-        value = type(before)(text)
+        value = (float if kind is float else type(before))(text)
     except ValueError:
         raise BadInputError(f"{option} = '{text}'", expected=f"a value like {before!r}") from None
     if isinstance(before, bool) or (known is not None and value not in known):

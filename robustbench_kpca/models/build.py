@@ -5,7 +5,7 @@ from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.registry import did_you_mean
-from robustbench_kpca.models.families import normalisation_of, parts_of, shape_of
+from robustbench_kpca.models.families import normalisation_of, parts_of, shape_of, typed_options
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.placement import place
 
@@ -45,6 +45,7 @@ def create_model(name: str, **options: Any) -> Any:
         >>> [type(block.attn).__name__ for block in model.blocks[:2]]
         ['RPCAttention', 'SymmetricAttention']
     """
+    options = typed_options(name, options)
     shape = shape_of(name, options)
     family, backbone = parts_of(name)
     asked = {"attention": options["attention"]} if "attention" in options else {}

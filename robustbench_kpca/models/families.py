@@ -221,6 +221,19 @@ def shape_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: options.get(key, value) for key, value in shape.items()}
 
 
+def typed_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the type of their fields: 1 becomes 1.0 where the architecture has a float, such as `lam`.
+
+    Raises:
+        UnknownNameError: there is no such architecture.
+    """
+    own = shape_of(name, {}) | parts_of(name)[0].options
+    return {
+        key: float(value) if type(value) is int and isinstance(own.get(key), float) else value
+        for key, value in options.items()
+    }
+
+
 def normalisation_of(name: str, options: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
     """Return mean and standard deviation of each channel, as `create_model` puts them inside the model.
 

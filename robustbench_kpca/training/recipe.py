@@ -15,7 +15,7 @@ from robustbench_kpca._core.plugins import require_used
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._core.strict import STRICT, parse_fraction, validate
 from robustbench_kpca.models.bundle import split_entry
-from robustbench_kpca.models.families import ARCHITECTURES
+from robustbench_kpca.models.families import ARCHITECTURES, typed_options
 from robustbench_kpca.protocols.scenario import Scalar
 from robustbench_kpca.protocols.threat import BallNorm, Threat
 from robustbench_kpca.training.chosen_classes import class_numbers
@@ -319,6 +319,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
     recipe = validate(Recipe, data, f"recipe {path.name}")
     if recipe.model not in ARCHITECTURES:  # also `FILE.py:FACTORY`: a recipe runs no code
         raise unknown_name(f"architecture (in recipe {path.name})", recipe.model, ARCHITECTURES)
+    recipe = recipe.model_copy(update={"model_options": typed_options(recipe.model, recipe.model_options)})
     attention = str(recipe.model_options.get("attention", ""))
     if is_address(attention) and "model_options.attention" not in (overrides or {}):
         require_used(attention, f"recipe {path.name}")

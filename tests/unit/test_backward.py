@@ -11,10 +11,11 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.backward import backward_of
 from robustbench_kpca._engine.attack_loop.cost import most_passes
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca.attention.rpc import RPCAttention
+from robustbench_kpca.attention.rpc import Pursuit, RPCAttention
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.models.altered import altered
 from robustbench_kpca.tasks.prepare import prepare
+from robustbench_kpca.training.recipe import load_recipe
 
 PGD = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.25 eps", "random_start": False}
 CPU = torch.device("cpu")
@@ -93,6 +94,16 @@ def test_settings_that_mean_nothing_are_refused(setting, what):
     with pytest.raises(BadInputError, match=what), altered(model, setting):
         pass
     assert model.attention.pursuit is before
+
+
+def test_an_option_has_the_type_of_its_field():
+    model = RPCAttentionNet()
+    model.attention.pursuit = Pursuit(lam=1)
+    with altered(model, "lam=inf"):
+        assert model.attention.pursuit.lam == float("inf")
+    assert repr(load_model("rpc_symvit_digits", lam=1).config["lam"]) == "1.0"
+    whole, real = (load_recipe("rpc_symvit_digits", {"model_options.lam": lam})[1] for lam in (1, 1.0))
+    assert whole.digest({}) == real.digest({})
 
 
 def test_an_option_is_restored_and_iterations_never_grow():
