@@ -43,7 +43,7 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -57,7 +57,7 @@ from robustbench_kpca import load_data, load_model
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.models.mixing import Mixing, at_most, gradient_norms, rpc_layers, trace_pursuit
+from robustbench_kpca.models.mixing import at_most, attention_weights, density, rpc_layers
 from robustbench_kpca.study.reproduction.measuring import passes_of, peak_bytes, subject_of
 
 VITS = ("vit", "symvit", "rpc_symvit", "rpc_symvit_all", "scaled_vit", "primal_vit", "kep_svgp_vit")
@@ -316,8 +316,24 @@ def gaussian(std: float) -> tuple[Tensor, Tensor, Tensor]:
     return std * k, v, cotangent
 
 
-def cells(step: Mixing) -> list[float]:
-    return [step.density, step.residual, step.max_attention, step.diagonal, step.entropy, step.value_distance]
+def traced(pursuit: Pursuit, k: Tensor, v: Tensor) -> list[list[float]]:
+    """Return the number and the `MEASURES` of iterations 0 to n."""
+    steps: list[Iterate] = []
+    with torch.no_grad():
+        for run in (replace(pursuit, iterations=0), pursuit):
+            run(k, v, observer=steps.append)
+        return [[step.iteration, *cells(step)] for step in steps]
+
+
+def cells(step: Iterate) -> list[float]:
+    weights = attention_weights(step.query, step.inner, causal=step.causal)
+    means = (weights.amax(-1), weights.diagonal(dim1=-2, dim2=-1), torch.special.entr(weights).sum(-1))
+    return [
+        density(step),
+        float((step.k - step.low_rank - step.sparse).norm() / step.k.norm()),
+        *(float(values.mean()) for values in means),
+        float((step.low_rank - step.v).norm() / step.v.norm()),
+    ]
 
 
 def keys(settings: argparse.Namespace) -> None:
@@ -325,9 +341,9 @@ def keys(settings: argparse.Namespace) -> None:
     for threshold in settings.threshold:
         for std in settings.std:
             k, v, _ = gaussian(std)
-            steps = trace_pursuit(Pursuit(6, threshold=threshold), k.float(), v.float())
+            rows = traced(Pursuit(6, threshold=threshold), k.float(), v.float())
             print(f"Gaussian keys, std {std:g}, threshold {threshold}; log(tokens) = {math.log(SHAPE[2]):.3f}\n")
-            show([[step.iteration, *cells(step)] for step in steps], ("n", *MEASURES), ("", *MEASURE_FORMATS))
+            show(rows, ("n", *MEASURES), ("", *MEASURE_FORMATS))
 
 
 def pursuits(settings: argparse.Namespace) -> None:
@@ -339,11 +355,11 @@ def pursuits(settings: argparse.Namespace) -> None:
         rows = []
         for block, (layer, (k, v)) in enumerate(zip(rpc_layers(model), keys_and_values(model, images), strict=True)):
             std = float(k.std())
-            rows += [[block, std, step.iteration, *cells(step)] for step in trace_pursuit(layer.pursuit, k, v)]
+            rows += [[block, std, *row] for row in traced(layer.pursuit, k, v)]
         print(f"{name}; log(tokens) = {math.log(k.shape[2]):.3f}\n")
         show(rows, ("RPC layer", "std of keys", "n", *MEASURES), ("", ".2f", "", *MEASURE_FORMATS))
-        for n, norm in enumerate(gradient_norms(model, images, labels)):
-            gradients.append([name, n, norm, *by_layer(model, images, labels, n)])
+        most = max(layer.pursuit.iterations for layer in rpc_layers(model))
+        gradients += [[name, n, *by_layer(model, images, labels, n)] for n in range(most + 1)]
     head = ("model", "at most n", "by the image", "by K of the first RPC layer", "by V", "accuracy (%)")
     print("Mean L2 norm over the test images of the gradient of the cross-entropy\n")
     show(gradients, head, ("", "", ".3g", ".3g", ".3g", ".2f"))
@@ -363,14 +379,15 @@ def keys_and_values(model: Any, images: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def by_layer(model: Any, images: Tensor, labels: Tensor, iterations: int) -> list[float]:
-    """Return gradient norms with respect to K and V of the first RPC layer, and accuracy, with at most `iterations`."""
+    """Return gradient norms by the image and by K and V of the first RPC layer, and accuracy, at most `iterations`."""
     seen: list[Iterate] = []
+    images = images.detach().requires_grad_()
     with at_most(model, iterations):
         first = rpc_layers(model)[0]
         first.observer = seen.append
         logits = model(images)
         first.observer = None
-    found = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), (seen[0].k, seen[0].v))
+    found = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), (images, seen[0].k, seen[0].v))
     norms = [float(gradient.flatten(1).norm(dim=1).mean()) for gradient in found]
     return [*norms, 100 * float((logits.argmax(1) == labels).double().mean())]
 
