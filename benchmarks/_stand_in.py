@@ -256,7 +256,6 @@ CASES = {
     "DDN": Case("ddn", {"steps": 6, "gamma": 0.05, "init_norm": 1.0}, "l2"),
     "FMN": Case("fmn", {"steps": 6, "step_size": 1.0, "gamma": 0.05}, "l2"),
     "SLD": Case("sld", _SLD | {"projection": "euclidean"}, "l1"),
-    "HopSkipJump": Case("hopskipjump", {"queries": 12, "probes": 4, "max_probes": 8, "gamma": 1.0}),
     "SegPGD, every pixel": Case("segpgd", _PGD, dense=True),
     "SEA's APGD, every pixel": Case("apgd_shrinking", {"steps": 6, "loss": "ce_masked", "rho": 0.75}, dense=True),
     "PGD in L0": Case("pgd", _PGD | {"step_size": 0.05}, "l0"),

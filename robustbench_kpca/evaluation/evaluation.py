@@ -259,7 +259,7 @@ def require_gradients(model: nn.Module, scenario: Scenario) -> None:
             raise BadInputError(
                 f"attack '{stage.attack}' of protocol '{scenario.title}' needs gradients, but this model has none",
                 expected="an attack by queries alone",
-                fix="choose square-linf-8_255, spsa-linf-8_255, hopskipjump-linf-8_255 or noise-linf-8_255",
+                fix="choose square-linf-8_255, spsa-linf-8_255 or noise-linf-8_255",
             )
 
 

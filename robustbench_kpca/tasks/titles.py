@@ -14,7 +14,7 @@ from robustbench_kpca.protocols.presets import protocols
 from robustbench_kpca.protocols.scenario import Attack, Scenario, Stage
 
 _NAMED = re.compile(
-    r"(?<![a-z])(auto[- ]?attack|a?pgd|fgsm|c&w|ddn|fab|fmn|malt|mim|spsa|sld|square|hopskipjump|hotflip|gbda)"
+    r"(?<![a-z])(auto[- ]?attack|a?pgd|fgsm|c&w|ddn|fab|fmn|malt|mim|spsa|sld|square|hotflip|gbda)"
     r"(?:-(\d+)(?![\d.%]))?(?![a-z])",
     re.IGNORECASE,
 )

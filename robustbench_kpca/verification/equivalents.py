@@ -1,11 +1,10 @@
 """Translate a protocol with native attacks to the equivalent protocol with attacks of other libraries.
 
 The library of each attack was chosen by comparing them: torchattacks for FGSM, PGD, MIM and SPSA, the authors' code (as
-pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN, FMN, HopSkipJump and noise. Remaining differences are
+pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN, FMN and noise. Remaining differences are
 stated at each entry.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -114,21 +113,6 @@ def _fmn(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     return (names[norm], options) if norm in names else None
 
 
-def _hopskipjump(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    """Translate to foolbox, which counts iterations: as many as fit into the queries by their probes, at least one."""
-    steps, probes = 0, 0
-    while probes <= ours["queries"]:
-        steps += 1
-        probes += min(int(ours["probes"] * math.sqrt(steps)), ours["max_probes"])
-    options = {
-        "steps": max(steps - 1, 1),
-        "initial_gradient_eval_steps": ours["probes"],
-        "max_gradient_eval_steps": ours["max_probes"],
-        "gamma": ours["gamma"],
-    }
-    return None if norm == "l1" else ("foolbox:HopSkipJumpAttack", options)
-
-
 def _spsa(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
     """Translate to torchattacks: `nb_sample` counts pairs; no random start; one sign per pixel for the whole batch."""
     options = {
@@ -158,7 +142,6 @@ REFERENCES: dict[str, Callable[[Options, Norm, float], Match]] = {
     "cw": _cw,
     "ddn": _ddn,
     "fmn": _fmn,
-    "hopskipjump": _hopskipjump,
     "spsa": _spsa,
     "noise": _noise,
 }

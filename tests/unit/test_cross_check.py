@@ -32,7 +32,6 @@ EXPECTED = {
     "cw-l2-128_255": ["foolbox:L2CarliniWagnerAttack"],
     "ddn-l2-128_255": ["foolbox:DDNAttack"],
     "fmn-linf-32_255": ["foolbox:LInfFMNAttack"],
-    "hopskipjump-linf-8_255": ["foolbox:HopSkipJumpAttack"],
     "apgd-ce-linf-8_255": ["pyautoattack:apgd-ce"],
     "apgd-t-linf-8_255": ["pyautoattack:apgd-t"],
     "fab-t-linf-8_255": ["pyautoattack:fab-t"],
@@ -92,12 +91,6 @@ def test_draws_are_averaged_by_apgd_alone():
         programs("pgd20-linf-8_255", draws=5)
 
 
-def test_iterations_of_hopskipjump_fit_into_the_queries():
-    """100 (1 + sqrt 2 + sqrt 3) = 414 probes."""
-    scenario = load_scenario("hopskipjump-linf-8_255", {"queries": 420})[1]
-    assert reference_of(scenario).stage[0].options["steps"] == 3
-
-
 CASES = {
     "fgsm-linf-8_255": {},
     "pgd20-linf-8_255": {},
@@ -147,21 +140,6 @@ def test_the_numbers_of_an_agreement_are_those_of_its_records():
     right = [correct(record.outcomes) for record in (found.native, found.reference)]
     assert found.neither == int(np.logical_and(*right).sum())
     assert found.p_value == mcnemar(*right)
-
-
-def test_hopskipjump_is_roughly_foolbox():
-    """Decisions alone, other draws, budgets that are only about equal: within 15 % in the mean."""
-    pytest.importorskip("foolbox")
-    model = load_model("vit_digits")
-    x, _ = load_data("digits", limit=8).tensors()
-    with torch.no_grad():
-        y = model(x).argmax(1)
-    native = {"queries": 420, "probes": 30, "max_probes": 1000, "gamma": 1.0}
-    foreign = {"steps": 5, "initial_gradient_eval_steps": 30, "max_gradient_eval_steps": 1000, "gamma": 1.0}
-    ours = distances("hopskipjump", native, model, x, y)
-    theirs = distances("foolbox:HopSkipJumpAttack", foreign, model, x, y)
-    assert bool(ours.isfinite().all() & theirs.isfinite().all())
-    assert float(ours.mean()) <= 1.15 * float(theirs.mean())
 
 
 REFUSED = [

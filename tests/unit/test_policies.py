@@ -191,10 +191,9 @@ def test_random_targets_are_the_samples_own_and_spread():
     assert len({(int(label), aim) for label, aim in zip(labels, targets, strict=True)}) > 3
 
 
-@pytest.mark.parametrize("stage", [{"attack": "hopskipjump"}, {"attack": "fab"}, {"attack": "apgd", "loss": "dlr"}])
+@pytest.mark.parametrize("stage", [{"attack": "fab"}, {"attack": "apgd", "loss": "dlr"}])
 def test_attacks_that_only_flee_refuse_a_target(stage, linear):
     options = {
-        "hopskipjump": {"queries": 20, "probes": 10, "max_probes": 10, "gamma": 1.0},
         "fab": {"steps": 2, "targets": 1, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": False},
         "apgd": {"steps": 5, "targets": 1, "rho": 0.75},
     }[stage["attack"]]

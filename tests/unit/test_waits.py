@@ -22,10 +22,10 @@ DDN = {"attack": "ddn", "restarts": 1, "steps": 12, "gamma": 0.05, "init_norm": 
 MOST = dict.fromkeys(CASES_THERE, 1) | dict.fromkeys(
     ("APGD-T, 2 targets", "APGD-CE in L1", "MALT, 2 targets", "FAB-T, 2 targets", "FAB-T in L2", "DDN", "Square"), 2
 ) | dict.fromkeys(("SPSA, 16 samples", "SPSA of CleverHans", "SEA's APGD, every pixel"), 3) | {
-    "FAB, untargeted": 3, "Square in L2": 4, "Square in L1": 4, "HopSkipJump": 6,
+    "FAB, untargeted": 3, "Square in L2": 4, "Square in L1": 4,
     "Sparse-RS on patches": 2, "Sparse-RS, patches anywhere": 4, "patch, anywhere": 6,
 }  # fmt: skip
-"""How often a usual step waits. HopSkipJump asks which samples are in each of its five phases."""
+"""How often a usual step waits."""
 BYTES = {"Sparse-RS, patches anywhere": (64, 1280), "patch, anywhere": (160, 1280)}
 """Most bytes up and down, in place of 64 and 1,024: whether patches anywhere cover all changes is found on the host."""
 OPERATORS = {"PGD": 110, "APGD-CE": 170, "FAB-T, 2 targets": 400, "Square": 160, "SPSA, 16 samples": 1800, "C&W": 240}
