@@ -78,14 +78,14 @@ class _Some(Part, Sequences):
 class AnyTagWrong(Success):
     graded = False
 
-    def judge(self, logits, labels, sign=1):
+    def judge(self, logits, labels):
         predictions = logits.argmax(1)
         own = logits.gather(1, labels[:, None])[:, 0]
         others = logits.gather(1, 1 - labels[:, None])[:, 0]
         return predictions, (own - others).amin(1)
 
-    def reached(self, predictions, targets, *, targeted):
-        return (predictions != targets).any(1)
+    def reached(self, predictions, labels):
+        return (predictions != labels).any(1)
 
     def share(self, predictions, labels):
         return (predictions == labels).double().mean(1)

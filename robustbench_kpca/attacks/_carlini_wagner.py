@@ -72,7 +72,7 @@ class CarliniWagner(ABC):
         clean, y, tanh = state["clean"], state["y"], state["w"].tanh()
         half = self.half(clean)
         shown = (half * tanh).add_(0.5).clamp_(0, 1)
-        margins, gradient = query.gradient(shown, lambda logits: threat.sign * margin(logits, y), outside=True)
+        margins, gradient = query.gradient(shown, lambda logits: margin(logits, y), outside=True)
         far, gap = distance(shown, clean, "l2"), margins.double() + self.confidence
         weight = torch.where(gap > 0, state["const"], 0).to(clean.dtype)
         slope = (per_sample(weight, clean) * gradient).add_((shown - clean).mul_(2))

@@ -45,7 +45,7 @@ def estimate(at: Images, state: State, samples: int, delta: float, threat: Threa
 
     answers = query.logits_of_each(probes(), outside=True)
     for ahead, behind in zip(answers, answers, strict=True):
-        difference = threat.sign * (margin(ahead, y) - margin(behind, y))
+        difference = margin(ahead, y) - margin(behind, y)
         total = total + per_sample(difference.to(at.dtype), at) * directions.popleft()
     return total / (2 * delta * pairs)
 

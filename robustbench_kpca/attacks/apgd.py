@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_state, move, record
 from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import project, require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import project, require_norm
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
 from robustbench_kpca.attacks.shared.rows import choose, constant
@@ -68,8 +68,6 @@ class APGD:
             BadInputError: the norm is L1; for it the authors use another algorithm, `apgd_l1`.
         """
         require_norm(threat, "apgd", "linf", "l2")
-        if self.loss != "ce":
-            require_untargeted(threat, f"apgd with loss {self.loss}")
         count = torch.zeros_like(keys)
         return initial_state(x, keys) | {
             "x": on_sphere(x, threat, keys, count),
@@ -87,7 +85,7 @@ class APGD:
         """Compute the gradient at `x` and update; at the end of a run, begin the next run."""
         state = aim(state, query) if self._targeted else state
         x, y, target = state["x"], state["y"], target_of_run(state)
-        loss, gradient = query.gradient(x, lambda logits: objective(self.loss, logits, y, target, threat))
+        loss, gradient = query.gradient(x, lambda logits: objective(self.loss, logits, y, target))
         window = constant(tuple(checkpoints(self.steps)), y.device)[state["iteration"]]
         state, halved = halve(record(state, x, loss.to(gradient.dtype), gradient, 2 * threat.eps), window, self.rho)
         moved, left = move(

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._l1 import nearest_in_l1
 from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import require_norm
 from robustbench_kpca.attacks.shared.draws import noise
 from robustbench_kpca.attacks.shared.losses import LossName, objective
 from robustbench_kpca.attacks.shared.rows import choose, constant
@@ -74,8 +74,6 @@ class APGDL1:
             BadInputError: the norm is not L1.
         """
         require_norm(threat, "apgd_l1", "l1")
-        if self.loss != "ce":
-            require_untargeted(threat, f"apgd_l1 with loss {self.loss}")
         count = torch.zeros_like(keys)
         return {
             "x": x,
@@ -101,7 +99,7 @@ class APGDL1:
         state = aim(state, query) if self._targeted else state
         y, target, radius = state["y"], target_of_run(state), _radius(state, threat)
         loss, gradient = query.gradient(
-            state["point"], lambda logits: objective(self.loss, logits, y, target, threat), outside=True
+            state["point"], lambda logits: objective(self.loss, logits, y, target), outside=True
         )
         state, back = self._update_sparsity(_record(state, loss.to(gradient.dtype), gradient, radius), radius)
         moved = nearest_in_l1(_sparse_step(state, back, gradient), state["clean"], radius, clip=threat.clip)

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_state, move, record
-from robustbench_kpca.attacks.shared.ball import into_box, per_sample, require_norm, require_untargeted, uniform_in_ball
+from robustbench_kpca.attacks.shared.ball import into_box, per_sample, require_norm, uniform_in_ball
 from robustbench_kpca.attacks.shared.dense_losses import DenseLossName, dense_objective
 from robustbench_kpca.attacks.shared.losses import mean
 from robustbench_kpca.attacks.shared.rows import choose, constant
@@ -51,10 +51,9 @@ class ShrinkingAPGD:
         """Draw the first point.
 
         Raises:
-            BadInputError: the norm is not L-infinity, or the attack is targeted.
+            BadInputError: the norm is not L-infinity.
         """
         require_norm(threat, "apgd_shrinking", "linf")
-        require_untargeted(threat, "apgd_shrinking")
         count, scalar = torch.zeros_like(keys), x.new_zeros(len(x))
         reach = _RADII[0] * threat.eps
         first = Threat(threat.norm, min(1.0, reach) if threat.clip else reach, clip=threat.clip)

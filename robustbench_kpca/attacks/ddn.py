@@ -57,8 +57,8 @@ class DDN:
         margins: list[PerSample] = []
 
         def loss(logits: Logits) -> PerSample:
-            margins.append(threat.sign * margin(logits.detach(), y))
-            return threat.sign * cross_entropy(logits, y)
+            margins.append(margin(logits.detach(), y))
+            return cross_entropy(logits, y)
 
         _, gradient = query.gradient(at, loss, outside=True)
         value, far = torch.stack(margins).mean(0), distance(at, clean, "l2")

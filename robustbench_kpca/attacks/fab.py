@@ -16,7 +16,7 @@ from robustbench_kpca.attacks._closest import record_closest
 from robustbench_kpca.attacks._hyperplane import to_hyperplanes
 from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks._targets import aim, runs_of, target_of_run
-from robustbench_kpca.attacks.shared.ball import distance, length, per_sample, require_box, require_untargeted
+from robustbench_kpca.attacks.shared.ball import distance, length, per_sample, require_box
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.protocols.threat import Norm, Threat
@@ -66,7 +66,6 @@ class FAB:
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin the first run. `classes` is 0 until the first `step` queries the model."""
         require_box(threat, "fab")
-        require_untargeted(threat, "fab")
         count = torch.zeros_like(keys)
         return {
             "x": x,

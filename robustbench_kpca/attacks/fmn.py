@@ -68,7 +68,7 @@ class FMN:
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Evaluate the iterate, then change the radius and take a step inside it."""
         at, clean, y, step, norm = state["at"], state["clean"], state["y"], state["step"], threat.norm
-        value, gradient = query.gradient(at, lambda logits: threat.sign * margin(logits, y), outside=True)
+        value, gradient = query.gradient(at, lambda logits: margin(logits, y), outside=True)
         broken = misclassified(value)
         far, found = distance(at, clean, norm), torch.isfinite(state["best_distance"])
         state = record_closest(state, broken & (far < state["best_distance"]), at, far, threat)

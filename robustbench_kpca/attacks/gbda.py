@@ -15,7 +15,7 @@ from torch import Tensor
 
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._adam import adam
-from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import require_norm
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.attacks.shared.rows import choose
@@ -57,7 +57,6 @@ class GBDA:
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin at the clean words, without candidates."""
         require_norm(threat, "gbda", "words")
-        require_untargeted(threat, "gbda")
         zero = x.new_zeros(len(x), x.shape[3], 1 + self.candidates)
         return {
             "x": x,

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import require_norm
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.attacks.shared.rows import choose
 from robustbench_kpca.attacks.shared.words import Distributions, changed, distributions, fixed, gains
@@ -50,7 +50,6 @@ class HotFlip:
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:
         """Begin with the clean words; `tried` holds swaps by number, 0 for none (see `_ranked`)."""
         require_norm(threat, "hotflip", "words")
-        require_untargeted(threat, "hotflip")
         return {
             "x": x,
             "clean": x,

@@ -14,7 +14,7 @@ from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._linearised import boundary_distance, linearise
 from robustbench_kpca.attacks._targets import aimed, unaimed
 from robustbench_kpca.attacks.apgd import APGD
-from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import require_norm
 from robustbench_kpca.attacks.shared.losses import runners_up
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Images, Keys, Labels, Query, State
@@ -66,7 +66,6 @@ class MALT:
             BadInputError: the norm is L1, or there is a target.
         """
         require_norm(threat, "malt", "linf", "l2")
-        require_untargeted(threat, "malt")
         return self._runs.start(x, y, threat, keys)
 
     def step(self, state: State, threat: Threat, query: Query) -> State:

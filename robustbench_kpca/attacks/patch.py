@@ -72,7 +72,7 @@ class Patch:
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Rank the places, or change the values in those of the run, or show its last image and begin the next."""
         x, y = state["x"], state["y"]
-        _, gradient = query.gradient(x, lambda logits: threat.sign * cross_entropy(logits, y))
+        _, gradient = query.gradient(x, lambda logits: cross_entropy(logits, y))
         ranks = state["run"] < 0
         begins = ranks | (state["step"] >= self.steps)
         gain = torch.where(ranks[:, None, None], gradient.abs().sum(1), state["gain"])

@@ -11,7 +11,7 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks.shared.ball import require_norm, require_untargeted
+from robustbench_kpca.attacks.shared.ball import require_norm
 from robustbench_kpca.attacks.shared.draws import uniforms
 from robustbench_kpca.attacks.shared.words import fixed, require_vocabulary
 from robustbench_kpca.protocols.scenario import Count
@@ -35,7 +35,6 @@ class RandomSwap:
     def start(self, x: Images, y: Labels, threat: Threat, keys: Keys) -> State:  # noqa: ARG002
         """Begin with the clean words."""
         require_norm(threat, "random_swap", "words")
-        require_untargeted(threat, "random_swap")
         return {
             "x": x,
             "clean": x,

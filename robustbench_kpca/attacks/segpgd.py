@@ -31,13 +31,12 @@ class SegPGD(OneGradient):
     version: ClassVar[int] = 1
     many_labels: ClassVar[bool] = True
     one_label: ClassVar[bool] = False
-    targets: ClassVar[bool] = False
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Annotated[int, Field(ge=1, strict=True)]
     step_size: StepSize
     random_start: StrictBool
 
-    def loss(self, logits: Logits, state: State, threat: Threat) -> PerSample:  # noqa: ARG002
+    def loss(self, logits: Logits, state: State) -> PerSample:
         """Return L_t; `step` is t - 1."""
         return balanced(logits, state["y"], state["step"] / (2 * self.steps))
 

@@ -67,7 +67,7 @@ class SigmaZero:
         """Evaluate the image, then take a step and set small changes to zero."""
         clean, y, step, delta = state["clean"], state["y"], state["step"], state["delta"]
         at = clean + delta
-        value, gradient = query.gradient(at, lambda logits: threat.sign * margin(logits, y), outside=True)
+        value, gradient = query.gradient(at, lambda logits: margin(logits, y), outside=True)
         broken = misclassified(value)
         far = distance(at, clean, "l0")
         state = record_closest(state, broken & (far < state["best_distance"]), at, far, threat)

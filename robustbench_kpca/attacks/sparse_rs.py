@@ -77,7 +77,7 @@ class SparseRS:
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Query the image and keep it if its margin is the lowest so far; then propose a change of the best one."""
-        loss = (threat.sign * margin(query.logits(state["x"]), state["y"])).to(state["loss"].dtype)
+        loss = margin(query.logits(state["x"]), state["y"]).to(state["loss"].dtype)
         better, count = loss < state["loss"], state["query"] + 1
         kept = {f"best_{name}": choose(better, state[name], state[f"best_{name}"]) for name in ("corners", "values")}
         state = state | kept | {"loss": torch.where(better, loss, state["loss"]), "query": count}

@@ -80,7 +80,7 @@ class Square:
         """
         count = state["query"]
         x = choose(count > 0, self._change(state, threat), state["x"])
-        loss = (threat.sign * margin(query.logits(x), state["y"])).to(state["loss"].dtype)
+        loss = margin(query.logits(x), state["y"]).to(state["loss"].dtype)
         better, finished = loss < state["loss"], count + 1 >= self.queries
         best, loss = choose(better, x, state["best"]), torch.where(better, loss, state["loss"])
         state = state | {"best": best, "loss": loss, "query": count + 1, "finished": finished}

@@ -54,7 +54,7 @@ def _no_top5(scenario: Scenario) -> str:
         return "images that are misclassified when clean are not attacked (set labels = 'true_for_all')"
     if scenario.below:
         return "images broken at a smaller eps are not attacked again (give --independent with --curve)"
-    return "the attack tries to reach a class, whatever the label's rank" if scenario.target != "none" else ""
+    return ""
 
 
 def _certified(outcomes: Outcomes) -> Scores:

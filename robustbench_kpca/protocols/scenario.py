@@ -148,9 +148,7 @@ class Attack(Common):
         label with every image attacked (`true_for_all`), as top-5 accuracy needs; or the class that the model
         `predicted` for the image before any clipping (every image is attacked). The result always compares with the
         true label.
-    target: `none`, or the class that attacks must reach: `random` (a wrong class from the sample's random stream),
-        `least_likely` or `runner_up` of the clean logits. In targeted attacks a sample is broken if it is classified as
-        its target, if its logits are not finite, or if it was misclassified before.
+    target: `none`: every wrong class is a success.
     space: space of eps and step sizes: `pixel`, or the `normalised` inputs of the model; for time series `signal`, in
         units of the standard deviation, which has no box (`clip` = false); for texts `word`, which has none either.
     clip: whether images stay in [0, 1] of that space. Images outside are invalid in pixel space. Normalised inputs are
@@ -169,7 +167,7 @@ class Attack(Common):
     eps: Fraction
     policy: Literal["stop_at_first", "strongest", "last"]
     labels: Literal["true", "true_for_all", "predicted"]
-    target: Literal["none", "random", "least_likely", "runner_up"]
+    target: Literal["none"]
     space: Literal["pixel", "normalised", "signal", "word"]
     clip: StrictBool
     precision: Literal["fp32"]
@@ -197,9 +195,8 @@ class Attack(Common):
 
     @property
     def threat(self) -> Threat:
-        """The ball that contains every proposed image, and whether the attack is targeted."""
-        targeted = self.target != "none"
-        return Threat(self.norm, self.eps, clip=self.clip, targeted=targeted, patch=self.patch, corners=self.corners)
+        """The ball that contains every proposed image."""
+        return Threat(self.norm, self.eps, clip=self.clip, patch=self.patch, corners=self.corners)
 
     @property
     def budget(self) -> str:
@@ -235,10 +232,9 @@ class Attack(Common):
             self._check_counted()
         if list(self.below) != sorted({*self.below} - {0.0}) or self.below[-1:] >= (self.eps,):
             raise BadInputError(f"below = {list(self.below)}", expected=f"ascending budgets between 0 and {self.eps:g}")
-        if self.labels != "true" and (self.policy == "stop_at_first" or self.threat.targeted):
+        if self.labels != "true" and self.policy == "stop_at_first":
             raise BadInputError(
-                f"labels = '{self.labels}' with policy = '{self.policy}' and target = '{self.target}'",
-                expected="policy = 'last' or 'strongest', and target = 'none'",
+                f"labels = '{self.labels}' with policy = '{self.policy}'", expected="policy = 'last' or 'strongest'"
             )
         return self
 

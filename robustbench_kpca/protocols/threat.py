@@ -51,8 +51,7 @@ class Threat:
     """The allowed inputs: all x' with ||x' - x||_norm <= eps and, with `clip`, x' in [0, 1]^d.
 
     `eps` has the units of the images that the attack gets: pixel space is [0, 1], so write 8/255, not 8. Of words, it
-    is the share of them that may be replaced (`swaps`). Attacks get a class `y` per sample: the label, to move away
-    from, or if `targeted` the class to reach.
+    is the share of them that may be replaced (`swaps`). Attacks get a class `y` per sample, to move away from.
 
     In `l0`, eps pixels may have any colour; with `patches`, eps squares may, of side `patch` at the places `corners`.
     A `patch` of "token" is as large as a token of the model: `on_tokens` gives it a side.
@@ -61,7 +60,6 @@ class Threat:
     norm: Norm
     eps: float
     clip: bool = True
-    targeted: bool = False
     patch: int | Literal["token"] | None = None
     corners: Corners | None = None
 
@@ -127,11 +125,6 @@ class Threat:
     def swaps(self, words: int) -> int:
         """Return how many of so many words may be replaced: max(1, floor(eps * words))."""
         return max(1, math.floor(self.eps * words + 1e-9))  # 0.29 * 100 is 28.999999999999996
-
-    @property
-    def sign(self) -> int:
-        """1, or -1 if targeted. The attacker increases sign * loss(y) and decreases sign * margin(y)."""
-        return -1 if self.targeted else 1
 
     def __str__(self) -> str:
         """Write eps as a fraction of 255 if it is one, except in L1: `linf 8/255`, but `l1 12` and `1.5 % of words`."""

@@ -155,7 +155,7 @@ def _worst_cases(columns: Iterable[Column], records: Mapping[str, Record]) -> li
         scenario, metric = parse_scenario(dict(protocol.resolved), column.protocol), metric_for(column.metric)
         if isinstance(scenario, Attack) and metric.unattacked and isinstance(metric, Mean):
             samples = (column.data, column.split, column.limit)
-            worst = _Worst(scenario.threat, scenario.space, scenario.target, column.metric, *samples)
+            worst = _Worst(scenario.threat, scenario.space, column.metric, *samples)
             same_worst.setdefault(worst, {}).setdefault(protocol.digest, column)  # one attack may have two names
     several = {worst: list(same.values()) for worst, same in same_worst.items() if len(same) > 1}
     return [
@@ -172,7 +172,6 @@ class _Worst:
 
     threat: Threat
     space: str
-    target: str
     metric: str
     data: str | None
     split: str | None
@@ -188,8 +187,7 @@ class _Worst:
     def parts(self) -> tuple[str, ...]:
         """Say in words what it is of, but for the ball and the number of samples."""
         clip = "inside [0, 1]" if self.threat.clip else "not clipped"
-        target = "untargeted" if self.target == "none" else f"target {self.target}"
-        return self.metric, f"{self.space} space", clip, target, str(self.data), str(self.split)
+        return self.metric, f"{self.space} space", clip, str(self.data), str(self.split)
 
 
 def _rank_by(columns: Sequence[Column], records: Sequence[Record]) -> str:

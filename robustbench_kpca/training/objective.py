@@ -19,7 +19,7 @@ from robustbench_kpca._core.strict import validate
 from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca._engine.attack_loop.follow import PlainQuery, Rows, WholeBatches, run_to_end
 from robustbench_kpca._engine.attack_loop.sets import set_of
-from robustbench_kpca._engine.attack_loop.targets import threat_for
+from robustbench_kpca._engine.attack_loop.threat import threat_for
 from robustbench_kpca._engine.inference.mode import frozen, kept_buffers, ordinary
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
@@ -79,7 +79,7 @@ def _is_one_search(scenario: AttackProtocol) -> bool:
     """Whether a protocol asks for the search of one attack alone."""
     single = [stage.restarts for stage in scenario.stage] == [1] and scenario.stage[0].name == scenario.stage[0].attack
     usual = (scenario.space, scenario.draws, scenario.storage) == ("pixel", 1, None)
-    return single and usual and scenario.target == "none" and scenario.labels != "predicted" and not scenario.below
+    return single and usual and scenario.labels != "predicted" and not scenario.below
 
 
 def _kind(values: Any) -> str:

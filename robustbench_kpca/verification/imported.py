@@ -22,7 +22,7 @@ from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.attack_loop.sets import set_of
-from robustbench_kpca._engine.attack_loop.targets import threat_for
+from robustbench_kpca._engine.attack_loop.threat import threat_for
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.mode import frozen
@@ -124,10 +124,10 @@ def import_images(
     spec = record.spec
     own = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
     task = task_named(spec.data.task)
-    if not isinstance(own, Attack) or own.space != "pixel" or own.target != "none" or task.compute.success.graded:
+    if not isinstance(own, Attack) or own.space != "pixel" or task.compute.success.graded:
         raise BadInputError(
             f"{spec.stem()} is of {own.kind} of {task.name}",
-            expected="a record of an untargeted attack in pixel space on images with one label each",
+            expected="a record of an attack in pixel space on images with one label each",
         )
     images, digest = read_images(file)
     imported = {"by": by, "method": method, "sha256": digest}

@@ -241,7 +241,7 @@ def test_losses_in_closed_form():
     ],
 )
 def test_too_few_classes_for_the_ratio_leave_the_cross_entropy(classes, loss, same):
-    model, threat = network("linear", classes), Threat("linf", 0.03)
+    model = network("linear", classes)
     x, y = batch(model, "linear")
     logits, target = model(x).detach(), (y + 1) % classes
     known = {
@@ -250,7 +250,7 @@ def test_too_few_classes_for_the_ratio_leave_the_cross_entropy(classes, loss, sa
         "dlr": lambda: dlr(logits, y),
         "dlr_targeted": lambda: dlr_targeted(logits, y, target),
     }
-    assert torch.equal(objective(loss, logits, y, target, threat), known[same]())
+    assert torch.equal(objective(loss, logits, y, target), known[same]())
     targets = 9 if loss.endswith("targeted") else 1
     changes = {"loss": loss, "steps": 5, "targets": targets}
     result = attack(model, x, y, "apgd-t-linf-8_255", eps=1e-6, **changes)

@@ -133,14 +133,7 @@ def test_a_ball_larger_than_the_box():
         assert bool(((state["x"] >= 0) & (state["x"] <= 1)).all()) == threat.clip
 
 
-@pytest.mark.parametrize(
-    ("threat", "message"),
-    [
-        (Threat("l2", 0.5), "'apgd_shrinking' .*l2"),
-        (Threat("linf", 0.1, targeted=True), "'apgd_shrinking' .*target"),
-    ],
-)
-def test_what_it_does_not_know_is_refused(threat, message):
+def test_another_norm_is_refused():
     x, y = scene()
-    with pytest.raises(BadInputError, match=message):
-        ShrinkingAPGD(steps=8, loss="js", rho=0.75).start(x, y, threat, torch.arange(len(y)))
+    with pytest.raises(BadInputError, match=r"'apgd_shrinking' .*l2"):
+        ShrinkingAPGD(steps=8, loss="js", rho=0.75).start(x, y, Threat("l2", 0.5), torch.arange(len(y)))

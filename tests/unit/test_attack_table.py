@@ -117,7 +117,6 @@ REFUSED = [
     ("cw_cleverhans", CW, Threat("l2", 0.1, clip=False), "clipping"),
     ("ddn", DDN, Threat("l1", 0.1), "l1"),
     ("fmn", FMN, Threat("linf", 0.1, clip=False), "clipping"),
-    ("segpgd", PGD, Threat("linf", 0.1, targeted=True), "target"),
     ("sld", SLD, Threat("linf", 0.1), "linf"),
     ("spsa_cleverhans", SPSA_PORT, Threat("l2", 0.1, clip=False), "l2"),
     ("spsa_cleverhans", SPSA_PORT, Threat("linf", 0.1), "clipping"),

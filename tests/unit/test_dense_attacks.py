@@ -385,7 +385,6 @@ def test_a_smaller_budget_counts_though_its_record_names_no_classes(split, tmp_p
     ("fields", "message"),
     [
         ({"policy": "last"}, "policy = 'last'.*labels = 'true'"),
-        ({"target": "random"}, "target = 'random'"),
         ({"labels": "predicted"}, "labels = 'predicted'"),
         ({"stages": [APGD | {"loss": "dlr_targeted"}]}, "'apgd'.*one label"),
         (

@@ -98,7 +98,7 @@ CASES = [
     *[([SQUARE], norm, {}) for norm in EPS],
     ([SQUARE], "linf", {"policy": "strongest"}),
     ([SQUARE], "linf", {"policy": "last"}),
-    ([SQUARE | {"restarts": 2}], "l2", {"target": "runner_up"}),
+    ([SQUARE | {"restarts": 2}], "l2", {}),
     ([APGD_T], "linf", {}),
     ([APGD_T], "l2", {"policy": "strongest"}),
     ([APGD_T], "linf", {"policy": "last"}),

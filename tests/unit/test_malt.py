@@ -108,9 +108,8 @@ def test_its_protocol_says_that_the_search_is_auto_pgd():
     assert scenario.title.startswith("Auto-PGD with the loss of PMA")
 
 
-@pytest.mark.parametrize("threat", [Threat("l1", 1.0), Threat("linf", 0.1, targeted=True)])
-def test_it_is_malt_that_refuses(threat):
+def test_it_is_malt_that_refuses():
     x = torch.zeros(1, 1, 2, 2)
     labels = torch.zeros(1, dtype=torch.int64)
-    with pytest.raises(BadInputError, match=r"attack 'malt' (in l1|with a target)"):
-        MALT(targets=1, candidates=1, **HOW).start(x, labels, threat, labels)
+    with pytest.raises(BadInputError, match="attack 'malt' in l1"):
+        MALT(targets=1, candidates=1, **HOW).start(x, labels, Threat("l1", 1.0), labels)

@@ -13,7 +13,7 @@ from robustbench_kpca import load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._engine.attack_loop.checks import Checks
 from robustbench_kpca._engine.attack_loop.sets import set_of
-from robustbench_kpca._engine.attack_loop.targets import check_budget, token_side
+from robustbench_kpca._engine.attack_loop.threat import check_budget, token_side
 from robustbench_kpca.attacks.shared.ball import project, uniform_in_ball
 from robustbench_kpca.attacks.shared.patches import allowed_corners
 from robustbench_kpca.protocols.threat import Threat

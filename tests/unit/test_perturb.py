@@ -89,7 +89,6 @@ REFUSED = {
     "with one restart": {"restarts": 2},
     "or twin": {"backward_of": "scale=1"},
     "an attack in pixels": {"protocol": "teo2024-pgd"},
-    "without a target": {"target": "runner_up"},
     "expected an attack": {"protocol": "clean"},
     r"images of torch.uint8, \(24, 3, 32, 32\)": {"images": torch.zeros(N, 3, 32, 32, dtype=torch.uint8)},
     r"labels of torch.int64, \(23,\); expected .* an int64 tensor": {"labels": torch.zeros(N - 1, dtype=torch.int64)},

@@ -48,7 +48,6 @@ PROTOCOLS = [
     ("pgd20-linf-8_255", {"policy": "last", "restarts": 2}),
     ("pgd20-linf-8_255", {"policy": "last", "labels": "predicted"}),
     ("pgd20-linf-8_255", {"policy": "strongest", "labels": "true_for_all", "restarts": 2}),
-    ("pgd20-linf-8_255", {"target": "runner_up", "eps": "1/255"}),
     ("square-linf-8_255", {"queries": 20, "eps": "1/255"}),
     ("autoattack-linf-8_255", {"eps": "1/255"}),
     ("autoattack-linf-8_255", {"eps": "1/255", "policy": "strongest"}),

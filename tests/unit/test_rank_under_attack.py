@@ -54,7 +54,6 @@ RUNS = {
     "last": ([PGD], {"policy": "last"}),
     "every image": ([PGD], WHOLE),
     "predicted": ([PGD], {"policy": "last", "labels": "predicted"}),
-    "targeted": ([PGD], {"policy": "strongest", "target": "random"}),
     "square": ([SQUARE], {}),
     "cascade": (CASCADE, {}),
     "whole cascade": (CASCADE, {"policy": "strongest", "labels": "true_for_all"}),
@@ -147,7 +146,7 @@ def test_a_logit_that_is_nan_is_never_in_the_top_5(known, fork, tmp_path):
     assert record.metrics["robust_top5_accuracy"].value == 0
 
 
-FIELDS = {"policy": "last", "labels": "predicted", "target": "none", "below": []}
+FIELDS = {"policy": "last", "labels": "predicted", "below": []}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,6 @@ FIELDS = {"policy": "last", "labels": "predicted", "target": "none", "below": []
         ({"labels": "true"}, "not attacked"),
         ({"labels": "true", "policy": "stop_at_first"}, "stops at the first"),
         ({"below": [0.01]}, "--independent"),
-        ({"labels": "true", "target": "random"}, "not attacked"),
     ],
 )
 def test_top_5_is_refused_where_it_has_no_meaning(fields, word, known, tmp_path):
@@ -186,10 +184,9 @@ metric = "robust_top5_accuracy"
             load_board(str(tmp_path), [])
 
 
-@pytest.mark.parametrize("fields", [{"policy": "stop_at_first"}, {"policy": "last", "target": "random"}])
-def test_all_images_are_attacked_only_by_whole_untargeted_attacks(fields):
+def test_all_images_are_attacked_only_by_whole_attacks():
     with pytest.raises(BadInputError, match="labels = 'true_for_all'"):
-        attack_checks.scenario([PGD], labels="true_for_all", **fields)
+        attack_checks.scenario([PGD], labels="true_for_all", policy="stop_at_first")
 
 
 def without_rank(path):

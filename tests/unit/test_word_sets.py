@@ -59,7 +59,6 @@ def test_the_rate_is_written_as_a_share():
         ("hotflip-words-1.5", {"clip": True}, "no box"),
         ("hotflip-words-1.5", {"space": "pixel", "norm": "linf"}, "replaces words"),
         ("hotflip-words-1.5", {"norm": "l1"}, "together"),
-        ("hotflip-words-1.5", {"target": "random"}, "target"),
         ("pgd20-linf-8_255", {"norm": "words"}, "together"),
         ("pgd20-linf-8_255", {"norm": "words", "space": "word", "clip": False}, "choose hotflip"),
     ],
@@ -97,4 +96,4 @@ def test_scores_are_the_mean_log_p_of_scored_words():
     assert score[0] == -torch.inf
     assert success.unanswered(prediction).tolist() == [True, False]
     assert torch.equal(success.join(success.split(prediction)), prediction)
-    assert not bool(success.reached(prediction, labels, targeted=False).any())
+    assert not bool(success.reached(prediction, labels).any())

@@ -30,7 +30,6 @@ class Cascade:
         sink: Callable[[Sample], None],
     ) -> None:
         self.scenario, self.success, self.pools, self.draws, self.sink = scenario, success, pools, draws, sink
-        self.targeted = scenario.threat.targeted
         self.stops = scenario.policy == "stop_at_first"
         self.candidates: deque[Candidate] = deque()
 
@@ -44,7 +43,7 @@ class Cascade:
         elif self._needs_confirmation(sample):
             self.candidates.append(Candidate(sample, sample.worst, final=True))
         else:
-            wrong = self.success.has_reached(sample.prediction, sample.label, targeted=False)
+            wrong = self.success.has_reached(sample.prediction, sample.label)
             sample.broken_by = sample.before if wrong else sample.broken_by
             self._finish(sample)
 
@@ -153,8 +152,7 @@ class Cascade:
 
     def _is_broken(self, sample: Sample, prediction: Answer) -> bool:
         """Whether a prediction is a success of the attacker; NaN or infinite logits (-1) always are."""
-        targeted = self.targeted
-        return self.success.has_reached(prediction, sample.target if targeted else sample.label, targeted=targeted)
+        return self.success.has_reached(prediction, sample.label)
 
 
 def _require_finite(sample: Sample) -> None:

@@ -26,7 +26,7 @@ from robustbench_kpca._engine.attack_loop.query import CountingQuery, Tally, Wor
 from robustbench_kpca._engine.attack_loop.saved import packed, unpacked
 from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca._engine.attack_loop.success import Success
-from robustbench_kpca._engine.attack_loop.targets import check_budget, targets_of, threat_for
+from robustbench_kpca._engine.attack_loop.threat import check_budget, threat_for
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import ATTACKS
@@ -62,8 +62,8 @@ def build_attack(stage: Stage) -> Attack:
 class Engine:
     """Runs one attack protocol over a stream of clean batches; `sink` receives every sample once, when it is finished.
 
-    By default an attack succeeds if any iterate of any stage and restart is misclassified; the protocol's `policy` and
-    `target` can change this. Every success is confirmed by a forward pass without gradients in single precision. The
+    By default an attack succeeds if any iterate of any stage and restart is misclassified; the protocol's `policy` can
+    change this. Every success is confirmed by a forward pass without gradients in single precision. The
     forward passes on the clean image and on the clipped one are not counted as passes of the attack.
     """
 
@@ -131,15 +131,13 @@ class Engine:
         check_budget(self.threat, self.scenario.space, images)
         if self.scenario.storage is not None:
             require_levels(images)
-        targets = targets_of(self.scenario, self.seed, [self.ids[index] for index in indices], logits, labels)
         predicted, given = logits.argmax(1), self.given(images)
+        targets = predicted if self.scenario.labels == "predicted" else labels
         if self.scenario.cut_off:
             logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
-        prediction, margins = self.success.judge(logits, targets, self.threat.sign)
+        prediction, margins = self.success.judge(logits, targets)
         ranks = self.success.rank(logits, labels).tolist()
-        wrong_unclipped, wrong = (
-            self.success.reached(answer, labels, targeted=False).tolist() for answer in (predicted, prediction)
-        )
+        wrong_unclipped, wrong = (self.success.reached(answer, labels).tolist() for answer in (predicted, prediction))
         answers = (self.success.split(part) for part in (labels, predicted, targets, prediction))
         for row, (label, first, target, answer, margin) in enumerate(zip(*answers, margins.tolist(), strict=True)):
             before = "" if not wrong[row] else CLEAN if wrong_unclipped[row] else CLAMP
@@ -307,7 +305,7 @@ class Engine:
         self.allowed.check(images, clean, name, checks)
         checks.settle()
         logits = self.runner.logits(self.space.leave(images))
-        prediction, margins = self.success.judge(logits, targets, self.threat.sign)
+        prediction, margins = self.success.judge(logits, targets)
         answers, ranks = self.success.split(prediction), self.success.rank(logits, labels).tolist()
         lost = self.success.unanswered(prediction).tolist()
         for candidate, answer, margin, rank, one in zip(batch, answers, margins.tolist(), ranks, lost, strict=True):

@@ -23,7 +23,7 @@ class Sample:
 
     Attributes:
         clean: the image that attacks start from: the clean image, clipped if the protocol says so.
-        target: the class to move away from or, in targeted attacks, to reach.
+        target: the class to move away from: the label, or the class that the model predicted.
         before: why the model was wrong before any attack (`clean` or `clamp`); "" if it was right.
         worst: the image of lowest score so far (with policy `last`, the last image), found by the attack `worst_by`.
         worst_margin: its score, see `Success.judge`.

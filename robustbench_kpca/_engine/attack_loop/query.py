@@ -58,7 +58,7 @@ ALL = slice(None)
 class CountingQuery:
     """A `Query` for one step of one batch; it counts per sample.
 
-    Images are in the coordinates of `space`. `labels` are the classes to move away from or, if targeted, to reach;
+    Images are in the coordinates of `space`. `labels` are the classes to move away from;
     `truth` are the true labels, whose ranks are noted.
     Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too.
     `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
@@ -214,8 +214,8 @@ class CountingQuery:
         _add(self.forwards, rows, self.runner.draws)
         if not self.allowed.is_input(x):
             return
-        prediction, margins = self.success.judge(logits, self.labels[rows], self.threat.sign)
-        broken = self.success.reached(prediction, self.labels[rows], targeted=self.threat.targeted)
+        prediction, margins = self.success.judge(logits, self.labels[rows])
+        broken = self.success.reached(prediction, self.labels[rows])
         if far is not None:
             broken &= ~far
             margins = torch.where(far, torch.inf, margins)

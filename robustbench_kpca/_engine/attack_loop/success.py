@@ -26,20 +26,19 @@ class Success(ABC):
     graded: bool
 
     @abstractmethod
-    def judge(self, logits: Logits, labels: Labels, sign: int = 1) -> tuple[Labels, PerSample]:
+    def judge(self, logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
         """Return the prediction and the score of every row; a lower score is better for the attacker.
 
-        Where logits are NaN or infinite, the prediction is class -1. `sign` is -1 for targeted attacks.
+        Where logits are NaN or infinite, the prediction is class -1.
         """
 
     @abstractmethod
-    def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:
-        """Tell in which rows the attack succeeded; `targets` are the classes to leave or, if `targeted`, to reach."""
+    def reached(self, predictions: Labels, labels: Labels) -> Mask:
+        """Tell in which rows the attack succeeded."""
 
-    def has_reached(self, prediction: Answer, target: Answer, *, targeted: bool) -> bool:
+    def has_reached(self, prediction: Answer, label: Answer) -> bool:
         """Return `reached` of one sample."""
-        rows = (self.join([answer]) for answer in (prediction, target))
-        return bool(self.reached(*rows, targeted=targeted))
+        return bool(self.reached(self.join([prediction]), self.join([label])))
 
     def rank(self, logits: Logits, labels: Labels) -> Int64[Tensor, " batch"]:  # noqa: ARG002
         """Return per sample the number of classes ranked above its label; 0 where a sample has many labels."""

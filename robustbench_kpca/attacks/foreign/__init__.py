@@ -37,7 +37,6 @@ from robustbench_kpca.attacks.shared.ball import (
     per_sample,
     require_box,
     require_norm,
-    require_untargeted,
 )
 from robustbench_kpca.protocols.threat import Threat, parse_step
 from robustbench_kpca.types import Images, Keys, Labels, Mask, Query, State
@@ -67,7 +66,6 @@ class Foreign:
         """
         require_norm(threat, self.name, *self.recipe.norms)
         require_box(threat, self.name)
-        require_untargeted(threat, self.name)
         return {"x": x, "y": y, "key": keys, "finished": torch.zeros_like(keys, dtype=torch.bool)}
 
     def step(self, state: State, threat: Threat, query: Query) -> State:

@@ -35,12 +35,6 @@ def furthest(eps: float) -> float:
     return eps + SLACK * max(1.0, eps)
 
 
-def require_untargeted(threat: Threat, attack: str) -> None:
-    """Refuse a target class for an attack that is only untargeted."""
-    if threat.targeted:
-        raise BadInputError(f"attack '{attack}' with a target", expected="target = 'none'")
-
-
 def require_box(threat: Threat, attack: str) -> None:
     """Refuse a threat model without clipping for an attack that needs the box [0, 1]."""
     if not threat.clip:

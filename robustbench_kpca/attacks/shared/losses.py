@@ -11,15 +11,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import IGNORE, Labels, Logits, PerSample
 
 LossName: TypeAlias = Literal["ce", "dlr", "pm", "ce_targeted", "dlr_targeted"]
 
 
-def objective(
-    name: LossName, logits: Logits, labels: Labels, targets: Int64[Tensor, " batch"], threat: Threat
-) -> PerSample:
+def objective(name: LossName, logits: Logits, labels: Labels, targets: Int64[Tensor, " batch"]) -> PerSample:
     """Compute the loss that APGD maximises, per sample.
 
     `ce` is the cross-entropy, `dlr` the difference of logits ratio, `pm` the probability margin; with a target t,
@@ -35,7 +32,7 @@ def objective(
         return probability_margin(logits, labels)
     if name.endswith("_targeted"):
         return -cross_entropy(logits, targets)
-    return threat.sign * cross_entropy(logits, labels)
+    return cross_entropy(logits, labels)
 
 
 def cross_entropy(logits: Logits, labels: Labels) -> PerSample:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from robustbench_kpca.attacks.shared.ball import project, require_norm, require_untargeted, uniform_in_ball
+from robustbench_kpca.attacks.shared.ball import project, require_norm, uniform_in_ball
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.threat import COUNTED, Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, Logits, PerSample, Query, State
@@ -22,8 +22,6 @@ class OneGradient(ABC):
     """
 
     norms: ClassVar[tuple[Norm, ...]] = ("linf", "l2", *COUNTED)
-    targets: ClassVar[bool] = True
-    """Whether it can be asked to reach a class."""
     most_passes: ClassVar[tuple[str, str]] = ("steps + 1", "steps")
     steps: Any  # a field, or a constant of the class
 
@@ -38,9 +36,9 @@ class OneGradient(ABC):
             threat: norm and radius of the ball.
         """
 
-    def loss(self, logits: Logits, state: State, threat: Threat) -> PerSample:
-        """Return what the attacker increases: by default the cross-entropy, towards a target its opposite."""
-        return threat.sign * cross_entropy(logits, state["y"])
+    def loss(self, logits: Logits, state: State) -> PerSample:
+        """Return what the attacker increases: by default the cross-entropy."""
+        return cross_entropy(logits, state["y"])
 
     def memory(self, x: Images, threat: Threat) -> State:  # noqa: ARG002
         """Return what else a sample remembers from step to step, as it is at first."""
@@ -54,12 +52,9 @@ class OneGradient(ABC):
         """Draw x_0.
 
         Raises:
-            BadInputError: the norm is none of `norms`, or a target for an attack without `targets`.
+            BadInputError: the norm is none of `norms`.
         """
-        name = type(self).__name__.lower()
-        if not self.targets:
-            require_untargeted(threat, name)
-        require_norm(threat, name, *self.norms)
+        require_norm(threat, type(self).__name__.lower(), *self.norms)
         return {
             "x": uniform_in_ball(x, threat, keys) if getattr(self, "random_start", False) else x,
             "clean": x,
@@ -71,7 +66,7 @@ class OneGradient(ABC):
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Ask for the gradient and propose the next image."""
-        _, gradient = query.gradient(state["x"], lambda logits: self.loss(logits, state, threat))
+        _, gradient = query.gradient(state["x"], lambda logits: self.loss(logits, state))
         new, step = dict(state), state["step"] + 1
         moved = self.propose(state["x"], gradient, new, threat)
         x = self.into_ball(moved, state["clean"], threat)

@@ -90,8 +90,7 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
     if "unrounded_by" in outcomes.columns:
         known = np.isin(outcomes["unrounded_by"], ["", *UNATTACKED, *attacks])
         broken = broken or first(outcomes, ~known, "broken by '{unrounded_by}' before rounding, no attack of it")
-    targeted = scenario.target != "none"
-    kept = (by == "") & wrong & (not targeted)
+    kept = (by == "") & wrong
     lost = np.isin(by, attacks) & ~wrong
     stands = "prediction {prediction}, label {label}, broken by '{broken_by}'"
     broken = broken or first(outcomes, kept, f"it counts as unbroken: {stands}")

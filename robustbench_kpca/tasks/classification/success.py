@@ -1,4 +1,4 @@
-"""An attack on a classifier succeeds if the image is misclassified or, if targeted, classified as its target."""
+"""An attack on a classifier succeeds if the image is misclassified."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,19 +16,19 @@ class Misclassified(Success):
 
     graded = False
 
-    def judge(self, logits: Logits, labels: Labels, sign: int = 1) -> tuple[Labels, PerSample]:
-        """Return prediction and margin times `sign`; NaN or infinite logits give class -1 and score -inf."""
+    def judge(self, logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
+        """Return prediction and margin; NaN or infinite logits give class -1 and score -inf."""
         finite = torch.isfinite(logits).all(1)
         prediction = torch.where(finite, logits.argmax(1), -1)
-        return prediction, torch.where(finite, sign * margin(logits, labels), -torch.inf)
+        return prediction, torch.where(finite, margin(logits, labels), -torch.inf)
 
-    def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:
-        """Tell which images are misclassified or, if targeted, classified as their target; class -1 is a success."""
-        return ((predictions == targets) == targeted) | (predictions < 0)
+    def reached(self, predictions: Labels, labels: Labels) -> Mask:
+        """Tell which images are misclassified; class -1 is a success."""
+        return predictions != labels
 
-    def has_reached(self, prediction: Answer, target: Answer, *, targeted: bool) -> bool:
+    def has_reached(self, prediction: Answer, label: Answer) -> bool:
         """Return `reached` of one image, whose classes are plain numbers."""
-        return bool(prediction < 0 or (prediction == target) == targeted)
+        return bool(prediction != label)
 
     def rank(self, logits: Logits, labels: Labels) -> Labels:
         """Return per image the number of classes ranked above its label; if a logit is NaN or infinite, all are."""

@@ -18,7 +18,7 @@ class HigherLoss(Success):
 
     graded = True
 
-    def judge(self, logits: Logits, labels: Labels, sign: int = 1) -> tuple[Labels, PerSample]:  # noqa: ARG002
+    def judge(self, logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
         """Return predictions and the mean log p of the labels in nats, in double precision.
 
         Where logits are NaN or infinite, the prediction is -1 and the mean minus infinity. Places labelled IGNORE do
@@ -30,7 +30,7 @@ class HigherLoss(Success):
         scored = _scored(labels)
         return prediction, torch.where(scored, log_p, 0).flatten(1).sum(1) / _count(scored)
 
-    def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:  # noqa: ARG002
+    def reached(self, predictions: Labels, labels: Labels) -> Mask:  # noqa: ARG002
         """Return False: a text is never broken, it only becomes less probable."""
         return torch.zeros(len(predictions), dtype=torch.bool, device=predictions.device)
 
@@ -52,12 +52,12 @@ class HigherLoss(Success):
         return torch.stack([answer for answer in answers if isinstance(answer, Tensor)]).to(device).long()
 
     def check_protocol(self, protocol: AttackProtocol, attacks: Mapping[str, Attack]) -> None:  # noqa: ARG002
-        """Refuse attacks that do not replace words, and those that stop or aim at a word."""
-        asked = (protocol.space, protocol.labels, protocol.target, protocol.policy)
-        if asked != ("word", "true", "none", "strongest"):
+        """Refuse attacks that do not replace words, and those that stop."""
+        space, labels, policy = protocol.space, protocol.labels, protocol.policy
+        if (space, labels, policy) != ("word", "true", "strongest"):
             raise BadInputError(
-                "space = '{}', labels = '{}', target = '{}' and policy = '{}' for a text".format(*asked),
-                expected="space = 'word', labels = 'true', target = 'none' and policy = 'strongest'",
+                f"space = '{space}', labels = '{labels}' and policy = '{policy}' for a text",
+                expected="space = 'word', labels = 'true' and policy = 'strongest'",
                 fix="choose hotflip-words-1.5, gbda-words-1.5 or random-swap-words-1.5",
             )
 

@@ -19,7 +19,7 @@ class FewerRight(Success):
 
     graded = True
 
-    def judge(self, logits: Logits, labels: Labels, sign: int = 1) -> tuple[Labels, PerSample]:  # noqa: ARG002
+    def judge(self, logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
         """Return predictions and scores.
 
         Where logits are NaN or infinite, the prediction is class -1. The score is the number of correct places plus a
@@ -30,9 +30,9 @@ class FewerRight(Success):
         average = mean(torch.where(finite, pixelwise_margin(logits, labels), -torch.inf), labels)
         return prediction, right(prediction, labels) + 0.5 + average.double().atan() / math.pi
 
-    def reached(self, predictions: Labels, targets: Labels, *, targeted: bool) -> Mask:  # noqa: ARG002
+    def reached(self, predictions: Labels, labels: Labels) -> Mask:
         """Tell which samples have no correct place left."""
-        return right(predictions, targets) == 0
+        return right(predictions, labels) == 0
 
     def share(self, predictions: Labels, labels: Labels) -> PerSample:
         """Return the fraction of correct places among those not labelled IGNORE."""
@@ -52,15 +52,12 @@ class FewerRight(Success):
         return torch.stack(maps).to(device).long()
 
     def check_protocol(self, protocol: AttackProtocol, attacks: Mapping[str, Attack]) -> None:
-        """Refuse targeted attacks, predicted labels, normalised space, policy `last`, and attacks for one label."""
-        asked = (protocol.labels, protocol.target, protocol.space)
-        if asked != ("true", "none", "pixel") or protocol.policy == "last":
+        """Refuse predicted labels, normalised space, policy `last`, and attacks for one label."""
+        labels, space, policy = protocol.labels, protocol.space, protocol.policy
+        if (labels, space) != ("true", "pixel") or policy == "last":
             raise BadInputError(
-                "labels = '{}', target = '{}', space = '{}' and policy = '{}' for samples with many labels".format(
-                    *asked, protocol.policy
-                ),
-                expected="labels = 'true', target = 'none', space = 'pixel', and policy = 'strongest' or "
-                "'stop_at_first'",
+                f"labels = '{labels}', space = '{space}' and policy = '{policy}' for samples with many labels",
+                expected="labels = 'true', space = 'pixel', and policy = 'strongest' or 'stop_at_first'",
             )
         for name, attack in attacks.items():
             if not getattr(attack, "many_labels", False):

@@ -1,31 +1,14 @@
-"""Choose the class that each attack must leave or reach, and refuse a set that holds every image, or none."""
+"""The threat of a protocol for one model: patches as large as its tokens, and no ball that holds every image."""
 
 import math
-from collections.abc import Sequence
 
-import torch
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.attacks.shared.patches import allowed_corners
 from robustbench_kpca.protocols.scenario import Attack as AttackScenario
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.types import Images, Labels, Logits
-
-
-def targets_of(scenario: AttackScenario, seed: int, ids: Sequence[str], logits: Logits, labels: Labels) -> Labels:
-    """Return the class that each sample must leave or, if targeted, reach; `ids` are the sample ids of the rows."""
-    target, classes = scenario.target, logits.shape[1]
-    if target == "random":
-        draws = [generator(sample_key(seed, "target", name)) for name in ids]
-        steps = [1 + int(draw.integers(classes - 1)) for draw in draws]
-        return (labels + torch.tensor(steps, device=labels.device)) % classes
-    if target != "none":
-        others = logits.scatter(1, labels[:, None], -torch.inf)
-        lowest = logits.scatter(1, labels[:, None], torch.inf)
-        return others.argmax(1) if target == "runner_up" else lowest.argmin(1)
-    return logits.argmax(1) if scenario.labels == "predicted" else labels
+from robustbench_kpca.types import Images
 
 
 def threat_for(scenario: AttackScenario, model: nn.Module) -> Threat:
