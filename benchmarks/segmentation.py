@@ -1,7 +1,7 @@
 """Measure the overhead of sliding windows over bare forward passes, and the memory for an image.
 
     OMP_NUM_THREADS=1 python benchmarks/segmentation.py
-    OMP_NUM_THREADS=1 python benchmarks/segmentation.py --memory several  # only memory: six scales, each also mirrored
+    OMP_NUM_THREADS=1 python benchmarks/segmentation.py --memory  # only the memory for an image
 
 The bare passes use the same windows in the same batches; a second column adds the class of every pixel, which any
 evaluation needs. The loop crops windows, averages logits, and assembles images. Relative overheads are medians over
@@ -19,8 +19,6 @@ from typing import Any
 import _shared
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.sliding_window.tiles import starts
@@ -77,25 +75,12 @@ def compare(name: str, size: tuple[int, int], stride: int, batch_size: int, coun
     return f"| {name} | {size[0]} x {size[1]} | {stride} | {len(bare)} | {seconds} | {' | '.join(shares)} |"
 
 
-class Coarse(nn.Module):
-    """A cheap model with logits of a Segmenter's size: 150 classes from the mean colour of 16 x 16 pixels."""
-
-    classes, window = 150, 512
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map images to logits."""
-        x = F.avg_pool2d(x, 16)
-        return F.interpolate(torch.cat([x * (k + 1) for k in range(50)], 1), scale_factor=16.0, mode="bilinear")
-
-
-def memory(passes: str) -> None:
+def memory() -> None:
     """Segment 512 x 683 pixels in 150 classes; print this process's peak memory."""
     torch.manual_seed(0)
-    model = create_model("symvit_segmenter_tiny") if passes == "one" else Coarse()
-    scales, flip = ((1.0,), False) if passes == "one" else ((0.5, 0.75, 1.0, 1.25, 1.5, 1.75), True)
-    runner = Runner(model.eval(), 1, torch.device("cpu"))
+    runner = Runner(create_model("symvit_segmenter_tiny").eval(), 1, torch.device("cpu"))
     image = np.random.default_rng(0).integers(0, 256, (512, 683, 3), dtype=np.uint8)
-    stream = Stream[None](runner, Windowing(512, 512, scales, flip))
+    stream = Stream[None](runner, Windowing(512, 512))
     assert stream.put(None, image) + stream.flush()
     print(f"{stream.decided} windows, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
@@ -104,19 +89,17 @@ def main() -> None:
     """Print the table and the memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
-        "--memory", choices=("one", "several"), help="measure only the memory for an image, in one pass or several"
-    )
+    parser.add_argument("--memory", action="store_true", help="measure only the memory for an image")
     asked = parser.parse_args()
     if asked.memory:
-        memory(asked.memory)
+        memory()
         return
     print(_shared.header(("torch", "numpy")))
     print("| model | picture | stride | windows | passes | with classes | loop | over passes | over classes |")
     print("|---|---|---|---|---|---|---|---|---|")
     for case in CASES:
         print(compare(*case, asked.repeats), flush=True)
-    done = subprocess.run([sys.executable, __file__, "--memory", "one"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True)
     print(f"512 x 683 pixels, 150 classes: {done.stdout.strip()}")
 
 

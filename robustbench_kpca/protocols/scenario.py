@@ -81,7 +81,7 @@ class Stage(BaseModel):
         return options
 
 
-Scale = Annotated[float, Field(gt=0, le=16, allow_inf_nan=False)]
+OwnSize = Annotated[float, Field(ge=1, le=1)]
 
 
 class Inference(BaseModel):
@@ -89,16 +89,16 @@ class Inference(BaseModel):
 
     window: side of the windows in pixels; 0: the training window of the model.
     stride: distance from one window to the next in pixels; 0: the side of the window.
-    scales: sizes of the image relative to its own, in (0, 16]; one pass per scale.
-    flip: whether each pass is repeated on the mirrored image.
+    scales: [1.0]: one pass, at the size that `resize` says.
+    flip: false: the image is not shown mirrored, too.
     resize: `short-side`: the image is first resized so that its short side equals the window; `none`: it is not.
     """
 
     model_config = STRICT
     window: Annotated[int, Field(ge=0, strict=True)]
     stride: Annotated[int, Field(ge=0, strict=True)]
-    scales: Annotated[tuple[Scale, ...], Field(min_length=1)]
-    flip: StrictBool
+    scales: tuple[OwnSize]
+    flip: Literal[False]
     resize: Literal["none", "short-side"]
 
     @model_validator(mode="after")

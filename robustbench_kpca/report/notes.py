@@ -219,8 +219,7 @@ def _windows(inference: Inference) -> str:
     side = f"windows of {inference.window} px" if inference.window else "windows of the model's own size"
     parts = [side, f"stride {inference.stride}" if inference.stride else "side by side"]
     parts += ["short side resized to a window's"] if inference.resize == "short-side" else []
-    parts += [f"scales {', '.join(f'{scale:g}' for scale in inference.scales)}"] if inference.scales != (1.0,) else []
-    return ", ".join([*parts, "mirrored, too"] if inference.flip else parts)
+    return ", ".join(parts)
 
 
 def _budget(scenario: Attack, stds: Collection[tuple[float, ...]]) -> str:

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
+from segmenting import segment
 
 from robustbench_kpca import evaluate
-from robustbench_kpca._engine.inference.sliding_window.windows import segment
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.corruptions.shared.storage import store
@@ -86,7 +86,7 @@ def test_panels_are_image_truth_prediction_corrupted_and_its_prediction(tmp_path
     assert "ignored" not in names
 
 
-WAYS = {"resize": "short-side", "window": 32, "stride": 20, "scales": [0.75, 1.0], "flip": True, "storage": "jpeg-q85"}
+WAYS = {"resize": "short-side", "window": 32, "stride": 20, "storage": "jpeg-q85"}
 
 
 def test_a_protocol_is_drawn_as_it_is_measured(tmp_path, drawn):
@@ -104,7 +104,7 @@ def test_a_protocol_is_drawn_as_it_is_measured(tmp_path, drawn):
         parts = [own.where(own["severity"] == level) for level in (0, 5)]
         shares = [100 * part["intersection"].sum() / part["truth"].sum() for part in parts]
         assert " → ".join(f"{share:.1f} %" for share in shares) in title
-    looked = {key: value for key, value in WAYS.items() if key != "storage"} | {"scales": (0.75, 1.0)}
+    looked = {key: value for key, value in WAYS.items() if key != "storage"}
     for index, row in enumerate(shown.rows):
         corrupted = store(corrupt(scenes.image(index)[None], "snow", 5, 3, ids=[scenes.ids[index]])[0])
         assert np.array_equal(row[3], corrupted)

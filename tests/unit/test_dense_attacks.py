@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from attack_checks import rand
+from segmenting import segment
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
@@ -13,7 +14,6 @@ from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.sliding_window.tiles import through_windows
-from robustbench_kpca._engine.inference.sliding_window.windows import segment
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.audit.preflight import inspect
 from robustbench_kpca.data.scenes import ArrayScenes

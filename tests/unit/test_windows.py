@@ -1,7 +1,5 @@
 """Every pixel is seen, and what windows say together is what the whole picture would have said."""
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -9,19 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from segmenting import segment
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.sliding_window.tiles import starts
-from robustbench_kpca._engine.inference.sliding_window.windows import (
-    Stream,
-    Windowing,
-    batch_size_for,
-    first_largest,
-    segment,
-)
+from robustbench_kpca._engine.inference.sliding_window.windows import Stream, Windowing, batch_size_for, first_largest
 
 
 class Pixelwise(nn.Module):
@@ -89,8 +82,6 @@ def test_a_position_independent_model_sees_the_whole_picture(size, stride):
     prediction = segment(model, image, stride=stride)
     assert prediction.dtype == np.int16
     assert np.array_equal(prediction, whole)
-    for flip, scales in ((True, (1.0,)), (False, (1.0, 1.0)), (True, (1.0, 1.0))):
-        assert np.array_equal(segment(model, image, stride=stride, flip=flip, scales=scales), whole)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (5, 5), (17, 23), (31, 9), (26, 19)])
@@ -102,38 +93,17 @@ def test_overlapping_logits_are_averaged(size, stride):
     )
 
 
-@pytest.mark.parametrize(("scales", "flip"), [((0.5, 1.0, 1.75), False), ((1.0,), True), ((0.75, 1.25), True)])
-@pytest.mark.parametrize("size", [(21, 34), (40, 9), (8, 8), (5, 50), (60, 4)])
-@pytest.mark.parametrize("resize", ["none", "short-side"])
-def test_scales_and_mirrors_are_averaged_in_probability(scales, flip, size, resize):
-    model, image = Positioned(), picture(*size)
-    windowing = Windowing(8, 6, scales, flip, resize)
-    total = torch.zeros(1, 5, *size)
-    for shown in windowing.sizes(*size):
-        assert resize == "none" or max(scales) != 1.0 or min(shown) == 8
-        x = F.interpolate(tensor(image), shown, mode="bilinear") if shown != size else tensor(image)
-        for mirrored in (False, True) if flip else (False,):
-            logits = by_hand(model, x.flip(3) if mirrored else x, 8, 6)
-            logits = logits.flip(3) if mirrored else logits
-            total += F.interpolate(logits, size, mode="bilinear").softmax(1)
-    prediction = segment(model, image, stride=6, scales=scales, flip=flip, resize=resize)
-    top = total[0].topk(2, 0).values
-    clear = (top[0] - top[1] > 1e-5).numpy()
-    assert clear.mean() > 0.9
-    assert np.array_equal(prediction[clear], total[0].argmax(0).numpy()[clear])
-
-
 @pytest.mark.parametrize("size", [(21, 34), (34, 21)])
 def test_batches_change_no_prediction(size):
     model, image = Positioned(), picture(*size)
-    windowing = Windowing(8, 6, (0.5, 1.0, 1.75), flip=True)
+    windowing = Windowing(8, 6, "short-side")
     found = []
     for batch_size in (1, 3, 64):
         stream = Stream[None](Runner(model, batch_size, torch.device("cpu")), windowing)
         found += [prediction for _, prediction in stream.put(None, image) + stream.flush()]
     assert len(found) == 3
     assert all(np.array_equal(prediction, found[0]) for prediction in found)
-    assert np.array_equal(segment(model, image, stride=6, scales=windowing.scales, flip=True), found[0])
+    assert np.array_equal(segment(model, image, stride=6, resize="short-side"), found[0])
 
 
 def test_what_a_model_returns_is_not_written_to():
@@ -152,15 +122,12 @@ def test_what_a_model_returns_is_not_written_to():
     model = Fixed().eval()
     before = model.answer.detach().clone()
     image = picture(11, 13)
-    for how in ({}, {"flip": True}, {"scales": (0.75, 1.5)}):
-        found = segment(Runner(model, 1, torch.device("cpu")), image, stride=3, **how)
-        assert torch.equal(model.answer, before)
-        if not how:
-            expected = by_hand(lambda x: before, tensor(image), 8, 3)[0].argmax(0).numpy()
-            assert np.array_equal(found, expected)
+    found = segment(Runner(model, 1, torch.device("cpu")), image, stride=3)
+    assert torch.equal(model.answer, before)
+    assert np.array_equal(found, by_hand(lambda x: before, tensor(image), 8, 3)[0].argmax(0).numpy())
 
 
-def test_one_resized_pass_is_resized_logits():
+def test_a_resized_picture_has_resized_logits():
     model, image = Positioned(), picture(30, 50)
     x = F.interpolate(tensor(image), (8, 13), mode="bilinear")
     expected = F.interpolate(by_hand(model, x, 8, 8), (30, 50), mode="bilinear")[0]
@@ -225,33 +192,3 @@ def test_windows_must_meet():
         segment(nn.Identity().eval(), picture(8, 8))
     assert batch_size_for(150, 512, 64) == 1
     assert batch_size_for(8, 64, 64) == 64
-
-
-MANY_PASSES = """
-import resource
-import numpy as np, torch
-from torch import nn
-from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca._engine.inference.sliding_window.windows import batch_size_for, segment
-
-class Model(nn.Module):
-    classes, window = 150, 512
-    def forward(self, x):
-        x = torch.nn.functional.avg_pool2d(x, 16)
-        x = torch.cat([x * (k + 1) for k in range(50)], 1)
-        return torch.nn.functional.interpolate(x, scale_factor=16.0, mode="bilinear")
-
-image = np.random.default_rng(0).integers(0, 256, (512, 683, 3), dtype=np.uint8)
-runner = Runner(Model().eval(), batch_size_for(150, 512, 64), torch.device("cpu"))
-prediction = segment(runner, image, stride=512, scales=(0.5, 0.75, 1.0, 1.25, 1.5, 1.75), flip=True)
-assert prediction.shape == (512, 683)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-@pytest.mark.slow
-def test_a_picture_of_ade20k_needs_little_memory():
-    """The logits of the largest of its twelve passes have 0.6 GiB."""
-    done = subprocess.run([sys.executable, "-c", MANY_PASSES], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) / 2**20 < 3, "GiB"

@@ -1,15 +1,13 @@
-"""Windows, scales, flips and sizes drawn at random: as a picture would be segmented that is held whole."""
+"""Windows and sizes drawn at random: as a picture would be segmented that is held whole."""
 
 import numpy as np
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from segmenting import segment
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._engine.inference.sliding_window.tiles import through_windows
-from robustbench_kpca._engine.inference.sliding_window.windows import segment
-
-SCALES = (0.1, 0.37, 0.5, 0.75, 1.0, 1.25, 1.75, 2.7)
 
 
 class Near(torch.nn.Module):
@@ -35,12 +33,11 @@ def places(length, window, stride):
     return found if found[-1] == length - window else [*found, length - window]
 
 
-def whole(image, size, window, stride, mirrored):
-    """Mean logits of one pass at the size of the picture, everything in memory."""
+def whole(image, size, window, stride):
+    """Mean logits at the size of the picture, everything in memory."""
     height, width = size
     x = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
     x = F.interpolate(x, size, mode="bilinear", align_corners=False) if tuple(x.shape[2:]) != size else x
-    x = x.flip(3) if mirrored else x
     canvas = torch.full((1, 3, max(height, window), max(width, window)), 0.5)
     canvas[:, :, :height, :width] = x
     total = torch.zeros(1, 4, *canvas.shape[2:])
@@ -51,7 +48,6 @@ def whole(image, size, window, stride, mirrored):
             total[:, :, *part] += MODEL(canvas[:, :, *part])
             count[part] += 1
     logits = (total / count)[:, :, :height, :width]
-    logits = logits.flip(3) if mirrored else logits
     return F.interpolate(logits, image.shape[:2], mode="bilinear", align_corners=False)[0]
 
 
@@ -60,24 +56,17 @@ def whole(image, size, window, stride, mirrored):
     size=st.tuples(st.integers(1, 36), st.integers(1, 36)),
     window=st.integers(6, 20),
     share=st.floats(0.3, 1),
-    scales=st.lists(st.sampled_from(SCALES), min_size=1, max_size=3, unique=True),
-    flip=st.booleans(),
     resize=st.sampled_from(["none", "short-side"]),
     seed=st.integers(0, 100),
 )
 @torch.no_grad()
-def test_a_picture_is_segmented_as_if_it_were_held_whole(size, window, share, scales, flip, resize, seed):
+def test_a_picture_is_segmented_as_if_it_were_held_whole(size, window, share, resize, seed):
     assume(resize == "none" or max(size) / min(size) * window < 100)
     stride = max(1, round(share * window))
     image = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
-    found = segment(MODEL, image, window=window, stride=stride, scales=tuple(scales), flip=flip, resize=resize)
+    found = segment(MODEL, image, window=window, stride=stride, resize=resize)
     base = window / min(size) if resize == "short-side" else 1.0
-    passes = [
-        whole(image, tuple(max(1, round(side * base * scale)) for side in size), window, stride, mirrored)
-        for scale in scales
-        for mirrored in ((False, True) if flip else (False,))
-    ]
-    scores = passes[0] if len(passes) == 1 else torch.stack(passes).softmax(1).sum(0)
+    scores = whole(image, tuple(max(1, round(side * base)) for side in size), window, stride)
     best = scores.topk(2, 0).values
     clear = (best[0] - best[1] > 1e-4).numpy()
     assert np.array_equal(found[clear], scores.argmax(0).numpy()[clear])
@@ -89,7 +78,7 @@ def test_a_batch_has_the_logits_of_windows_side_by_side_and_their_slope(size, wi
     images = np.random.default_rng(seed).integers(0, 256, (2, *size, 3), dtype=np.uint8)
     x = (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255).requires_grad_()
     logits = through_windows(MODEL, x, window)
-    expected = torch.stack([whole(image, size, window, window, mirrored=False) for image in images])
+    expected = torch.stack([whole(image, size, window, window) for image in images])
     assert torch.allclose(logits, expected, atol=1e-5)
     (slope,) = torch.autograd.grad(logits.square().sum(), x)
     step = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)) - 0.5

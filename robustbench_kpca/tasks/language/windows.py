@@ -82,11 +82,8 @@ def windows_of(model: nn.Module, data: Text, protocol: Scenario | None) -> Windo
     asked = protocol.inference if isinstance(protocol, Clean | Corruption) else None
     if asked is None:
         return Windows(len(data.stream), own)
-    if asked.scales != (1.0,) or asked.flip or asked.resize != "none":
-        raise BadInputError(
-            f"scales = {list(asked.scales)}, flip = {str(asked.flip).lower()}, resize = '{asked.resize}' for text",
-            expected="scales = [1.0], flip = false, resize = 'none': the others are for pictures",
-        )
+    if asked.resize != "none":
+        raise BadInputError(f"resize = '{asked.resize}' for text", expected="resize = 'none'")
     if asked.window > own:
         raise BadInputError(
             f"window = {asked.window} for a model that reads {own} words at once", expected=f"at most {own}"

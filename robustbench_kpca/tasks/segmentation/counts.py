@@ -31,7 +31,7 @@ def windowing_of(model: nn.Module, protocol: Scenario | None) -> Windowing:
     asked = protocol.inference if isinstance(protocol, Clean | Corruption) else None
     if asked is None:
         return Windowing.of(model, 0, 0)
-    return Windowing.of(model, asked.window, asked.stride, scales=asked.scales, flip=asked.flip, resize=asked.resize)
+    return Windowing.of(model, asked.window, asked.stride, asked.resize)
 
 
 def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
