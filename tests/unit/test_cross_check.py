@@ -146,7 +146,6 @@ REFUSED = [
     ("clean", {}, "attack"),
     ("sld-l1-10", {}, "'sld' in l1"),
     ("teo2024-cut-off", {}, "stages"),
-    ("pgd20-linf-8_255", {"target": "random"}, "'torchattacks:PGD' .*target"),
     ("pgd20-linf-8_255", {"clip": False}, "'torchattacks:PGD' .*clip"),
 ]
 
