@@ -24,7 +24,7 @@ def report(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Render a page of one's own runs: one section a data set. Rows and columns follow from the records found."""
+    """Render a board of one's own runs, of several data sets each in a folder; rows and columns follow from records."""
     import shlex
 
     from robustbench_kpca.metrics import metric_for
@@ -40,7 +40,7 @@ def report(
     words = ["rbk", "board", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
     title = records[0].absolute().name
     boards, left_out = infer(loaded, title, shlex.join(words), metric)
-    pages = write_report(title, boards, folder)
+    pages = write_report(boards, folder)
     if json:
         _console.show_json([{"data": board.spec.data, "rows": cells(board)} for board in boards])
         return

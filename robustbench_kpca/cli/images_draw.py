@@ -17,7 +17,6 @@ _OF: dict[Kind, tuple[str, ...]] = {
     "segmentation": (*_OF_MODEL, "corruption", "severity"),
     "curves": ("files", "out"),
 }
-_CURVES = (".svg", ".png")
 
 
 def draw(
@@ -69,17 +68,17 @@ def draw(
         typer.Option(
             "--out",
             "-o",
-            help="Output file: .png; of curves also .svg. By default KIND.png, or curves.svg.",
+            help="Output file: .png, of curves .svg; by default KIND.png, or curves.svg.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
     """Draw adversarial images, corrupted images, segmentations, or training curves."""
     refuse_others(given_options(draw, locals()), f"kind {kind}", ("kind", *_OF[kind]))
-    endings = _CURVES if kind == "curves" else (".png",)
-    out = Path(f"{kind}{endings[0]}") if out is None else out
-    if out.suffix not in endings:
-        raise BadInputError(f"--out {out}", expected=f"a name that ends in {' or '.join(endings)}")
+    ending = ".svg" if kind == "curves" else ".png"
+    out = Path(f"{kind}{ending}") if out is None else out
+    if out.suffix != ending:
+        raise BadInputError(f"--out {out}", expected=f"a name that ends in {ending}")
     if kind == "curves":
         _curves(files or [], out)
     elif kind == "corruptions":
@@ -202,5 +201,5 @@ def _curves(runs: list[str], out: Path) -> None:
 
     if not runs:
         raise BadInputError("no training", expected="one or several: rbk images draw curves RUN.csv")
-    write_atomic(out, draw_curves([read_curves(run) for run in runs], out.suffix))
+    write_atomic(out, draw_curves([read_curves(run) for run in runs]))
     _console.say(f"{out}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")

@@ -15,12 +15,11 @@ from robustbench_kpca.cli._options import with_run_options
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.records.record import Record
-    from robustbench_kpca.records.spec import Spec
     from robustbench_kpca.verification.rerun import Rerun
     from robustbench_kpca.verification.stated import Conditions
 
     Stated = list[tuple[Record, Sequence[str]]]
-    """Records, each with the command of the board or pack that shows it."""
+    """Records, each with the command of the board that shows it."""
 
 SHOWN = 20  # differing rows that are printed; --json has all
 SAMPLES = 24
@@ -58,8 +57,8 @@ def verify(
     board: Annotated[
         str | None,
         typer.Option(
-            help="Board or pack (a name of `rbk list boards` or `rbk list packs`, or its folder): make its records "
-            "again with the models that it names, and keep what came out in its spot-check.json.",
+            help="Board (a name of `rbk list boards`, or its folder): make its records again with the models that it "
+            "names, and keep what came out in its spot-check.json.",
             show_default=False,
         ),
     ] = None,
@@ -205,7 +204,7 @@ def _verify_board(
     )
     from robustbench_kpca.verification.rerun import spot_check
 
-    place, stated = _of_pack(board, folder) or _of_board(board, folder)
+    place, stated = _of_board(board, folder)
     path = place / FILE
     before = load_spot_check(path) if path.is_file() and not fresh else SpotCheck.begin(samples, seed)
     if before.samples != samples or seed not in (None, before.seed):
@@ -239,27 +238,3 @@ def _of_board(board: str, folder: Path | None) -> "tuple[Path, Stated]":
     return board_folder(board), [
         (run.record, shlex.split(command(loaded.spec, [run]))) for run in runs.values() if run.record is not None
     ]
-
-
-def _of_pack(pack: str, folder: Path | None) -> "tuple[Path, Stated] | None":
-    """Return a pack's folder, and its records with commands of the models that it says they are of; None: no pack."""
-    from robustbench_kpca.evaluation.command import Command
-    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
-    from robustbench_kpca.protocols.presets import find, pack_path
-    from robustbench_kpca.records.record import find_records
-    from robustbench_kpca.report.matching import read
-    from robustbench_kpca.study.reproduction.pack import PACK
-    from robustbench_kpca.study.reproduction.roles import requests_of
-
-    if pack not in find("packs") and not (Path(pack) / PACK).is_file():
-        return None
-    place = pack_path(pack).parent
-    folder = folder or place / "records"
-    models = requests_of(pack, folder.parent)
-
-    def words(spec: "Spec") -> Sequence[str]:
-        model = models.get(spec.model.name, ModelRequest(spec.model.name))
-        samples = DataRequest(spec.data.name, spec.data.split, spec.data.known or spec.data.n)
-        return Command(model, samples, spec.protocol.name).words()
-
-    return place, [(record, words(record.spec)) for record in read(find_records(folder))]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".svg", ".png")
 STYLE: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "rbk"}
 ACROSS = 4
 """Recipes that share a panel, or that stand side by side where there are more."""
@@ -113,34 +112,23 @@ def panels_of(runs: Sequence[Curves]) -> dict[str, dict[str, str]]:
     return panels
 
 
-def draw_curves(runs: Sequence[Curves], suffix: str) -> bytes:
-    """Draw the curves of all runs; runs `NAME-s0`, `NAME-s1` ... of one recipe are thin lines of one look.
+def draw_curves(runs: Sequence[Curves]) -> bytes:
+    """Draw the curves of all runs as SVG; runs `NAME-s0`, `NAME-s1` ... of one recipe are thin lines of one look.
 
     Up to four recipes share a panel for each score, one colour a recipe. Of more, each has panels of its own, with one
     colour a kind of data; panels of one score have the same axes.
-
-    Args:
-        runs: at least one.
-        suffix: `.svg` or `.png`.
-
-    Raises:
-        BadInputError: another format.
     """
-    if suffix not in FORMATS:
-        raise BadInputError(f"format '{suffix}'", expected=" or ".join(FORMATS))
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     recipes = by_recipe(runs)
     with mpl.rc_context(STYLE):
         figure = Figure(layout="constrained", dpi=120)
-        (FigureCanvasSVG if suffix == ".svg" else FigureCanvasAgg)(figure)
+        FigureCanvasSVG(figure)
         (_together if len(recipes) <= ACROSS else _apart)(figure, recipes, panels_of(runs))
         buffer = io.BytesIO()
-        nothing: dict[str, Any] = {"Date": None} if suffix == ".svg" else {"Software": None}
-        figure.savefig(buffer, format=suffix[1:], metadata=nothing)
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 
 

@@ -1,6 +1,6 @@
 """The files of a board: its page in Markdown and HTML, and its numbers as CSV and JSON, for other programs.
 
-A report of one's own runs is the board of its data set, or of several data sets a section each, with the boards behind.
+A report of one's own runs is a board of each data set.
 """
 
 import json
@@ -12,25 +12,18 @@ from typing import Any
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import as_csv, require_marked, safe_name, write_atomic
 from robustbench_kpca._core.web import as_html, as_markdown
-from robustbench_kpca._core.web.document import PAGE, README, Block, Code, Document, Heading, Link, Paragraph, Prose
-from robustbench_kpca._core.web.write import write_page
+from robustbench_kpca._core.web.document import PAGE, README
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.board_page import MADE, audit_blocks, document, plain_table
+from robustbench_kpca.report.board_page import MADE, document
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.lead import named, spoken
-from robustbench_kpca.report.notes import caption
 from robustbench_kpca.report.power import detectable
-from robustbench_kpca.report.table import cells, shown
+from robustbench_kpca.report.table import cells
 
 CSV, JSON = "board.csv", "board.json"
 HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high", "n", "best", "flags")
-
-
-def _require_own(folder: Path) -> None:
-    """Refuse to replace a README.md or index.html that is no page of a board."""
-    require_marked((folder / README, folder / PAGE), MADE, "is no page of a board")
 
 
 def markdown(board: Board) -> str:
@@ -101,33 +94,14 @@ def _power(board: Board, column: Column) -> dict[str, Any] | None:
     return None if gap is None else {key: value for key, value in asdict(gap).items() if key != "column"}
 
 
-def write_report(title: str, boards: Sequence[Board], folder: Path) -> list[Path]:
-    """Write README.md and index.html, each file whole or not at all; of several data sets also a folder for each.
+def write_report(boards: Sequence[Board], folder: Path) -> list[Path]:
+    """Write the pages of one board into a folder, or of several each into a folder of it, named after its data.
 
     Raises:
         BadInputError: a page that would be replaced is no page of a board.
     """
-    if len(boards) == 1:
-        _require_own(folder)
-        return write_board(boards[0], folder)
-    folders = [folder / safe_name(board.spec.data) for board in boards]
-    for place in (folder, *folders):
-        _require_own(place)
-    whole = [page for board, place in zip(boards, folders, strict=True) for page in write_board(board, place)]
-    pages = write_page(_sections(title, boards), folder)
-    for name in (CSV, JSON):  # of an earlier report of one data set: the numbers are in the folders now
-        (folder / name).unlink(missing_ok=True)
-    return [*pages, *whole]
-
-
-def _sections(title: str, boards: Sequence[Board]) -> Document:
-    """Return the page of several data sets: a section each."""
-    blocks: list[Block] = []
-    for board in boards:
-        blocks += [Heading(board.spec.data), Paragraph(Prose(board.spec.intro))]
-        blocks.append(plain_table(board, spoken(board), shown(board)))
-        blocks.append(Paragraph(Prose(caption(board)), soft=True))
-        blocks += audit_blocks(board)
-        blocks.append(Paragraph(Link("Columns, records and commands", folder=safe_name(board.spec.data))))
-    blocks += (Heading(MADE), Paragraph(("Command: ", Code(boards[0].remake))))
-    return Document(title, blocks)
+    several = len(boards) > 1
+    folders = [folder / safe_name(board.spec.data) if several else folder for board in boards]
+    for place in folders:
+        require_marked((place / README, place / PAGE), MADE, "is no page of a board")
+    return [page for board, place in zip(boards, folders, strict=True) for page in write_board(board, place)]

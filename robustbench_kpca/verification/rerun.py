@@ -89,7 +89,7 @@ def rerun(
         images: the data, as in `evaluate`; default: those that the command names.
         samples: evaluate only so many samples, chosen at random; default: all.
         seed: of the choice; default: a new one, so that nobody can know beforehand which samples are looked at.
-        stated: a command of a board or pack that shows the record. Its model is remade, whatever the record's command
+        stated: a command of a board that shows the record. Its model is remade, whatever the record's command
             names; its data, where the record does not say its command, as older ones do not.
 
     Raises:
@@ -249,7 +249,7 @@ def spot_check(
     """Check every record that `check` has no entry of, or that could not be remade; return all entries.
 
     Args:
-        records: each with the command of the board or pack that shows it (`stated` of `rerun`), or an empty one.
+        records: each with the command of the board that shows it (`stated` of `rerun`), or an empty one.
         check: how many samples, by which seed, and the entries so far.
         save: called after each record, so that an interrupted check goes on.
         told: called with what came out.

@@ -1,4 +1,4 @@
-"""The model that a record, a board or a pack names, loaded as if a stranger had written that file."""
+"""The model that a record or a board names, loaded as if a stranger had written that file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -86,7 +86,7 @@ def renderers(records, folder, honest, board, to):
     return [
         lambda: show([folder]),
         lambda: shown and write_board(load_board(board, find_records(folder)), to),
-        lambda: write_report("T", infer(records, title="T", command="C")[0], to),
+        lambda: write_report(infer(records, title="T", command="C")[0], to),
         lambda: view(load_shown([folder])[0], "T"),
         lambda: records._repr_html_() + repr(records[0]),
         *(partial(comparison, records, honest, rule) for rule in rules),

@@ -488,10 +488,6 @@ def test_the_command_in_a_cell_remakes_it(two_turns, tmp_path, few_resamples, mo
     assert again.metrics["robust_accuracy"].value == rows["Trained"]["FGSM"]["trainings"]["vit_digits-epochs1-s0"]
     first = next(one for one in map(load_record, find_records("out/records")) if one.spec == again.spec)
     assert first.outcomes.digest() == again.outcomes.digest()
-    assert main(["records", "verify", "out/records", "--board", str(two_turns), "--samples", "2", "-q"]) == 0
-    checked = json.loads((two_turns / "spot-check.json").read_text())["records"]
-    assert len(checked) == len(find_records("out/records"))
-    assert {(one["samples"], one["differing"]) for one in checked.values()} == {(2, 0)}
 
 
 def test_what_a_row_costs(two_turns, tmp_path, few_resamples):

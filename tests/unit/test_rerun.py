@@ -131,7 +131,6 @@ def test_several_records_are_made_again_by_one_call(runs, capsys):
     [
         ("", "nothing to verify; expected RECORD, or --board BOARD"),
         ("a --fresh", "--fresh with no --board has no effect"),
-        ("a --seconds 3", "--seconds with no --board has no effect"),
         ("a --kept-images --samples 3", "--samples with --kept-images has no effect"),
         ("a --kept-images --other-versions", "--other-versions with --kept-images has no effect"),
         ("--board digits --kept-images", "--kept-images with --board has no effect"),

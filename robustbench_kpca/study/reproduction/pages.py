@@ -150,7 +150,7 @@ def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, r
         case Curves():
             weights = [roles.weights(step.training) for step in done if isinstance(step, Train)]
             runs = [read_curves(path) for path in weights if path.with_suffix(".csv").is_file()]
-            page = _figures(item, origin, {"Training": draw_curves(runs, ".svg").decode()} if runs else {})
+            page = _figures(item, origin, {"Training": draw_curves(runs).decode()} if runs else {})
         case Epochs():
             followed = [step for step in done if isinstance(step, Follow)]
             figures = {step.model.name: trajectory(load_trajectory(step.folder)) for step in followed}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from robustbench_kpca._core.files import from_here, name_with_seed
 from robustbench_kpca.data.base import Dataset
@@ -13,7 +13,7 @@ from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.curves import epochs_in
-from robustbench_kpca.study.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName, load_pack
+from robustbench_kpca.study.reproduction.pack import Arm, Pack, Samples, Scale, ScaleName
 from robustbench_kpca.study.reproduction.reader import Reader
 from robustbench_kpca.training.ledger import resume_file
 from robustbench_kpca.training.recipe import load_recipe
@@ -273,13 +273,6 @@ class Roles:
             why_not=why_not,
             seed=seed,
         )
-
-
-def requests_of(pack: str, out: Path) -> dict[str, ModelRequest]:
-    """Return what a pack says of each of its models, at either scale; `out`: the folder of its results."""
-    name, content, _ = load_pack(pack)
-    both = [Roles(name, content, scale, out) for scale in get_args(ScaleName)]
-    return {model.name: model.request for roles in both for arm in roles.arms for model in roles.models(arm)}
 
 
 def _named(request: ModelRequest, name: str) -> ModelRequest:

@@ -11,7 +11,6 @@ from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.models.families import task_of
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.records.spot_check import FILE, load_spot_check
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.curves import read_curves
@@ -40,18 +39,16 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     """Fill a table with the records that are there.
 
     Raises:
-        BadInputError: a record, a spot check or curves are damaged, or the records cannot stand together in one table,
+        BadInputError: a record or curves are damaged, or the records cannot stand together in one table,
             or the pack has a plan that is younger than a record.
     """
     board = _filled(name, table, roles, roles.records())
-    check = roles.out / FILE
     models = [model for model in models_of(table, roles) if model.training is not None]
     files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
     shown = {run.model for run in board.runs if run.record is not None}
     lost = _lost([model.name for model in models if model.name in shown - set(files)])
     return replace(
         board,
-        spot_check=load_spot_check(check) if check.is_file() else None,
         remarks=overfitted(models, roles),
         others=(*board.others, *lost),
         plan=registered(roles.out, [run.record for run in board.runs if run.record]),
