@@ -76,6 +76,7 @@ except ModuleNotFoundError:
         )
 
 
+@pytest.mark.slow
 def test_the_core_evaluates_and_shows_without_the_study(tmp_path):
     """The study of the papers' claims enters by the command line alone."""
     done = python(
@@ -94,21 +95,6 @@ def test_the_core_evaluates_and_shows_without_the_study(tmp_path):
         """
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["eval", "--help"], ["check", "--help"], ["list", "protocols"]])
-def test_help_imports_no_torch(arguments):
-    done = python(
-        f"""
-        import sys
-        from robustbench_kpca.cli.main import main
-        assert main({arguments!r}) == 0
-        heavy = {{"torch", "timm", "pandas", "scipy", "matplotlib", "numpy", "cv2"}} & set(sys.modules)
-        print("heavy:", sorted(heavy))
-        """
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip().endswith("heavy: []"), done.stdout.splitlines()[-1]
 
 
 def test_importing_the_package_costs_no_torch():
@@ -160,6 +146,7 @@ def test_the_wheel_holds_exactly_the_package_and_its_presets(wheel):
     assert info == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
 
 
+@pytest.mark.slow
 def test_wheel_and_source_are_small_enough_for_an_index(wheel, tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
@@ -172,6 +159,7 @@ def test_wheel_and_source_are_small_enough_for_an_index(wheel, tmp_path):
     assert not [name for name in names if LEFT_OUT.fullmatch(name)]
 
 
+@pytest.mark.slow
 def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     done = python(

@@ -69,12 +69,9 @@ def test_nothing_outside_their_rooms_asks_which_task_it_is():
     "line",
     [
         "if isinstance(data, Scenes): ...",
-        "size = 1 if isinstance(data, (int, Samples)) else 2",
         "found = [x for x in parts if issubclass(type(x), scenes.ArrayScenes)]",
         "if labels.ndim > 1: ...",
-        "assert 2 == logits.ndim",
         "if record.spec.data.task == 'segmentation': ...",
-        "wide = name in ('segmentation', 'other')",
         "from robustbench_kpca.tasks.segmentation.counts import pixel_counts",
         "def late():\n    from robustbench_kpca.tasks.classification import TASK",
         "match data:\n    case Scenes(): ...",
@@ -84,14 +81,7 @@ def test_such_a_question_is_found(line):
     assert len(branches(line)) == 1
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "if isinstance(scenario, Attack): ...",
-        "x = task_named(data.task).compute",
-        "if values.ndim == 1: ...",
-        "a = b == 1",
-    ],
-)
-def test_other_questions_are_free(line):
-    assert branches(line) == []
+def test_other_questions_are_free():
+    assert (
+        branches("if isinstance(scenario, Attack): x = task_named(data.task).compute if values.ndim == 1 else 1") == []
+    )

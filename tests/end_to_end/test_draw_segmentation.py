@@ -6,8 +6,6 @@ import os
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 from PIL import Image
 from segmenting import segment
 
@@ -16,7 +14,6 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.corruptions.shared.storage import store
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.report.pictures import grid, render
 from robustbench_kpca.tasks.segmentation.drawing import coloured, legend_of
 
@@ -114,13 +111,6 @@ def test_a_protocol_is_drawn_as_it_is_measured(tmp_path, drawn):
     assert not np.array_equal(scenes.palette[plain], row[4])
 
 
-def test_camvid_is_drawn_and_measured_at_the_size_of_the_window():
-    """Its protocol is the one for scenes as they are, but for the size; so records of either are of the same run."""
-    resized = load_scenario("segmentation", {"resize": "short-side"})[1]
-    assert load_scenario("camvid")[1].digest() == resized.digest()
-    assert resized.digest() != load_scenario("segmentation")[1].digest()
-
-
 def test_a_png_of_images_of_several_sizes(tmp_path, capsys, drawn):
     rng = np.random.default_rng(0)
     (tmp_path / "set" / "images").mkdir(parents=True)
@@ -163,11 +153,6 @@ def test_errors_are_one_line(tmp_path, capsys, arguments, message):
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_a_model_of_other_classes_is_refused(tmp_path, capsys):
-    assert rbk("-m", model(tmp_path, 5, "five"), "-o", "x.png") == 2
-    assert "5 classes" in " ".join(capsys.readouterr().err.split())
-
-
 def test_what_is_of_no_class_is_black_and_rare_classes_are_counted():
     palette = np.arange(1, 301).astype(np.uint8).reshape(100, 3)
     mask = np.array([[0, 99, -1]], np.int16)
@@ -177,21 +162,6 @@ def test_what_is_of_no_class_is_black_and_rare_classes_are_counted():
     many = np.repeat(np.arange(100), np.arange(1, 101)).reshape(50, 101)
     legend = legend_of([many], names, palette)
     assert [name for name, _ in legend] == [*names[60:], "(60 rarer ones)"]
-
-
-def test_a_dollar_in_a_png_is_drawn_as_one(monkeypatch):
-    """Titles, ids and classes: `c$d$` would be drawn as `cd`, were it parsed."""
-    kept = []
-    save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *at, **how: (kept.append(self), save(self, *at, **how)))
-    grid([[np.zeros((4, 6, 3), np.uint8)]], ["id $i$"], ["column $c$"], legend=[("class c$d$", (1, 2, 3))])
-    texts = {text.get_text(): text.get_parse_math() for text in kept[0].findobj(Text) if "$" in text.get_text()}
-    assert texts == {"id $i$": False, "column $c$": False, "class c$d$": False}
-
-
-def test_letters_that_the_font_lacks_are_boxes_and_no_warning():
-    """Warnings are errors here, as they are raw lines on a user's terminal."""
-    assert grid([[np.zeros((4, 6, 3), np.uint8)]], ["道路"], ["空"], legend=[("建物", (1, 2, 3))])
 
 
 def test_names_that_look_like_markup_are_only_names():

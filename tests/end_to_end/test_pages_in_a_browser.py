@@ -3,7 +3,6 @@
 Skipped, loudly, where Playwright or a Chromium is missing; RBK_CHROMIUM names one that is elsewhere.
 """
 
-import csv
 import json
 import os
 import shutil
@@ -129,14 +128,6 @@ def test_the_filter_and_the_facets_choose_rows_and_an_empty_table_says_so(visit)
     assert page.inner_text("#count") == f"3 of {len(everything)} rows"
 
 
-def test_intervals_are_shown_until_they_are_not_wanted(visit):
-    page = visit("digits/index.html")
-    first = page.locator("#board tbody small").first
-    assert first.is_visible()
-    page.uncheck("#intervals")
-    assert not first.is_visible()
-
-
 def test_a_cell_leads_to_its_records_and_copies_the_command_that_makes_it(visit, site):
     page = visit("digits-attacks/index.html")
     page.locator("#board tbody tr").first.locator("a[data-runs*=' ']").first.click()
@@ -172,17 +163,6 @@ def test_head_and_first_column_stick_while_the_table_scrolls(visit):
     assert box["moved"] > 50
     assert box["head"][1] == pytest.approx(box["frame"][1], abs=2)
     assert box["name"][0] == pytest.approx(box["frame"][0], abs=2)
-
-
-def test_the_numbers_are_offered_as_csv_and_json(visit, site):
-    page = visit("digits/index.html")
-    links = [page.locator("a[download]").nth(place).get_attribute("href") for place in (0, 1)]
-    assert links == ["board.csv", "board.json"]
-    rows = list(csv.DictReader((site / "digits" / "board.csv").read_text().splitlines()))
-    content = json.loads((site / "digits" / "board.json").read_text())
-    assert len(rows) == len(content["rows"]) * len(content["columns"])
-    shown = [f"{100 * float(row['value']):.1f}" for row in rows if row["column"] == "Clean"]
-    assert column(page, "Clean") == shown
 
 
 def test_without_script_there_are_plain_tables(visit):

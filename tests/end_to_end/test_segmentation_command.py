@@ -65,35 +65,25 @@ def test_an_attack_on_scenes(capsys):
     assert "attacked IoU" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "shapes"], "window"),
-        (["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "digits"], "'digits'"),
-        (["eval", "-m", "vit_digits", "-p", "clean", "--data", "shapes"], "symvit_shapes"),
-        (
-            ["eval", "-m", "vit_digits", "-p", "segmentation", "--data", "shapes", "--set", "window=32"],
-            "logits",
-        ),
-        (["eval", "-m", "symvit_shapes", "--set=model.untrained=true", "-p", "clean", "--data", "digits"], "64 x 64"),
-        (
-            [*UNTRAINED, "-p", "segmentation", "--set", "model.num_classes=5"],
-            "5 classes",
-        ),
-        ([*UNTRAINED, "-p", "segmentation", "--split", "test"], "test"),
-        ([*UNTRAINED, "-p", "segmentation", "--against", "photos"], "'shapes'"),
-        ([*UNTRAINED, "-p", "segmentation", "--set", "stride=100"], "0 < stride <= window"),
-        ([*UNTRAINED, "-p", "segmentation", "--set", "window=16", "--set", "stride=17"], "stride"),
-        (
-            ["eval", "-m", "symvit_shapes", "--set=model.untrained=true", "-p", "segmentation", "--data", "shape"],
-            "'shape'",
-        ),
-        ([*UNTRAINED, "-p", "segmentaton"], "segmentation"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(arguments, message, capfd):
-    assert rbk(*arguments) == 2
+DRAWN = "-m symvit_shapes --set=model.untrained=true"
+MISFITS = {
+    "eval -m vit_digits -p segmentation --data shapes": "window",
+    "eval -m vit_digits -p segmentation --data digits": "'digits'",
+    "eval -m vit_digits -p clean --data shapes": "symvit_shapes",
+    "eval -m vit_digits -p segmentation --data shapes --set window=32": "logits",
+    f"eval {DRAWN} -p clean --data digits": "64 x 64",
+    f"eval {DRAWN} -p segmentation --data shape": "'shape'",
+    f"eval {DRAWN} -p segmentation --data shapes --set model.num_classes=5": "5 classes",
+    f"eval {DRAWN} -p segmentation --data shapes --split test": "test",
+    f"eval {DRAWN} -p segmentation --data shapes --against photos": "'shapes'",
+    f"eval {DRAWN} -p segmentation --data shapes --set stride=100": "0 < stride <= window",
+}
+
+
+@pytest.mark.parametrize("words", MISFITS)
+def test_what_does_not_fit_is_one_line(words, capfd):
+    assert rbk(*words.split()) == 2
     said = capfd.readouterr().err.strip()
-    assert message in said
+    assert MISFITS[words] in said
     assert len(said.splitlines()) == 1
     assert "Traceback" not in said

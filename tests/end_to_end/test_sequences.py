@@ -24,18 +24,8 @@ def records(folder):
 @pytest.mark.parametrize("kind", ["softmax", "primal"])
 def test_lists_from_recipe_to_record(tmp_path, kind):
     weights = trained(tmp_path, f"{kind}_listops", f"data={LISTS}")
-    asked = [
-        "eval",
-        "-m",
-        f"{kind}_seq_listops",
-        "--checkpoint",
-        weights,
-        "--data",
-        LISTS,
-        "-o",
-        str(tmp_path / "runs"),
-    ]
-    assert main([*asked, "-p", "clean", "-p", "word-swap"]) == 0
+    words = f"eval -m {kind}_seq_listops --checkpoint {weights} --data {LISTS} -p clean -p word-swap"
+    assert main([*words.split(), "-o", str(tmp_path / "runs")]) == 0
     found = records(tmp_path / "runs")
     assert found["clean"].spec.data.name == "listops-test40-val20-train200"
     swapped = found["word-swap"].outcomes
@@ -57,33 +47,17 @@ ARENA = {
 }
 
 
-@pytest.mark.parametrize("size", ARENA)
+@pytest.mark.parametrize("size", [pytest.param(one, marks=[pytest.mark.slow] * (one != "retrieval")) for one in ARENA])
 def test_the_arena_from_recipe_to_record(tmp_path, size):
     data, length = ARENA[size]
     weights = trained(tmp_path, f"primal_{size}", f"data={data}", f"model_options.length={length}")
     options = load_recipe(f"primal_{size}", {"model_options.length": length})[1].model_options
     given = [word for key, value in options.items() for word in ("--set", f"model.{key}={value}")]
-    asked = ["eval", "-m", f"primal_seq_{size}", *given, "--checkpoint", weights]
-    assert (
-        main([*asked, "--data", data, "--limit", "12", "-p", "clean", "-p", "word-swap", "-o", str(tmp_path / "runs")])
-        == 0
-    )
+    words = f"eval -m primal_seq_{size} --checkpoint {weights} --data {data} --limit 12 -p clean -p word-swap"
+    assert main([*words.split(), *given, "-o", str(tmp_path / "runs")]) == 0
     found = records(tmp_path / "runs")
     assert len(found["clean"].outcomes) == 12
     assert len(found["word-swap"].outcomes) == 12 * 6
-
-
-def test_a_recipe_of_the_arena_takes_a_folder_and_another_attention(tmp_path):
-    for part in ("train", "eval", "test"):
-        (tmp_path / f"new_aan_pairs.{part}.tsv").write_text("1.0\t1\t2\tone\tand two\n0.0\t1\t3\tone\tno\n" * 4)
-    sizes = ["data=retrieval:length=16", "model_options.length=16", "model=rpc_seq_retrieval", "epochs=1"]
-    settings = [part for size in [*sizes, "warmup_epochs=0"] for part in ("--set", size)]
-    assert (
-        main(
-            ["train", "softmax_retrieval_paper", "--data", str(tmp_path), "-q", "-o", str(tmp_path / "runs"), *settings]
-        )
-        == 0
-    )
 
 
 def test_a_problem_from_files(tmp_path, capsys):

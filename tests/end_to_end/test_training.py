@@ -14,9 +14,8 @@ from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.report.curves import epochs_in
 from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
-from robustbench_kpca.training.recipe import Mixup, load_recipe
+from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.run import Run
-from robustbench_kpca.training.source import shift
 
 FEW = 150  # two whole batches and a rest
 
@@ -153,26 +152,6 @@ def test_weights_that_are_not_finite_are_not_kept(tmp_path, short):
     )
 
 
-def test_the_environment_does_not_change_the_numbers(tmp_path, short, monkeypatch):
-    name, recipe, text = short
-    quick = recipe.model_copy(update={"epochs": 1, "adversarial": None})
-    plain = load_file(train(name, quick, text, tmp_path / "a"))
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    other = load_file(train(name, quick, text, tmp_path / "b"))
-    assert all(torch.equal(plain[key], other[key]) for key in plain)
-
-
-def test_pairs_need_whole_batches(tmp_path, short):
-    name, recipe, text = short
-    pairs = recipe.model_copy(update={"adversarial": None, "epochs": 1, "batch_size": 51, "mixup": Mixup(
-        mixup=0.8, cutmix=1.0, prob=1.0, switch_prob=0.5)})  # fmt: skip
-    with pytest.raises(BadInputError, match="batch_size 51"):
-        train(name, pairs, text, tmp_path)
-    with pytest.raises(BadInputError, match="batch_size"):
-        train(name, pairs.model_copy(update={"batch_size": 5000}), text, tmp_path)
-    train(name, pairs.model_copy(update={"batch_size": 102}), text, tmp_path)  # 150 images: a rest of 48
-
-
 def test_a_full_disk_leaves_the_last_good_epoch(begun, short):
     last_good = (begun / "short.resume.pt").read_bytes()
     with pytest.raises(EvaluationError, match="cannot write"), full_disk():
@@ -187,26 +166,12 @@ def test_epochs_are_kept_on_request(tmp_path, short):
     assert not (tmp_path / "short.epoch-001.safetensors").exists()
 
 
-def test_another_recipes_run_is_not_resumed(begun, short):
-    name, recipe, text = short
-    with pytest.raises(BadInputError, match="another recipe"):
-        train(name, recipe, text + "# edited\n", begun, Options(resume=True))
-
-
 def test_a_diverging_loss_stops_and_keeps_the_last_good_epoch(begun, short):
     name, recipe, text = short
     last_good = (begun / "short.resume.pt").read_bytes()
     with pytest.raises(EvaluationError, match=r"epoch 1 .*short\.resume\.pt"):
         train(name, recipe.model_copy(update={"lr": 1e30}), text, begun, Options(resume=True))
     assert (begun / "short.resume.pt").read_bytes() == last_good
-
-
-def test_shift_moves_every_image_by_its_own_offset():
-    images = torch.arange(2 * 16.0).view(2, 1, 4, 4)
-    moved = shift(images, torch.tensor([[1, 1], [2, 0]]), 1)
-    assert torch.equal(moved[0], images[0])
-    assert torch.equal(moved[1, 0, 1:, :3], images[1, 0, :3, 1:])
-    assert float(moved[1, 0, 0].abs().sum()) == 0
 
 
 @pytest.mark.slow

@@ -3,13 +3,11 @@
 import markov_models
 import numpy as np
 import pytest
+from forging import saved
 
 from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.metrics import measure
-from robustbench_kpca.protocols.scenario import parse_scenario
-from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, load_record
+from robustbench_kpca.records.record import load_record
 from robustbench_kpca.report.consistency import load_consistent
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -20,19 +18,6 @@ def honest(few_resamples):
     """Records of one model on 60 positions, by protocol."""
     names = ("clean", "text-word-swap-rates")
     return {name: evaluate(markov_models.small(), markov_models.text(), protocol=name, batch_size=8) for name in names}
-
-
-def forge(record, folder, columns, **update):
-    """Save a copy with other columns, in which everything follows from everything else."""
-    old = record.outcomes
-    outcomes = Outcomes.from_columns(old.table, {**old.columns, **columns})
-    spec = record.spec
-    spec = spec.model_copy(update={"data": spec.data.model_copy(update={"n": len(set(outcomes["sample"].tolist()))})})
-    scenario = parse_scenario(spec.protocol.resolved, "forged")
-    update |= {
-        "spec": spec, "metrics": measure(outcomes, scenario), "outcomes_file": OutcomesFile.of(outcomes, spec)
-    }  # fmt: skip
-    return record.model_copy(update=update).attach(outcomes).save(folder)
 
 
 def at(name, row, value):
@@ -71,9 +56,9 @@ def test_a_forged_table_is_refused(name, honest, tmp_path):
     record = honest[protocol]
     if rule.endswith("metric"):
         with pytest.raises(BadInputError, match="not finite"):
-            forge(record, tmp_path, how(record.outcomes))
+            saved(record, tmp_path, columns=how)
         return
-    path = forge(record, tmp_path, how(record.outcomes))
+    path = saved(record, tmp_path, columns=how)
     with pytest.raises(BadInputError, match=f"breaks the rule '({rule})'"):
         load_consistent(path)
 
@@ -81,7 +66,7 @@ def test_a_forged_table_is_refused(name, honest, tmp_path):
 @pytest.mark.parametrize("protocol", ["clean", "text-word-swap-rates"])
 def test_the_honest_record_passes(protocol, honest, tmp_path):
     record = honest[protocol]
-    assert load_consistent(forge(record, tmp_path, {})).outcomes.digest() == record.outcomes.digest()
+    assert load_consistent(saved(record, tmp_path)).outcomes.digest() == record.outcomes.digest()
 
 
 @pytest.mark.parametrize("forwards", [0, 61])
@@ -89,7 +74,7 @@ def test_windows_that_were_not_shown(forwards, honest, tmp_path):
     record = honest["clean"]
     passes = record.passes.model_copy(update={"forwards": forwards})
     with pytest.raises(BadInputError, match=f"'windows-fit': {forwards} forward passes for 60 positions"):
-        load_consistent(forge(record, tmp_path, {}, passes=passes))
+        load_consistent(saved(record, tmp_path, passes=passes))
 
 
 def test_the_file_is_read_as_it_was_written(honest, tmp_path):

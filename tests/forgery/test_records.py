@@ -5,11 +5,11 @@ an honest program would.
 """
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from forging import BOARDS, honest, saved
 
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca._core.errors import BadInputError
@@ -17,13 +17,11 @@ from robustbench_kpca._core.strict import load_toml, validate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.known import KNOWN
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.audit import load_audit
 from robustbench_kpca.records.audit_versions import fault
-from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, find_records, load_record
+from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.records.spec import Passes, ProtocolInfo
 from robustbench_kpca.report.board_spec import BoardSpec
 from robustbench_kpca.report.consistency import load_consistent
@@ -32,7 +30,6 @@ from robustbench_kpca.report.render import markdown
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.facts import known_data
 
-BOARDS = Path(__file__).parents[2] / "leaderboards"
 PGD = "digits/records/vit_digits__*__pgd20-linf-8_255__*.record.json"
 CASCADE = "digits-attacks/records/vit_digits_adv__*__autoattack-linf-8_255__*.record.json"
 CLEAN = "digits/records/vit_digits__*__clean__*.record.json"
@@ -44,38 +41,15 @@ SCENES = "shapes/records/symvit_shapes__*__segpgd20-linf-4_255__*.record.json"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
-def honest(pattern):
-    (path,) = BOARDS.glob(pattern)
-    return load_record(path)
-
-
 def forge(record, folder, columns=None, *, passes=None, audit=None, **resolved):
     """Save a copy with other columns, protocol, audit or passes, in which everything follows from everything else."""
-    spec = record.spec
-    scenario = parse_scenario({**spec.protocol.resolved, **resolved}, "forged")
+    scenario = parse_scenario({**record.spec.protocol.resolved, **resolved}, "forged")
     protocol = ProtocolInfo(
-        name=spec.protocol.name, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")
+        name=record.spec.protocol.name, digest=scenario.digest(), resolved=scenario.model_dump(mode="json")
     )
-    outcomes = record.outcomes
-    if columns is not None:
-        changed = {**outcomes.columns, **columns}
-        table = outcomes.table
-        outcomes = Outcomes.from_columns(table, changed)
-    spec = spec.model_copy(update={"protocol": protocol})
-    spec = spec.model_copy(update={"data": spec.data.model_copy(update={"n": len(set(outcomes["sample"].tolist()))})})
-    totals = record.passes
-    if passes is not None:
-        totals = passes
-    elif "forwards" in outcomes.columns:
-        totals = Passes(
-            forwards=scenario.draws * spec.data.n + int(outcomes["forwards"].sum()),
-            backwards=int(outcomes["backwards"].sum()),
-        )
-    update = {
-        "spec": spec, "metrics": measure(outcomes, scenario), "passes": totals,
-        "outcomes_file": OutcomesFile.of(outcomes, spec), "audit": record.audit if audit is None else audit,
-    }  # fmt: skip
-    return record.model_copy(update=update).attach(outcomes).save(folder)
+    changes = {name: value for name, value in (("passes", passes), ("audit", audit)) if value is not None}
+    change = None if columns is None else lambda _: columns
+    return saved(record, folder, columns=change, spec={"protocol": protocol}, **changes)
 
 
 def emptied(outcomes):
@@ -244,28 +218,13 @@ def test_committed_audits_hold_what_their_version_asks():
     assert 1 in found
 
 
-def of_data(record, **changes):
-    """The same record of other data: name, digest or number of samples."""
-    spec = record.spec
-    data = spec.data.model_copy(update=changes)
-    return record.model_copy(update={"spec": spec.model_copy(update={"data": data})}).attach(record.outcomes)
-
-
 EASIEST = "e" * 64
 """Digest of the easiest training images, in a folder that is named `digits/test`."""
 
 
-def renamed(record, folder, **changes):
-    """Save a record of other data, with the name of its table as it would be."""
-    forged, outcomes = of_data(record, **changes), record.outcomes
-    metrics = measure(outcomes, parse_scenario(record.spec.protocol.resolved, "forged"))
-    update = {"outcomes_file": OutcomesFile.of(outcomes, forged.spec), "metrics": metrics}
-    return forged.model_copy(update=update).attach(outcomes).save(folder)
-
-
 @pytest.mark.parametrize("pattern", [CLEAN, GRID])
 def test_other_images_are_not_the_bundled_ones(pattern, tmp_path):
-    path = renamed(honest(pattern), tmp_path, digest=EASIEST)
+    path = saved(honest(pattern), tmp_path, data={"digest": EASIEST})
     with pytest.raises(BadInputError, match=r"'known-data': all 364 samples of digits \(test\).* 3066c18d15dc"):
         load_consistent(path)
 
@@ -273,12 +232,16 @@ def test_other_images_are_not_the_bundled_ones(pattern, tmp_path):
 def test_a_set_has_no_more_samples_than_it_has(tmp_path):
     (path,) = BOARDS.glob("shapes/records/symvit_shapes__*__segmentation__*.record.json")
     record, (_, scenario) = load_record(path), load_scenario("segmentation")
-    assert known_data(of_data(record, n=201), scenario) == "201 samples of shapes (val), which has 200"
+    spec = record.spec.model_copy(update={"data": record.spec.data.model_copy(update={"n": 201})})
+    assert (
+        known_data(record.model_copy(update={"spec": spec}).attach(record.outcomes), scenario)
+        == "201 samples of shapes (val), which has 200"
+    )
     assert known_data(record, scenario) is None, "of a part nothing is known"
 
 
 def test_images_of_another_name_are_anybodys(tmp_path):
-    load_consistent(renamed(honest(CLEAN), tmp_path, name="mine", digest=EASIEST))
+    load_consistent(saved(honest(CLEAN), tmp_path, data={"name": "mine", "digest": EASIEST}))
 
 
 @pytest.mark.parametrize(("name", "split"), [key for key in KNOWN if key[1] != "train"])
@@ -290,7 +253,7 @@ def test_the_known_digests_are_those_of_the_sets(name, split):
 def test_a_board_takes_only_the_data_that_it_names(tmp_path, capsys):
     """Part of a split has no known digest; the board has one."""
     (path,) = BOARDS.glob("digits-attacks/records/vit_digits__*__clean__*.record.json")
-    forged = renamed(load_record(path), tmp_path / "records", digest=EASIEST)
+    forged = saved(load_record(path), tmp_path / "records", data={"digest": EASIEST})
     load_consistent(forged)
     mine = tmp_path / "mine"
     mine.mkdir()

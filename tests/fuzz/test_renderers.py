@@ -110,7 +110,11 @@ def seed_of(pattern):
 
 
 @pytest.mark.usefixtures("few_resamples")
-@pytest.mark.parametrize("pattern", SEEDS, ids=lambda text: "-".join(text.split("__")[::2]))
+@pytest.mark.parametrize(
+    "pattern",
+    [pytest.param(one, marks=[pytest.mark.slow] * (one != SEEDS[0])) for one in SEEDS],
+    ids=lambda text: "-".join(text.split("__")[::2]),
+)
 def test_every_renderer_survives_what_the_reader_accepts(pattern, tmp_path):
     path, content = seed_of(pattern)
     folder, honest = tmp_path / "records", tmp_path / "honest"

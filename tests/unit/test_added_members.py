@@ -109,14 +109,6 @@ def test_another_code_of_an_added_attack_makes_a_new_record(attacked, tmp_path):
     assert "attack one-step" not in attacked(ATTACK).algorithms
 
 
-def test_a_module_beside_an_added_attack_counts_too(attacked, module):
-    text = ATTACK.replace("STRENGTH = 1.0", "from strengths import STRENGTH")
-    module("strengths", "STRENGTH = 0.1")
-    assert robust(attacked(text)) == 1
-    module("strengths", "STRENGTH = 1.0")
-    assert robust(attacked(text)) == 0
-
-
 def test_code_that_was_edited_but_not_loaded_again_does_not_count(attacked, tmp_path, linear):
     first = attacked(ATTACK)
     (tmp_path / "my_attack.py").write_text(ATTACK.replace("STRENGTH = 1.0", "STRENGTH = 0.1"))

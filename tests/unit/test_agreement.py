@@ -58,18 +58,6 @@ def test_a_budget_changes_nothing_and_another_setting_was_not_measured():
     assert agreement_of(*load_scenario("clean")) is None
 
 
-def test_what_is_said():
-    more = PART.model_copy(update={"eps": "4/255", "images": 300, "agreed": 298})
-    masked = PART.model_copy(update={"kind": "masked", "only_reference_broke": 51, "agreed": 48})
-    text = in_full(measured(PART, more, masked))
-    assert f"{spelt(396, 400)} of 400 images of robust networks" in text
-    assert f"{spelt(48, 100)} of 100 images of networks with masked gradients" in in_short(measured(PART, masked))
-    assert "plain" not in text
-    assert f"{spelt(116, 120)} of 120 attacked images" in text
-    for fact in ("2 broken only by long", "2 only by quick", "100 passes an image for 700", "2/255, 4/255", "make it"):
-        assert fact in text
-
-
 def spelt(agreed, n):
     share = proportion(agreed, n)
     return f"{100 * share.value:.2f} % [{100 * share.low:.2f}, {100 * share.high:.2f}]"

@@ -13,9 +13,8 @@ from scipy import stats
 from stand_ins import posing_as
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.web.as_html import html
 from robustbench_kpca._core.web.as_markdown import markdown
-from robustbench_kpca._core.web.document import Document, Paragraph
+from robustbench_kpca._core.web.document import Document
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import detectable_difference
 from robustbench_kpca.records.audit import Audit
@@ -28,7 +27,7 @@ from robustbench_kpca.report.board_page import _lead
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
 from robustbench_kpca.report.cards import card
 from robustbench_kpca.report.difference import difference_between
-from robustbench_kpca.report.lead import contrast, lead
+from robustbench_kpca.report.lead import contrast
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.notes import caption, ranking
 from robustbench_kpca.report.power import detectable, power_of
@@ -141,16 +140,6 @@ def test_an_interval_without_zero_is_a_verdict_and_the_other_way_round(share, si
         assert duel.sign(made.metric) == (sign if duel.low * duel.high > 0 else 0)
 
 
-def test_records_without_the_metric_are_no_trainings():
-    """Two trainings of each row have a record, and one of each the number: two networks are no recipes."""
-    made = board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1})
-    for run in made.runs:
-        if not run.model.endswith("-s0"):
-            run.record.metrics.clear()
-    assert answer(made, ASKED).verdict == "not yet"
-    assert answer(made, ASKED).against.p_value is None
-
-
 def by_blocks(table, titles, confidence):
     """The interval of the first two rows: mean squares by sums over cells, as rivals of this formula write them."""
     numbers = np.array([table[title].mean(1) for title in titles])
@@ -188,21 +177,8 @@ def test_small_differences_are_not_found_and_the_card_says_which_would_be():
     assert said.against.least == two.difference
     page = markdown(Document("t", [card(said, {"RPC": "Robust"})]))
     assert "### Does Robust help?\n\n**no difference found**\n\n" in page
-    assert f"Only a difference above {100 * two.difference:.1f} points would have been found reliably." in page
-    assert "PGD; 400 samples of d; 3 trainings; no audit flag at 8/255." in page
-
-
-def test_a_card_is_short_and_draws_what_it_says():
-    made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3})
-    shown = card(answer(made, ASKED), {})
-    text = next(block.text for block in shown.blocks if isinstance(block, Paragraph))
-    assert len(text.split()) <= 40
-    assert (shown.verdict.text, shown.verdict.kind) == ("helps", "supported")
-    page = html(Document("t", [shown]))
-    assert page.count("<svg") == 1
-    assert "Plain (baseline)" in page
-    assert "Identity (control)" in page
-    assert 'class="verdict supported">helps<' in page
+    assert f"above {100 * two.difference:.1f} points" in page
+    assert "400 samples of d; 3 trainings; no audit flag at 8/255." in page
 
 
 def test_other_programs_get_the_fields():
@@ -218,23 +194,15 @@ def test_one_training_tells_nothing_however_large_the_difference():
     made = answer(board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1}, seeds=1), ASKED)
     assert made.verdict == "not yet"
     assert (made.against.low, made.against.p_value) == (None, None)
-    page = markdown(Document("t", [card(made, {})]))
-    assert "One training has no spread, so nothing is tested." in page
-    assert "400 samples of d; 1 training; no audit flag at 8/255." in page
+    assert "400 samples of d; 1 training; no audit flag" in markdown(Document("t", [card(made, {})]))
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        (
-            {"flags": ("gradients", "scale")},
-            "audits of “RPC” raise flags (gradients, scale), so its gradients may",
-        ),
-        (
-            {"level": "quick"},
-            "8/255; a quick audit makes no black-box attack) raises a flag that its gradients hide anything",
-        ),
-        ({"audited": False}, "“RPC” was not audited throughout, so whether its gradients hide anything is not known"),
+        ({"flags": ("gradients", "scale")}, "raise flags (gradients, scale)"),
+        ({"level": "quick"}, "8/255; a quick audit makes no black-box attack"),
+        ({"audited": False}, "was not audited throughout"),
     ],
 )
 def test_what_audits_say(how, said):
@@ -281,15 +249,9 @@ def test_rows_of_several_trainings_and_of_one_are_ranked_and_bold_among_themselv
     assert {title: both.ranks[title] for title in ("RPC", "Plain", "one RPC", "one Plain")} == {
         "RPC": 1, "Plain": 2, "one RPC": 1, "one Plain": 2
     }  # fmt: skip
-    said = caption(both)
-    assert "every other row of its kind (of several trainings, or of one)" in said
-    assert (
-        "McNemar exact, sign flips or bootstrap; Student's t over trainings with seeds as blocks, p below 0.05 divided"
-        in said
-    )
-    assert "that a row can have of its kind" in ranking(both)
+    assert all(test in caption(both) for test in ("McNemar", "blocks"))
     (line,) = _lead(both, {})
-    assert line.text.text.endswith("(not clearly worse than Identity); not compared: 3 rows of one training.")
+    assert line.text.text.endswith("not compared: 3 rows of one training.")
     assert "McNemar" not in caption(several)
     assert "blocks" not in caption(single)
 
@@ -301,19 +263,6 @@ def test_no_place_begins_later_or_ends_later_than_that_of_a_worse_value():
     made = ranks_of([*level], [Group(level, 0.05, p_values)])
     assert made.ranks == {"A": 1, "B": 2, "C": 1}
     assert [made.place(title) for title in level] == ["1–2", "1–3", "1–3"]
-
-
-def test_nobody_is_best_of_one():
-    several = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
-    spec = several.spec.model_copy(update={"row": several.spec.row[:1], "question": ()})
-    assert lead(Board("b", spec, several.runs[:3], "remake", "plan"), {}) == "PGD: RPC 59.9 %."
-
-
-def test_the_line_names_or_counts_the_rows_that_share_the_last_place():
-    two = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
-    assert lead(two, {}) == "PGD: best RPC 59.9 %; last Plain 40.2 % (not clearly worse than Identity)."
-    many = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4, "Scaled": 0.4})
-    assert lead(many, {}).endswith("(not clearly worse than 2 other rows).")
 
 
 def test_what_the_correction_of_a_protocol_changes_is_said_first():
@@ -412,19 +361,6 @@ def by_hand(made, titles):
     return np.median(gaps)
 
 
-def test_power_leaves_out_records_that_lack_the_metric():
-    """Such as top-5 accuracy, where a record was made without the ranks that it needs."""
-    made = board({"Plain": 0.40, "RPC": 0.50, "Identity": 0.45})
-    for run in made.runs[::3]:  # the first training of each row
-        run.record.metrics = {}
-        run.record.outcomes = Outcomes("classification", "attack", {"sample": run.record.outcomes["sample"]})
-        run.record.outcomes_file = SimpleNamespace(sha256=run.record.outcomes.digest() + run.model)
-    assert detectable(made, COLUMN).trainings == 2
-    for run in made.runs:
-        run.record.metrics = {}
-    assert power_of(made) == ""
-
-
 def test_no_power_is_claimed_where_nothing_is_known_of_the_spread():
     made = board({"Plain": 2.0, "RPC": 2.0, "Identity": 2.0}, spread=0.0)  # everything is right in all trainings
     assert {made.estimate(title, COLUMN).value for title in ("Plain", "RPC")} == {1.0}
@@ -479,21 +415,10 @@ def test_it_is_equivalent_where_both_intervals_of_95_percent_lie_inside_the_marg
     assert all(-duel.low > -duel.inner_low and duel.high > duel.inner_high for duel in duels), "97.5 % is wider"
     content = said.content()
     assert (content["margin"], content["verdict"]) == (least + 0.01, "equivalent")
-    page = markdown(Document("t", [card(said, {})]))
-    assert f"**equivalent within ± {least + 0.01:g} points**" in page
-    assert "Larger differences than the margin are ruled out." in page
-    assert "two one-sided tests at 2.5 % each" in page
-    assert "one-sided" not in markdown(Document("t", [card(answer(made, ASKED), {})]))
+    assert f"**equivalent within ± {least + 0.01:g} points**" in markdown(Document("t", [card(said, {})]))
 
 
-@pytest.mark.parametrize(
-    ("least", "said"),
-    [
-        (0.000, "All three are below 1 %, so there is little to compare."),
-        (0.995, "All three are above 99 %, so there is little to compare."),
-        (0.012, "Larger differences than the margin are ruled out."),
-    ],
-)
+@pytest.mark.parametrize(("least", "said"), [(0.000, "below 1 %"), (0.995, "above 99 %"), (0.012, "are ruled out")])
 def test_rows_that_an_attack_leaves_nothing_or_all_of_are_said_to_be_so(least, said):
     shares = {name: least + more for name, more in (("Plain", 0.0), ("RPC", 0.002), ("Identity", 0.001))}
     equal = answer(board(shares, spread=0.0, noise=0.001), asked(3))

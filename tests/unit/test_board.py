@@ -23,9 +23,7 @@ from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_index import _pack
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.commands import command
-from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.matching import load_board, read
-from robustbench_kpca.report.notes import explain, provenance
 from robustbench_kpca.report.render import html, json_text, markdown, write_board
 from robustbench_kpca.report.table import audit_lines, frame, without_numbers
 
@@ -92,13 +90,11 @@ def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
 
 def test_a_row_of_which_nothing_was_run_is_named_below_the_table(board):
     assert without_numbers(board) == ["nobody"]
-    said = "Not in the table, since no column has a number of them: “nobody”."
-    assert said in markdown(board)
-    assert said in html(board)
+    assert all("“nobody”" in page for page in (markdown(board), html(board)))
     assert '"nobody"' in json_text(board), "for programs, with empty cells"
     empty = replace(board, runs=())
     assert len(frame(empty)) == 3
-    assert "Not in the table" not in markdown(empty)
+    assert "“nobody”" not in markdown(empty)
 
 
 def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):
@@ -135,12 +131,7 @@ def test_a_row_is_of_one_network_that_of_its_newest_record(created, board, tmp_p
     else:
         assert (first.state, second.state, second.record) == ("ready", "another network", None)
         assert first.record.spec == again.spec
-        said = (
-            "Records of 1 runs of nobody are of another network (other weights or options) than its newest record, "
-            f"{again.spec.stem()}.record.json of {SOON}: evaluate it again, or move its newer"
-        )
-        assert said in markdown(mixed).replace("\\", "")
-        assert said in unescape(html(mixed))
+        assert f"{again.spec.stem()}.record.json of {SOON}" in unescape(html(mixed))
 
 
 def test_a_record_that_fits_no_cell_says_nothing_about_a_row(board, tmp_path, records):
@@ -218,7 +209,6 @@ def test_a_worst_case_takes_each_image_at_its_worst(tmp_path, records):
     assert board.estimate("vit_digits", column) is None  # no FGSM there
     assert board.ranked()[0] == "vit_digits_adv"
     assert f"{100 * both:.1f} [" in frame(board)["Worst"][0]
-    assert "the worst case, image by image, of `pgd20-linf-8_255`, `fgsm-linf-8_255`" in markdown(board)
 
 
 @pytest.mark.parametrize(("limit", "state"), [(40, "ready"), (30, "missing")])
@@ -249,14 +239,6 @@ def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
         assert record.metrics[metric].value == remade
         assert f'data-value="{remade}"' in page
         assert f"{100 * remade:.1f} [" in markdown(board)
-
-
-def test_markdown_is_a_github_table(board, tmp_path):
-    lines = markdown(board).splitlines()
-    rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 2
-    assert all(row.count("|") == rows[0].count("|") for row in rows)
-    assert f"2 of 6 runs are missing: `rbk board plan {tmp_path / 'mine'}`." in lines
 
 
 NONE = ("preflight", "surrogate", "finite", "runs", "untouched")
@@ -331,7 +313,6 @@ def test_a_flag_that_all_records_share_is_said_once(tmp_path, records):
         record.model_copy(update={"flags": flags}).save(copies)
     board = load_board(str(tmp_path), find_records(copies))
     page = markdown(board)
-    assert "⚑ Every number has a flag: see “Flags” below." in page
     assert html(board).count('aria-label="flag"') == html(board).count(' title="of few words"') == 2
     said = [line for line in page.splitlines() if line.endswith((": strided", ": of few words"))]
     assert said == [
@@ -360,22 +341,14 @@ def test_a_model_audited_for_some_of_its_attacks_is_told_from_one_without_audit(
 
 def test_a_board_audited_in_full_without_flags_says_so(tmp_path, records):
     board = audited_board(tmp_path, records, {"vit_digits": [FINE], "vit_digits_adv": [FINE]})
-    for page in (markdown(board), html(board)):
-        assert "was audited for masked gradients, and no flag was raised" in page
-        assert "○" not in page
+    assert "was audited for masked gradients, and no flag was raised" in markdown(board)
+    assert "○" not in markdown(board)
 
 
-@pytest.mark.parametrize("protocols", [[], ["clean"]])
-def test_a_board_without_attacks_does_not_claim_an_audit(protocols, tmp_path, records, board):
-    files = [path for path in find_records(records) for name in protocols if f"__{name}__" in path.name]
-    empty = load_board(str(tmp_path / "mine"), files)
-    for page in (markdown(empty), html(empty)):
-        assert "was audited" not in page
-        assert "No attack was evaluated, so there was nothing to audit." in page
-
-
-def test_rendering_is_deterministic(board):
-    assert html(board) == html(board)
+def test_a_board_without_attacks_does_not_claim_an_audit(tmp_path, records, board):
+    page = markdown(load_board(str(tmp_path / "mine"), clean_only(records)))
+    assert "was audited" not in page
+    assert "nothing to audit" in page
 
 
 @pytest.mark.parametrize(
@@ -396,11 +369,6 @@ def test_bad_boards(tmp_path, old, new, message):
         load_board(str(tmp_path), [])
 
 
-def test_unknown_board():
-    with pytest.raises(BadInputError, match="did you mean 'digits'"):
-        load_board("digit")
-
-
 def test_records_of_other_images_are_not_ranked_together(tmp_path, records):
     (tmp_path / "board.toml").write_text(TOML)
     few = load_data("digits", limit=20)
@@ -411,16 +379,12 @@ def test_records_of_other_images_are_not_ranked_together(tmp_path, records):
         load_board(str(tmp_path), [*others, *find_records(tmp_path / "few")])
 
 
-def test_no_records_no_pages(tmp_path):
+def test_no_records_no_pages_and_no_metric_that_a_record_does_not_have(tmp_path, records):
     (tmp_path / "board.toml").write_text(TOML)
     with pytest.raises(BadInputError, match="has no records"):
         write_board(load_board(str(tmp_path), []), tmp_path)
     assert not (tmp_path / "README.md").exists()
-
-
-def test_a_metric_the_record_does_not_have(tmp_path, records):
-    text = TOML.replace('metric = "clean_accuracy"', 'metric = "robust_accuracy"')
-    (tmp_path / "board.toml").write_text(text)
+    (tmp_path / "board.toml").write_text(TOML.replace('metric = "clean_accuracy"', 'metric = "robust_accuracy"'))
     with pytest.raises(BadInputError, match=r"'Clean'.*robust_accuracy"):
         load_board(str(tmp_path), find_records(records))
 
@@ -444,12 +408,9 @@ def test_a_row_of_several_trainings_shows_their_mean_and_each_of_them(tmp_path, 
     assert board.estimate("nobody", column) is None
     shown = frame(board)["PGD"][0]
     assert shown.endswith("(2 of 3)")
-    for page in (markdown(board), html(board)):
-        assert "Single trainings" in page
-        assert "95 % interval for the mean of all trainings of that recipe" in page
-        assert "plus that over images" in page
-        for one in single:
-            assert f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]" in page
+    for one in single:
+        shown = f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+        assert all(shown in page for page in (markdown(board), html(board)))
 
 
 def test_one_training_is_not_compared_with_several(tmp_path, records):
@@ -476,9 +437,7 @@ def test_a_column_can_have_samples_of_its_own(tmp_path, records):
     board = load_board(str(tmp_path), find_records(copies))
     assert board.estimate("vit_digits", board.spec.column[2]).n == 30
     assert board.estimate("vit_digits", board.spec.column[0]).n == 40
-    said = "Percent of 30 `digits` images (train) in “Seen, again”; 40 `digits` images (test) in all other columns; "
-    assert said in markdown(board)
-    assert "Percent of 30 <code>digits</code> images (train) in “Seen, again”; 40 <code>digits</code>" in html(board)
+    assert "30 `digits` images (train) in “Seen, again”; 40 `digits` images (test) in all other" in markdown(board)
     (tmp_path / "board.toml").write_text(text + 'split = "train"\nlimit = 31\n')
     without = load_board(str(tmp_path), find_records(copies))  # no record of the column's own samples
     assert "Percent of 40 `digits` images (test) in “Clean” and “PGD”; with" in markdown(without)
@@ -513,23 +472,6 @@ def test_curves_that_differ_in_more_than_eps_have_panels_of_their_own(tmp_path):
     assert sorted(drawn) == wanted
 
 
-def test_a_budget_under_which_no_row_was_measured_leaves_no_gap_in_a_figure(tmp_path, records, monkeypatch):
-    from robustbench_kpca.report import plots
-
-    text = TOML
-    for eps in ("4/255", "16/255"):
-        text += CURVE.format(title=f"PGD {eps}", path="pgd20-linf-8_255") + f'eps = "{eps}"\n'
-    (tmp_path / "board.toml").write_text(text)
-    board = load_board(str(tmp_path), find_records(records))
-    assert [round(255 * eps) for panel in plots.eps_panels(board).values() for eps, _ in panel.columns] == [0, 4, 8, 16]
-    drawn = []
-    monkeypatch.setattr(plots, "lines", lambda curves, axis, title: drawn.append((curves, axis)) or "")
-    plots.against_eps(board)
-    curves, axis = drawn[0]
-    assert list(axis.ticks.values()) == ["0", "8"]
-    assert all(round(eps) in (0, 8) for curve in curves.values() for eps in curve)
-
-
 def test_figures_join_numbers_of_the_same_samples_only(tmp_path, records, monkeypatch):
     """Clean numbers of other samples than the attacked ones are not in a curve: the attack's records hold their own."""
     from robustbench_kpca.report import plots
@@ -551,21 +493,6 @@ def test_figures_join_numbers_of_the_same_samples_only(tmp_path, records, monkey
     plots.clean_and_robust(board)
     assert {row: x for row, (x, _) in points[0].items()} == clean
     assert {estimate.n for estimate in clean.values()} == {40}
-
-
-def test_a_budget_in_normalised_space_that_differs_between_models_is_said(tmp_path, records):
-    (tmp_path / "board.toml").write_text(TOML.replace("PGD", "FGSM").replace("pgd20-linf-8_255", "teo2024-fgsm"))
-    for name, std in (("vit_digits", 0.25), ("vit_digits_adv", 0.5)):
-        made = evaluate(load_model(name), load_data("digits", limit=4), protocol="teo2024-fgsm", name=name, audit=False)
-        model = made.spec.model.model_copy(update={"pixel_std": (std,)})
-        spec = made.spec.model_copy(update={"model": model})
-        made.model_copy(update={"spec": spec}).attach(made.outcomes).save(tmp_path / "r")
-    alone, both = (
-        explain(board, board.spec.column[1])
-        for board in (load_board(str(tmp_path), find_records(tmp_path / "r")[:count]) for count in (1, 2))
-    )
-    assert "in pixel space, by channel;" in alone
-    assert "by model and channel: the models normalise otherwise, so budgets differ" in both
 
 
 def test_the_command_of_a_model_with_options_makes_the_record_that_fills_its_cell(tmp_path, monkeypatch, capsys):
@@ -616,14 +543,6 @@ def test_the_plan_says_that_a_folder_is_not_there_and_refuses_a_file(tmp_path, c
     (tmp_path / "one").touch()
     assert main(["board", "plan", "digits", "--records", str(tmp_path / "one")]) == 2
     assert "is a file; expected a folder" in capsys.readouterr().err
-
-
-def test_a_record_that_names_no_version_of_timm_has_a_page(tmp_path, records):
-    one = load_record(find_records(records)[0])
-    packages = {name: version for name, version in one.environment.packages.items() if name != "timm"}
-    where = one.environment.model_copy(update={"packages": packages})
-    (board,), _ = infer([one.model_copy(update={"environment": where}).attach(one.outcomes)], title="T", command="c")
-    assert "timm unknown" in " ".join(provenance(board))
 
 
 def test_the_plan_of_a_board_of_ones_own_prints_commands_that_fill_it(tmp_path, monkeypatch, capsys):

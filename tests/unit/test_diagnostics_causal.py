@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import create_model, load_data
 from robustbench_kpca._core.errors import BadInputError
@@ -58,13 +57,6 @@ def test_what_is_read_is_what_the_softmax_sees(family, options, design, words):
         assert torch.allclose(scores.softmax(-1) @ reading.v, reading.h, atol=1e-5)
 
 
-def test_layers_of_images_are_not_causal(fork):
-    model = create_model("symvit_digits")
-    with listening(find_taps(model)) as readings, torch.no_grad():
-        model(torch.rand(1, 3, 32, 32))
-        assert not any(reading.causal for reading in readings())
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_pursuit_is_traced_with_the_mask_of_its_layer(fork, causal):
     module = torch.nn.Module()
@@ -104,27 +96,3 @@ def test_the_command_diagnoses_a_language_model(capsys):
     assert [layer["tokens"] for layer in done["layers"]] == [[32, 32]] * 2
     assert main(["diagnose", "rpc_lm_tiny", "--set=model.untrained=true", "-q"]) == 2
     assert "'digits' is for classification" in capsys.readouterr().err
-
-
-def test_primal_claims_are_about_layers_that_see_everything(capsys):
-    options = [
-        "--set",
-        "model.untrained=true",
-        "--data",
-        "grammar",
-        "--images",
-        "5",
-        "--json",
-        "-q",
-        "--claim",
-        "primal_objective",
-    ]
-    assert main(["diagnose", "primal_lm_tiny", *options]) == 0
-    assert json.loads(capsys.readouterr().out)["claims"]["primal_objective"]["outcome"] == "not testable"
-
-
-def test_plain_attention_of_the_reading_is_torchs(fork):
-    """A check of the oracle above: masked_fill and softmax are torch's causal attention."""
-    q, k, v = torch.randn(3, 1, 2, 5, 4)
-    scores = (q @ k.transpose(-2, -1) / 2).masked_fill(torch.ones(5, 5).triu(1).bool(), -math.inf)
-    assert torch.allclose(scores.softmax(-1) @ v, F.scaled_dot_product_attention(q, k, v, is_causal=True), atol=1e-6)

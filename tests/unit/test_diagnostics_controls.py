@@ -5,38 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from made_layers import judge, layer, randn
 
 from robustbench_kpca.attention.rpc import RPCAttention
-from robustbench_kpca.study.diagnostics import CLAIMS, thresholds
-from robustbench_kpca.study.diagnostics.claims import UNTESTABLE
+from robustbench_kpca.study.diagnostics import thresholds
 from robustbench_kpca.study.diagnostics.claims.projection_loss import projection_error
-from robustbench_kpca.study.diagnostics.kernel import log_kernel, spectrum
+from robustbench_kpca.study.diagnostics.kernel import spectrum
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 pytestmark = pytest.mark.usefixtures("fork")
 
 TOKENS, WIDTH, HEADS = 40, 8, 3
-
-
-def randn(*shape, seed=0, std=1.0):
-    return std * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def layer(q, k, v, first=0, module=None):
-    h = log_kernel(q, k).softmax(-1) @ v
-    ids = tuple(str(first + image) for image in range(len(k)))
-    return Layer(0, "made", module or nn.Identity(), k, q, k, v, h, tuple(range(k.shape[1])), ids, 0)
-
-
-def judge(name, make, images=10, block=5):
-    claim, totals = CLAIMS.get(name), Totals(CLAIMS.get(name), [(0, head) for head in range(HEADS)], draws_for(HEADS))
-    for first in range(0, images, block):
-        one = make(first, min(block, images - first))
-        totals.add([claim.observe(one)], block_orders(0, str(first), draws_for(HEADS), len(one.ids)))
-    results = totals.results()
-    return results, claim.verdict(results)
 
 
 def noise(first, images, *, key_std=1.0, value_std=1.0):
@@ -95,12 +74,6 @@ def test_the_projection_error_is_the_distance_under_the_best_rotation():
     assert torch.allclose(projection_error(nothing), torch.ones(2, 2, HEADS, dtype=torch.float64))
 
 
-def test_with_too_few_images_a_necessary_condition_is_no_proof():
-    _, verdict = judge("projection_loss", planted, images=2)
-    assert verdict.outcome == "not testable"
-    assert "necessary" in verdict.why
-
-
 @pytest.mark.parametrize("std", [1e-3, 0.1, 0.6, 1.0, 2.0])
 def test_attention_of_random_keys_does_not_have_low_rank_beyond_its_controls(std):
     _, verdict = judge("singular_values", lambda first, images: noise(first, images, key_std=std))
@@ -112,19 +85,6 @@ def test_rows_too_even_to_tell_are_not_testable():
     assert results.statistics["energy"].estimate.value > thresholds.LOW_RANK_ENERGY
     assert results.statistics["energy_shuffled"].estimate.value > thresholds.LOW_RANK_ENERGY
     assert verdict.outcome == "not testable"
-
-
-@pytest.mark.parametrize(("size", "outcome"), [(0.0, "supported"), (2.0, "supported"), (30.0, "not supported")])
-def test_low_rank_is_seen_through_some_noise(size, outcome):
-    """Tokens look at their own quarter, which is rank 4 of 40; noise in the logits makes them choose within it."""
-    quarters = torch.nn.functional.one_hot(torch.arange(TOKENS) // 10).double()
-    k = torch.cat([quarters, torch.eye(TOKENS, dtype=torch.float64)], -1).expand(5, HEADS, -1, -1)
-
-    def make(first, images):
-        spread = size * randn(images, HEADS, TOKENS, TOKENS, seed=first)
-        return layer(torch.cat([80 * quarters.expand(images, HEADS, -1, -1), spread], -1), k, k, first)
-
-    assert judge("singular_values", make)[1].outcome == outcome
 
 
 def rpc(make_k, make_v, **options):
@@ -237,43 +197,3 @@ def test_axes_of_any_length_are_kernel_pca():
     assert results.statistics["subspace_overlap"].estimate.value == pytest.approx(1)
     assert verdict.outcome == "supported"
     assert judge("value_vectors", noise)[1].outcome == "not supported"
-
-
-def test_subspaces_of_all_dimensions_are_not_compared():
-    k = randn(5, HEADS, WIDTH + 1, WIDTH)
-    claim = CLAIMS.get("value_vectors")
-    assert not {"subspace_overlap", "median_angle"} & set(claim.observe(layer(k, k, k)))
-    results, verdict = judge("value_vectors", lambda first, images: layer(k, k, randn(*k.shape, seed=first + 1), first))
-    assert "subspace_overlap" not in results.statistics
-    assert verdict.outcome == "not supported"
-
-
-def test_order_of_the_tokens_does_not_choose_signs():
-    one = noise(0, 2)
-    order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(1))
-    moved = layer(*(x[..., order, :] for x in (one.q, one.k, one.values)))
-    claim = CLAIMS.get("value_vectors")
-    for name, values in claim.observe(one).items():
-        assert torch.allclose(values, claim.observe(moved)[name], atol=1e-6), name
-
-
-def test_arithmetic_means_are_not_geometric_ones():
-    """Layer 0 has |h|^2 of 1 in one image and 100 in the other: mean 50.5, geometric mean 10."""
-    claim, unit = CLAIMS.get("projection_loss"), noise(0, 2)
-    scale = torch.tensor([1.0, 10.0], dtype=torch.float64)[:, None, None, None]
-    v = unit.values / unit.outputs.square().sum(-1).mean(-1).sqrt()[..., None, None] * scale
-    totals = Totals(claim, [(0, head) for head in range(HEADS)], 10)
-    totals.add([claim.observe(layer(unit.q, unit.k, v))], block_orders(0, "0", 10, 2))
-    found = totals.results().statistics
-    assert found["h"].estimate.value == pytest.approx(50.5)
-    assert found["log10_h"].estimate.value == pytest.approx(math.log10(50.5))
-    assert [one.mean for one in found["log10_h"].units] == pytest.approx([math.log10(50.5)] * HEADS)
-    phi = found["phi"].estimate.value
-    assert found["log10_ratio"].estimate.value == pytest.approx(math.log10(50.5 / phi))
-    assert found["log10_ratio_geometric"].estimate.value < found["log10_ratio"].estimate.value
-
-
-def test_a_block_of_one_is_told_as_the_reason():
-    _, verdict = judge("value_vectors", planted, block=1)
-    assert (verdict.outcome, verdict.why) == ("not testable", UNTESTABLE)
-    assert "block" in UNTESTABLE

@@ -3,21 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from made_layers import judge, randn
 
 from robustbench_kpca.attention.primal import PrimalAttention
-from robustbench_kpca.cli.main import main
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.study.diagnostics.claims.primal_dual import duality
 from robustbench_kpca.study.diagnostics.claims.primal_objective import feature_maps, stationarity
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 pytestmark = pytest.mark.usefixtures("fork")
 TOKENS, WIDTH, HEADS, RANK = 20, 8, 2, 3
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def shifted_eigenvalue_problem(a, b):
@@ -62,41 +57,12 @@ def test_both_objectives_anywhere():
     assert float(found.residual) > 0.05
 
 
-def test_the_dual_is_the_saddle_of_the_lagrangian():
-    """Its gradient with respect to H_e is K H_r - N H_e Lambda^-2, by automatic differentiation: the eigenproblem."""
-    a, b = randn(TOKENS, WIDTH, seed=1), randn(TOKENS, WIDTH, seed=2)
-    sizes, h_e, h_r = (torch.from_numpy(x.copy()) for x in shifted_eigenvalue_problem(a.numpy(), b.numpy()))
-    h_e.requires_grad_()
-    h_r.requires_grad_()
-    spread = TOKENS / 2 * ((h_e.square() + h_r.square()) * sizes).sum()
-    dual = (h_e * (a @ b.T @ h_r)).sum() - spread
-    slopes = torch.autograd.grad(dual, (h_e, h_r))
-    assert max(float(slope.abs().max()) for slope in slopes) < 1e-10
-
-
 def primal_layer(seed=0, images=4):
     module = PrimalAttention(WIDTH * HEADS, HEADS, tokens=TOKENS, rank=RANK, rank_multi=9).double().eval()
     x = randn(images, TOKENS, WIDTH * HEADS, seed=seed)
     q, k = (part.detach() for part in module.scores.qk(x).view(images, TOKENS, 2, HEADS, WIDTH).permute(2, 0, 3, 1, 4))
     ids = tuple(str(image) for image in range(images))
     return Layer(0, "made", module, x, q, k, None, None, tuple(range(HEADS)), ids, 0)
-
-
-def judge(name, one):
-    claim = CLAIMS.get(name)
-    assert claim.applies(one)
-    totals = Totals(claim, [(0, head) for head in one.heads], draws_for(HEADS))
-    totals.add([claim.observe(one)], block_orders(0, "0", draws_for(HEADS), len(one.ids)))
-    results = totals.results()
-    return results, claim.verdict(results)
-
-
-@pytest.mark.parametrize("name", ["primal_dual", "primal_spectrum"])
-def test_what_is_listed_is_observed(name):
-    claim, one = CLAIMS.get(name), primal_layer()
-    found = claim.observe(one)
-    assert set(found) == set(claim.statistics) | set(claim.profiles)
-    assert all(bool(torch.isfinite(value).all()) for value in found.values())
 
 
 def test_a_layer_with_random_weights_does_not_solve_the_dual():
@@ -151,29 +117,3 @@ def test_the_spectrum_of_the_kernel_matrix_by_numpy():
     assert float(found["energy_gained"][1, 1]) == pytest.approx(
         float((found["energy"] - found["energy_canonical"])[1, 1])
     )
-
-
-def test_random_queries_and_keys_gain_nothing_beyond_random_ones():
-    """A cosine kernel has low rank by construction, so that it decays faster is no finding of its own."""
-    results, verdict = judge("primal_spectrum", primal_layer(images=10))
-    assert results.statistics["energy_gained"].units
-    assert verdict.outcome == "not supported"
-    assert judge("primal_spectrum", primal_layer(images=1))[1].outcome == "not testable"
-
-
-def test_a_primal_model_and_its_twin_share_a_panel(tmp_path):
-    for name, claims in (("primal_vit_digits", ("primal_dual", "primal_spectrum", "singular_values")),
-                         ("vit_digits", ("singular_values",))):  # fmt: skip
-        asked = [part for claim in claims for part in ("--claim", claim)]
-        how = ["--set", "model.untrained=true", "--images", "4", "--block", "2", "-q", "-o"]
-        arguments = [*asked, *how, str(tmp_path / name)]
-        assert main(["diagnose", name, *arguments]) == 0
-    folders = [part for name in ("primal_vit_digits", "vit_digits") for part in ("--compare", str(tmp_path / name))]
-    assert main(["diagnose", *folders, "-o", str(tmp_path / "both"), "-q"]) == 0
-    page = (tmp_path / "both" / "index.html").read_text()
-    for curve in (
-        "primal_vit_digits+untrained: primal_spectrum",
-        "primal_vit_digits+untrained: singular_values",
-        "vit_digits+untrained: singular_values",
-    ):
-        assert f">{curve}<" in page  # the label of a curve in the figure

@@ -2,11 +2,12 @@
 
 import math
 
+import made_layers
 import pytest
 import torch
+from made_layers import judge, randn
 from torch import nn
 
-from robustbench_kpca import create_model
 from robustbench_kpca.attention.rpc import Iterate, Pursuit, RPCAttention
 from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
 from robustbench_kpca.records.estimate import Estimate
@@ -15,8 +16,7 @@ from robustbench_kpca.study.diagnostics.claims import Results
 from robustbench_kpca.study.diagnostics.claims.mixing import diagonal, entropy, value_distance
 from robustbench_kpca.study.diagnostics.diagnosis import Measured, Unit
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.pursuits import density, effective_rank, iterates, pursues, residual, traces
-from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
+from robustbench_kpca.study.diagnostics.pursuits import density, effective_rank, iterates, residual, traces
 
 pytestmark = pytest.mark.usefixtures("fork")
 
@@ -24,29 +24,15 @@ TOKENS, WIDTH, HEADS = 24, 8, 3
 PAP = ("decomposition", "low_rank", "mixing", "sparsity")
 
 
-def randn(*shape, seed=0, std=1.0):
-    return std * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def layer(k, v, q=None, *, heads=None, **options):
     kind = RPCAttention if q is None else AsymmetricRPCAttention
     module = kind(HEADS * WIDTH, HEADS, **options)
-    heads = tuple(range(k.shape[1])) if heads is None else heads
-    ids = tuple(str(image) for image in range(len(k)))
-    return Layer(0, "made", module, k, k if q is None else q, k, v, v, heads, ids, 0)
+    return made_layers.layer(k if q is None else q, k, v, module=module, heads=heads)
 
 
 def random(std=1.0, seed=0, **options):
     k, v = (randn(5, HEADS, TOKENS, WIDTH, seed=2 * seed + part) for part in range(2))
     return layer(std * k, v, **options)
-
-
-def judge(name, one):
-    claim = CLAIMS.get(name)
-    totals = Totals(claim, [(0, head) for head in one.heads], draws_for(HEADS))
-    totals.add([claim.observe(one)], block_orders(0, "0", draws_for(HEADS), len(one.ids)))
-    results = totals.results()
-    return results, claim.verdict(results)
 
 
 @pytest.mark.parametrize("name", PAP)
@@ -77,12 +63,6 @@ def test_the_asymmetric_pursuit_keeps_its_queries():
     assert all(torch.equal(step.query, q) for step in found.own)
     expected = Pursuit()(k, v, q)
     assert torch.allclose(found.own[-1].low_rank, expected, rtol=0, atol=1e-12)
-
-
-def test_random_keys_have_the_sizes_of_the_head():
-    found = traces(random(std=3.0))
-    assert found.random[0].k.std((-2, -1)) == pytest.approx(3, rel=0.25)
-    assert not torch.allclose(found.random[0].k, found.own[0].k)
 
 
 def test_the_residual_of_equal_tokens_is_nothing_and_of_noise_much():
@@ -152,30 +132,11 @@ def test_saturated_attention_does_not_mix_and_uniform_attention_does():
     assert results.statistics["entropy"].estimate.value == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("n", [4, 6])
-def test_on_random_keys_of_default_size_it_tends_to_the_identity(n):
-    k, v = randn(1, 3, 197, 64, seed=0, std=0.6), randn(1, 3, 197, 64, seed=1)
-    steps = iterates(Pursuit(n), 3, k, v)
-    assert float(diagonal(steps[0]).max()) < 0.15
-    assert float(diagonal(steps[-1]).min()) > 0.95
-    assert float(value_distance(steps[-1]).max()) < 0.1
-
-
 def test_effective_rank_by_hand():
     assert float(effective_rank(torch.tensor([2.0, 2.0, 2.0, 0.0]))) == pytest.approx(3)
     assert float(effective_rank(torch.tensor([5.0, 0.0]))) == 1
     expected = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
     assert float(effective_rank(torch.tensor([3.0, 1.0]))) == pytest.approx(expected)
-
-
-def test_low_rank_values_give_a_low_rank_l():
-    k = randn(5, HEADS, TOKENS, WIDTH, std=0.01)
-    thin = randn(5, HEADS, TOKENS, 1, seed=1) @ randn(5, HEADS, 1, WIDTH, seed=2)
-    results, _ = judge("low_rank", layer(k, thin))
-    assert results.statistics["rank_ratio"].estimate.value == pytest.approx(1 / 7, rel=0.1)
-    assert results.statistics["rank_v"].estimate.value == pytest.approx(1, abs=1e-6)
-    one = random(std=6.0, iterations=1, lam=math.inf)  # saturated: L = V, as noisy as K
-    assert judge("low_rank", one)[1].outcome == "not supported"
 
 
 @pytest.mark.parametrize(
@@ -198,8 +159,3 @@ def test_every_verdict_turns_at_its_limit(name, limit, statistic):
             for mean in [value if key == statistic else 0.0 if key.startswith("empty") else 1.0]
         }  # fmt: skip
         assert claim.verdict(Results(told, {})).outcome == outcome
-
-
-def test_models_without_a_pursuit_are_left_alone():
-    assert not [m for m in create_model("symvit_digits").modules() if hasattr(m, "pursuit")]
-    assert not pursues(Layer(0, "x", nn.Identity(), *([randn(1, 1, 2, 2)] * 5), (0,), ("a",), 0))

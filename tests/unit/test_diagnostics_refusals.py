@@ -7,7 +7,7 @@ from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from robustbench_kpca import create_model, load_data, load_model
+from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.rpc import RPCAttention
 from robustbench_kpca.study.diagnostics import CLAIMS
@@ -115,14 +115,6 @@ def test_models_that_would_be_misread_are_refused(make, says):
         diagnosed(make(), digits(5), name="x", claims=["eigenvalues"])
 
 
-@pytest.mark.parametrize(
-    "name", ["identity_symvit_digits", "rpc_symvit_all_digits", "scaled_vit_digits", "symfan_digits"]
-)
-def test_attention_of_ones_own_is_not(name):
-    done = diagnosed(create_model(name), digits(2), name=name, claims=["eigenvalues"])
-    assert done.claims["eigenvalues"].outcome == "not supported"
-
-
 def without_values():
     model = load_model("vit_digits")
     with torch.no_grad():
@@ -156,53 +148,6 @@ def test_a_claim_that_breaks_leaves_the_others(monkeypatch, broken):
     assert done.claims["gamma"].outcome == "not testable"
     assert any(words in done.claims["gamma"].why for words in ("residual is not a finite number", "did not converge"))
     assert done.claims["eigenvalues"].outcome == "not supported"
-
-
-class Two(nn.Module):
-    """Two networks whose heads have different widths."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = vit(), vit(num_heads=6)
-
-    def forward(self, x):
-        return self.first(x) + self.second(x)
-
-
-def test_heads_of_different_width_have_a_list_each():
-    done = diagnosed(Two().eval(), digits(10), name="x")
-    assert {layer.width for layer in done.layers} == {8, 16}
-    assert {name: len(found.mean) for name, found in done.claims["eigenvalues"].profiles.items()} == {
-        "by_rank": 16, "by_rank_8": 8, "by_rank_standardised": 16, "by_rank_standardised_8": 8,
-        "by_rank_standardised_bound": 16, "by_rank_standardised_bound_8": 8,
-    }  # fmt: skip
-    overlap = done.claims["value_vectors"].statistics["subspace_overlap"]
-    assert {unit.layer for unit in overlap.units} == {2, 3}  # with heads of 16 there is nothing left out of 16
-
-
-def test_pursuits_of_different_lengths_have_a_list_each():
-    model = create_model("rpc_symvit_all_digits")
-    for number, block in enumerate(model.blocks):
-        if number % 2:
-            other = RPCAttention(48, 3, qkv_bias=True, iterations=3)
-            other.load_state_dict(block.attn.state_dict())
-            block.attn = other
-    done = diagnosed(model.eval(), digits(5), name="x", claims=["sparsity", "mixing"])
-    lengths = {len(found.mean) for found in done.claims["sparsity"].profiles.values()}
-    assert len(lengths) == 2
-    assert 3 in lengths
-
-
-def test_heads_are_taken_once():
-    done = diagnosed(load_model("rpc_symvit_digits"), digits(5), name="x", heads=[2, 0, 0, 2, 0], layers=[1, 0, 0])
-    assert done.layers[0].heads == done.protocol.heads == (0, 2)
-    assert done.protocol.layers == (0, 1)
-    assert len(done.claims["eigenvalues"].statistics["largest"].units) == 4
-
-
-def test_a_block_is_no_larger_than_the_data():
-    done = diagnosed(load_model("vit_digits"), digits(4), name="x", claims=["eigenvalues"], block=4000)
-    assert (done.protocol.block, done.protocol.images) == (4, 4)
 
 
 def test_claims_run_where_the_keys_are():

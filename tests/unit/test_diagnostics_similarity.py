@@ -5,14 +5,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from made_layers import randn
 from scipy.linalg import subspace_angles
 
 from robustbench_kpca.study.diagnostics import similarity as s
 from robustbench_kpca.study.diagnostics.run import chance_levels
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def rotation(width, seed=9):
@@ -70,13 +67,6 @@ def test_kernel_gram_by_definition():
     assert np.allclose(s.kernel_gram(X)[2, 1].numpy(), naive_kernel_gram(X[2, 1].numpy()), atol=1e-12)
 
 
-def test_kernel_gram_does_not_take_equal_tokens_for_a_distance():
-    x = X.clone()
-    x[..., 4:, :] = x[..., :1, :]  # leaves 39 pairs apart, an odd number again
-    assert np.allclose(s.kernel_gram(x)[0, 0].numpy(), naive_kernel_gram(x[0, 0].numpy()), atol=1e-12)
-    assert torch.isfinite(s.kernel_gram(torch.zeros(1, 1, 4, 2, dtype=torch.float64))).all()
-
-
 def test_angles_and_overlap_are_scipys():
     x, y = X - X.mean(-2, keepdim=True), Y - Y.mean(-2, keepdim=True)
     a, b = s.basis(X), s.basis(Y)
@@ -87,29 +77,11 @@ def test_angles_and_overlap_are_scipys():
         assert float(overlap[i, i, 0]) == pytest.approx(float((np.cos(theirs) ** 2).mean()))
 
 
-def test_overlap_sees_no_change_of_axes_and_no_column_of_zeros():
-    mixed = X @ randn(6, 6, seed=7)
-    wider = torch.cat([mixed, torch.zeros(3, 2, 15, 3, dtype=torch.float64)], -1)
-    a, b = s.basis(X), s.basis(wider)
-    overlap = s.cosines(a @ a.transpose(-2, -1), b @ b.transpose(-2, -1)).diagonal(dim1=0, dim2=1)
-    assert torch.allclose(overlap, torch.ones_like(overlap))
-
-
 def test_matching_by_brute_force():
     x, y = randn(1, 1, 6, 3, seed=3), randn(1, 1, 6, 3, seed=4)
     cosine = s.unit_rows(x)[0, 0] @ s.unit_rows(y)[0, 0].T
     best = max(float(cosine[range(6), order].mean()) for order in permutations(range(6)))
     assert float(s.matching_cosine(x, y)[0, 0, 0]) == pytest.approx(best)
-
-
-def test_which_nulls_are_none():
-    """A permutation of tokens leaves the matching unchanged, a rotation leaves CKA unchanged, and not vice versa."""
-    order = torch.randperm(15, generator=torch.Generator().manual_seed(0))
-    turned, permuted = Y @ rotation(6), Y[..., order, :]
-    assert torch.allclose(s.matching_cosine(X, permuted), s.matching_cosine(X, Y))
-    assert torch.allclose(s.cosines(*map(s.linear_gram, (X, turned))), s.cosines(*map(s.linear_gram, (X, Y))))
-    assert not torch.allclose(s.matching_cosine(X, turned), s.matching_cosine(X, Y), atol=0.01)
-    assert not torch.allclose(s.cosines(*map(s.linear_gram, (X, permuted))), s.cosines(*map(s.linear_gram, (X, Y))))
 
 
 def test_direct_cosine_and_frobenius_by_definition():
@@ -120,11 +92,6 @@ def test_direct_cosine_and_frobenius_by_definition():
         assert torch.allclose(s.direct_cosine(X, Y)[i, j, h], cosine)
         scaled = log_scale[j, h].exp() * y
         assert torch.allclose(s.relative_frobenius(X, Y, log_scale)[i, j, h], (x - scaled).norm() / x.norm())
-
-
-def test_tiny_and_zero_matrices():
-    assert torch.allclose(s.direct_cosine(1e-200 * X, X).diagonal(dim1=0, dim2=1), torch.ones((), dtype=torch.float64))
-    assert s.cosines(s.linear_gram(0 * X), s.linear_gram(X)).abs().max() == 0
 
 
 PUBLISHED = {  # N = 197, D = 64: linear CKA, kernel CKA, mean optimal cosine

@@ -23,12 +23,10 @@ from robustbench_kpca._core.web.document import (
     Strong,
     Table,
     Verdict,
-    Widget,
 )
 from robustbench_kpca._core.web.write import write_page
 
 SVG = '<svg width="1"><text>drawn</text></svg>'
-OURS = "main|h1|p|code|strong|a|span|ul|li|div|table|thead|tbody|tr|th|td|body|html"
 PAGE = Document(
     "A page",
     [
@@ -61,36 +59,6 @@ def test_markdown_is_what_github_shows():
     assert "![A drawing](drawing.svg)" in text
     assert "<details><summary>More</summary>\n\ninside\n\n" in text
     assert text.endswith("<!-- made here -->\n")
-
-
-def test_html_links_to_the_page_beside():
-    text = html(PAGE)
-    assert '<a href="there/index.html">two</a>' in text
-    assert '<h2 id="what">What: <span class="verdict supported">helps</span></h2>' in text
-    assert SVG in text
-    assert "<!-- made here -->" in text
-
-
-def test_words_of_a_line_keep_one_space_between_them():
-    page = Document("t", [Paragraph(("It is ", Prose("made by `this` "), Code("and"), " that."))])
-    assert "\n\nIt is made by `this` `and` that.\n" in markdown(page)
-
-
-def test_a_drawing_without_a_file_is_in_html_alone():
-    page = Document("t", [Figure(SVG, "c")])
-    assert "svg" not in markdown(page)
-    assert SVG in html(page)
-
-
-def test_what_a_template_shows_has_blocks_for_markdown():
-    page = Document("t", [Widget("heat.html.j2", "report", {"map": _Map, "found": _Map}, [Paragraph("in words")])])
-    assert "in words" in markdown(page)
-    assert "in words" not in html(page)
-
-
-class _Map:
-    error = title = labelled = "e"
-    groups = columns = rows = legend = ()
 
 
 @given(st.text(max_size=40))

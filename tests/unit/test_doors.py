@@ -4,13 +4,12 @@ import json
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from fake_ray import FakeRay
-from PIL import Image
 from safetensors.torch import save_file
 from stand_ins import attack_protocol
 
@@ -27,8 +26,6 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.evaluation.identity import added_members
 from robustbench_kpca.metrics import METRICS
 from robustbench_kpca.models import create_model, load_model, place
-from robustbench_kpca.models.families import FAMILIES
-from robustbench_kpca.models.outside_code import outside_code
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.study.diagnostics import CLAIMS
@@ -235,37 +232,11 @@ def test_an_attack_that_states_no_passes_is_not_estimated(folder):
     assert most_passes(load_scenario("push.toml")[1], 10) is None
 
 
-def test_a_claim_has_an_address(folder, capfd):
-    (folder / "claim.py").write_text("from robustbench_kpca.study.diagnostics.claims.gamma import CLAIM as MINE\n")
-    assert rbk("diagnose", "vit_digits", "--claim", "claim.py:MINE", "--images", 4, "-q", "--json", "-o", "out") == 0
-    assert "claim.py:MINE" in capfd.readouterr().out
-    assert rbk("diagnose", "vit_digits", "--claim", "mine.py:plain", "--images", 4, "-o", "other") == 2
-    assert "claim 'mine.py:plain' is a function without" in capfd.readouterr().err
-
-
-def test_a_module_of_the_current_folder_has_an_address_too(folder, monkeypatch):
-    (folder / "my_module.py").write_text(MINE)
-    assert ATTACKS.get("my_module:Push").__name__ == "Push"
-    monkeypatch.delitem(sys.modules, "my_module")
-
-
 @pytest.mark.parametrize("family", [ATTACKS, CORRUPTIONS, ATTENTIONS, DATASETS, CLAIMS])
 def test_a_member_of_the_wrong_kind_is_not_added(family):
     with pytest.raises(BadInputError, match=rf"{family.kind} 'odd' is a float without .*; expected an object with"):
         family.add("odd", 0.5)
     assert "odd" not in family
-
-
-def test_data_of_the_wrong_kind_are_refused(folder):
-    with pytest.raises(BadInputError, match=r"data set 'mine.py:plain' returned Request; expected a Dataset"):
-        load_data("mine.py:plain")
-
-
-def test_names_are_told_from_addresses():
-    for name in ("pgd", "my folder:x y", "imagenet-a:/data", "C:\\x.toml"):
-        assert not address.is_address(name) or name.startswith("C:")
-    for name in ("a.py:F", "/x y/a.py:F", "package.module:F"):
-        assert address.is_address(name)
 
 
 BOARD = """
@@ -306,7 +277,7 @@ def test_code_that_a_record_or_a_board_names_is_not_run_unasked(folder, capfd):
     (folder / "mine.py").write_text("open('was-run', 'w')\nraise SystemExit\n")
     path = next(one for one in find_records(folder / "runs") if "push" in one.name)
     for words in (
-        ("records", "show", "runs"), ("records", "card", path), ("records", "view", path),
+        ("records", "show", "runs"), ("records", "view", path),
         ("records", "status", "runs"),
         ("board", "report", "runs"), CHECK, ("records", "export", "runs", "-o", "all.csv"),
         board(folder, "clean_accuracy"),
@@ -334,13 +305,6 @@ def test_a_record_of_a_file_that_is_gone_is_shown_and_not_made_again(folder, cap
     assert err.count("\n") == 1
 
 
-def test_a_plan_says_which_code_the_commands_of_a_board_run(folder, capfd):
-    board(folder, "clean_accuracy")
-    (folder / "runs").mkdir()
-    assert rbk("board", "plan", folder / "board", "--records", "runs") == 0
-    assert "read what the board names: mine.py:Push would be imported" in capfd.readouterr().err
-
-
 def test_weights_of_a_placed_attention_are_not_evaluated_with_another(folder):
     with torch.random.fork_rng():
         model = create_model("vit_digits", attention="mine.py:Mine", layers="first")
@@ -351,24 +315,9 @@ def test_weights_of_a_placed_attention_are_not_evaluated_with_another(folder):
     assert type(loaded.blocks[0].attn).__name__ == "Mine"
 
 
-def test_pictures_are_corrupted_by_an_address(folder):
-    (folder / "pictures").mkdir()
-    (folder / "sub").mkdir()
-    (folder / "sub" / "mine.py").write_text(MINE)
-    Image.new("RGB", (32, 32), "white").save(folder / "pictures" / "white.png")
-    words = ("--corruption", "sub/mine.py:DARKER", "--profile", "imagecorruptions", "--severity", 1, "-q")
-    assert rbk("images", "corrupt", "pictures", "dark", *words, "--format", "png") == 0
-    (made,) = (folder / "dark" / "mine.py:DARKER" / "1").glob("*.png")
-    assert Image.open(made).getpixel((0, 0)) == (127, 127, 127)
-
-
 def test_a_task_is_never_an_address(folder):
     with pytest.raises(UnknownNameError, match="there is no task named"):
         task_named("mine.py:Push")
-
-
-def test_a_model_option_that_is_an_address_is_code_from_outside():
-    assert outside_code("vit_digits", {"attention": "mine.py:Mine"}).startswith("the file mine.py would be run")
 
 
 def test_workers_find_addresses_and_added_members(folder, monkeypatch):
@@ -381,7 +330,7 @@ def test_workers_find_addresses_and_added_members(folder, monkeypatch):
 
 @pytest.mark.untyped  # a check of types wraps what is sent
 @pytest.mark.usefixtures("used")
-@pytest.mark.parametrize("ray", [False, True])
+@pytest.mark.parametrize("ray", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_member_that_a_program_adds_is_given_to_workers(ray, folder, monkeypatch):
     (folder / "push.toml").write_text(ATTACK.replace("mine.py:Push", "push"))
     if ray:
@@ -424,21 +373,6 @@ def test_workers_of_ray_find_addresses(folder, monkeypatch):
     assert rbk(*EVAL, "-p", "push.toml", "-o", "one") == 0
     assert rbk(*EVAL, "-p", "push.toml", "-o", "two", "--executor", "ray", "--processes", 2) == 0
     assert stems(folder / "one") == stems(folder / "two")
-
-
-def test_parts_find_addresses(folder):
-    words = (*EVAL, "-p", "push.toml", "--batch-size", 4)
-    assert rbk(*words, "-o", "one") == 0
-    assert [rbk(*words, "-o", "two", "--part", f"{part}/2") for part in (1, 2)] == [0, 0]
-    assert stems(folder / "one") == stems(folder / "two")
-
-
-def test_an_entry_of_families_is_seen(monkeypatch, capfd):
-    monkeypatch.setitem(FAMILIES, "my_vit", replace(FAMILIES["vit"], special="identity"))
-    assert rbk("list", "models") == 0
-    assert "my_vit_digits" in capfd.readouterr().out
-    with torch.random.fork_rng():
-        assert create_model("my_vit_digits").config["name"] == "my_vit_digits"
 
 
 def stems(folder):

@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
@@ -14,7 +13,6 @@ from robustbench_kpca.study.reproduction.efficiency import load_costs, spelled
 from robustbench_kpca.study.reproduction.measuring import (
     Pass,
     interleaved,
-    operations,
     passes_of,
     peak_bytes,
     subject_of,
@@ -75,14 +73,7 @@ def test_softmax_grows_with_the_square_of_the_tokens_and_primal_in_proportion(si
     assert training == 3 * test
 
 
-def test_groups_of_a_convolution_are_counted_apart(fork):
-    layer = nn.Conv2d(6, 4, 3, groups=2, bias=False)
-    x = torch.rand(2, 6, 5, 5, requires_grad=True)
-    forward = 2 * (2 * 4 * 3 * 3) * (3 * 3 * 3)
-    assert operations(lambda: layer(x.detach())) == forward
-    assert operations(lambda: torch.autograd.grad(layer(x * 1).sum(), (x, layer.weight))) == 3 * forward
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["primal_listops", "rpc_waves", "symvit_shapes", "primal_lm_tiny", "fan_digits"])
 def test_words_signals_and_scenes_are_measured_too(model):
     name = {"primal_listops": "primal_seq_listops", "rpc_waves": "rpc_seq_waves"}.get(model, model)

@@ -63,13 +63,6 @@ def test_every_metric_follows_and_the_best_possible_is_shown(runs, capsys):
     assert 0.8 < best["ratio"] < 1.25
 
 
-def test_corrupted_records_show_three_perplexities(runs, capsys):
-    assert main(["records", "show", str(record_of(runs, "truth", "text-word-swap-rates"))]) == 0
-    text = capsys.readouterr().out
-    assert "Perplexity of all, of unchanged and of swapped words" in text
-    assert "word_swap_by_line" in text
-
-
 def test_it_is_remade_sample_by_sample(runs):
     for protocol in ("clean", "text-word-swap-rates"):
         path = str(record_of(runs, "hesitant", protocol))
@@ -95,19 +88,6 @@ def test_a_board_ranks_by_the_lowest_perplexity(runs, tmp_path):
     assert page.index("markov_models-truth") < page.index("markov_models-hesitant")
     board = json.loads((tmp_path / "board.json").read_text())
     assert [row["rank"] for row in board["rows"]] == [1, 2]
-
-
-def test_pictures_of_a_text_are_refused(capsys):
-    assert main(["images", "draw", "segmentation", "-m", "markov_models:truth", "--data", "grammar"]) == 2
-    said = capsys.readouterr()
-    assert "no pictures of predictions" in said.err + said.out
-
-
-@pytest.mark.parametrize("limit", ["0", "-1"])
-def test_a_limit_below_one_is_refused(limit, tmp_path):
-    asked = ["eval", "-m", "markov_models:truth", "--data", "grammar", "-p", "clean", "-o", str(tmp_path)]
-    assert main([*asked, "--limit", limit, "-q"]) == 2
-    assert not list(tmp_path.iterdir())
 
 
 def test_another_vocabulary_is_one_line_and_exit_2(tmp_path, capsys):

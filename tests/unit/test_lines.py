@@ -5,12 +5,11 @@ import warnings
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
-import matplotlib as mpl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustbench_kpca.records.estimate import Estimate, proportion
+from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.report.lines import FEW, Axis, dodged, lines
 from robustbench_kpca.report.plots import pareto
 
@@ -60,10 +59,6 @@ def test_an_unmeasured_value_breaks_the_line():
     assert 2 not in parts(curve(0.9, 0.8, 0.7, 0.6, 0.5))
 
 
-def test_nothing_to_draw():
-    assert lines({}, AXIS, "") == lines({"m": curve(None, None)}, AXIS, "") == ""
-
-
 @pytest.mark.parametrize("name", [HOSTILE, "_softmax", "$a$b", "x" * 90])
 def test_names_are_text_whatever_is_in_them(name):
     with warnings.catch_warnings():
@@ -75,13 +70,6 @@ def test_names_are_text_whatever_is_in_them(name):
     assert not re.search(r"<image|dc:date|href=\"(?!#)", svg)
 
 
-def test_the_same_bytes_twice_and_settings_stay():
-    before = dict(mpl.rcParams)
-    curves = {"a": {0: proportion(9, 10), 1: None, 2: proportion(1, 10)}, "b": curve(0.3, 0.2)}
-    assert lines(curves, AXIS, "") == lines(dict(curves), AXIS, "")
-    assert dict(mpl.rcParams) == before
-
-
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
 def test_labels_keep_their_order_and_distance(values):
     found = dodged(values, 5, 0, 100)
@@ -90,10 +78,6 @@ def test_labels_keep_their_order_and_distance(values):
     assert all(second - first >= 5 - 1e-9 for first, second in pairwise(placed))
     assert min(placed) >= -1e-9
     assert max(placed) <= 100 + 1e-9
-
-
-def test_labels_that_have_room_stay_where_they_are():
-    assert dodged([10, 50, 20], 5, 0, 100) == [10, 50, 20]
 
 
 def test_the_front_is_what_no_other_point_dominates():

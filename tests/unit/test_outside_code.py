@@ -54,10 +54,6 @@ def test_what_would_run_is_said(name, options, checkpoint, text):
     assert text in outside_code(name, options, checkpoint)
 
 
-def test_a_name_of_any_length_is_said_in_short():
-    assert len(outside_code(f"{'a' * 100_000}.py:make", {})) < 300
-
-
 def test_code_runs_only_where_it_may(here):
     with pytest.raises(BadInputError, match=r"the record names code: the file mine.py would be run.*add --run-code"):
         load_stated("m", ModelRequest("mine.py:make"), "the record", AS_RECORDED)

@@ -51,16 +51,6 @@ def test_gains_above_the_margin_that_are_excluded_are_counted(metric, high, low,
     assert ("In 1 a gain over the baseline above the planned margin is excluded." in said) == bool(times)
 
 
-def test_the_most_precise_answer_is_drawn_first():
-    wide, narrow = (
-        {**ANSWER, "subject": name, "against": {**DUEL, "high": high}}
-        for name, high in (("Wide", 0.3), ("Narrow", 0.1))
-    )
-    metric = metric_for("robust_accuracy")
-    drawn = board_index.overview([(metric, wide), (metric, narrow)])
-    assert drawn.index("Narrow") < drawn.index("Wide")
-
-
 @pytest.mark.parametrize("content", ["{", "[]", '{"columns": []}', '{"columns": [], "answers": [{"column": "PGD"}]}'])
 def test_another_file_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "board").mkdir()
@@ -76,16 +66,6 @@ def test_what_is_lower_for_the_better_is_turned():
     assert (turned.difference, turned.low, turned.high, turned.least) == (-0.1, -0.15, -0.05, 0.08)
 
 
-def test_the_index_explains_the_words_of_its_questions(tmp_path):
-    content = {"title": "b", "data": "digits", "split": "test", "rank_by": "PGD", "rows": [], "ready": 1, "runs": 1}
-    rendered(tmp_path / "board", ANSWER)
-    path = tmp_path / "board" / "board.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | content))
-    page = write_index(tmp_path).read_text()
-    assert "RPC attention (Teo &amp; Nguyen 2024) splits" in page
-    assert "SymViT is" not in page
-
-
 def test_unfinished_boards_stand_apart(tmp_path):
     content = {"data": "digits", "split": "test", "rank_by": "PGD", "rows": [], "answers": [], "columns": [], "runs": 3}
     for name, ready in (("whole", 3), ("begun", 2)):
@@ -95,10 +75,6 @@ def test_unfinished_boards_stand_apart(tmp_path):
     assert "whole/index.html" in whole
     assert "begun/index.html" not in whole
     assert "2 of 3" in begun
-
-
-def test_nothing_is_drawn_of_nothing():
-    assert board_index.overview([]) == board_index.verdicts([]) == ""
 
 
 def test_a_page_loads_no_plugin_for_a_name(monkeypatch):

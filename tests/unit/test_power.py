@@ -37,11 +37,6 @@ def test_more_seeds_recipes_and_samples_show_smaller_differences():
     assert detectable_difference((2, 3), 0.0, SURE) == 0
 
 
-def test_a_power_that_no_test_has():
-    with pytest.raises(ValueError, match="power 1"):
-        detectable_difference((2, 3), 0.1, OverSamples(0.01), power=1)
-
-
 @pytest.mark.parametrize(("recipes", "k", "spread"), [(2, 3, 0.02), (4, 3, 0.02), (4, 5, 0.01), (4, 3, 0.003)])
 def test_it_is_found_four_times_in_five(recipes, k, spread):
     rng, error = np.random.default_rng(k), 0.01

@@ -49,13 +49,17 @@ def checks(model, batch):
     return [finding.check for finding in inspect(Runner(model, 40, torch.device("cpu")), *batch)]
 
 
-@pytest.mark.parametrize("name", [name for name in bundled() if "_digits" in name])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * ("adv" in name)) for name in bundled() if "_digits" in name],
+)
 def test_honest_models_pass(name, batch):
     assert checks(load_model(name), batch) == []
 
 
 @pytest.mark.parametrize("base", ["vit_digits", pytest.param("fan_digits_adv", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("check", "strength"), [(check, i) for check in FAULTS for i in range(3)])
+@pytest.mark.parametrize("check", FAULTS)
+@pytest.mark.parametrize("strength", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 def test_planted_faults_are_refused_by_name(base, check, strength, batch):
     model = Wrapped(load_model(base), FAULTS[check][strength])
     found = checks(model, batch)

@@ -2,12 +2,9 @@
 
 import logging
 import re
-import sys
-from functools import partial
 
 import pytest
 import torch
-from rich.console import Console
 from stand_ins import short_audits
 
 from robustbench_kpca import evaluate, load_data, load_model
@@ -134,24 +131,6 @@ def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, m
     assert "at most" not in second
 
 
-class Display:
-    """What IPython would show in a notebook."""
-
-    def __init__(self):
-        self.shown = []
-
-    def display(self, content):
-        self.shown.append(content._repr_mimebundle_([], [])["text/plain"])
-
-
-@pytest.fixture
-def notebook(monkeypatch):
-    made = Display()
-    monkeypatch.setitem(sys.modules, "IPython.display", made)
-    monkeypatch.setattr(progress, "Console", partial(Console, force_jupyter=True))
-    return made
-
-
 ASKED = {"protocol": "fgsm-linf-8_255", "audit": "quick", "allow": ["vanishing-loss"]}
 
 
@@ -196,12 +175,6 @@ class TestPythonShowsWhatTheCommandShows:
             assert re.search(line, text), line
         quietly(digits)
         assert capsys.readouterr().err == ""
-        assert not caplog.messages
-
-    def test_in_a_notebook(self, digits, notebook, caplog):
-        shown_by_python(digits)
-        for line in LINES:
-            assert re.search(line, "".join(notebook.shown)), line
         assert not caplog.messages
 
     def test_a_flag_is_a_warning_even_if_quiet(self, linear, caplog):

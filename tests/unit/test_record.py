@@ -15,7 +15,6 @@ from robustbench_kpca._core.files import safe_name, write_atomic
 from robustbench_kpca.audit import run as auditing
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.metrics import measure
-from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.audit import AuditFile
 from robustbench_kpca.records.outcomes import Outcomes
@@ -69,20 +68,12 @@ def test_names_of_classes_are_kept_and_identify_nothing(tmp_path):
             return torch.stack([x[:, 0], 0.5 - x[:, 0]], 1)
 
     image, mask = np.full((4, 4, 3), 200, np.uint8), np.eye(4, dtype=np.int16)
-    records = {
-        names: evaluate(
-            Left().eval(),
-            ArrayScenes([image], [mask], names),
-            protocol="segmentation",
-            window=4,
-            name="m",
-            out=tmp_path / "o",
-            audit=False,
-        )
+    how = {"protocol": "segmentation", "window": 4, "name": "m", "out": tmp_path / "o", "audit": False}
+    first, second = (
+        evaluate(Left().eval(), ArrayScenes([image], [mask], names), **how)
         for names in (("road", "sky <b>"), ("a", "b"))
-    }
+    )
     (path,) = find_records(tmp_path / "o")
-    first, second = records.values()
     assert first.spec.digest() == second.spec.digest(), "the second found the record of the first"
     assert load_record(path).spec.data.class_names == ("road", "sky <b>")
     content = json.loads(path.read_text())
@@ -112,14 +103,6 @@ def test_a_table_of_other_columns_than_its_tasks_is_refused(saved):
     assert "withdrawn" in load_record(saved).outcomes.columns
     with pytest.raises(BadInputError, match=r"withdrawn.*classification.*retracted"):
         load_consistent(saved)
-
-
-def test_a_classifiers_record_names_no_classes(saved):
-    assert load_record(saved).spec.data.class_names is None
-
-
-def test_no_other_file_is_left(saved):
-    assert sorted(path.suffix for path in saved.parent.iterdir()) == [".json", ".npz", ".xz"]
 
 
 def _edit(path, change):
@@ -271,13 +254,6 @@ def test_what_is_no_record(saved, text):
         load_record(saved)
 
 
-def test_a_truncated_table(saved):
-    table = next(saved.parent.glob("*.outcomes.*"))
-    table.write_bytes(table.read_bytes()[:-20])
-    with pytest.raises(BadInputError, match="table"):
-        load_record(saved)
-
-
 def test_an_altered_table(saved):
     table = next(saved.parent.glob("*.outcomes.*"))
     text = lzma.decompress(table.read_bytes()).replace(b",pgd,", b",,", 1)
@@ -287,21 +263,12 @@ def test_an_altered_table(saved):
 
 
 def test_an_unwritable_folder_is_found_out_before_any_work(tmp_path, linear):
-    import torch
-
     (tmp_path / "file").write_text("")
     calls = []
     model = linear(torch.ones(3, 2, 2), 0.0).eval()
     model.register_forward_hook(lambda *a: calls.append(1))
     with pytest.raises(BadInputError, match="cannot write"):
-        evaluate(
-            model,
-            torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0)),
-            [0, 1],
-            protocol="clean",
-            out=tmp_path / "file" / "sub",
-            audit=False,
-        )
+        evaluate(model, torch.zeros(2, 3, 2, 2), [0, 1], protocol="clean", out=tmp_path / "file" / "sub", audit=False)
     assert not calls
 
 
@@ -311,14 +278,3 @@ def test_any_name_is_one_safe_path_component(text):
     assert name not in ("", ".", "..")
     assert not set(name) & set("/\\\0")
     assert len(name) <= 120
-
-
-def test_no_records(tmp_path):
-    with pytest.raises(BadInputError, match=r"\*\.record\.json"):
-        find_records(tmp_path)
-
-
-def test_outcomes_know_what_is_correct():
-    row = {"sample": "a", "label": 1, "prediction": 1, "rank": 0, "confidence": 1.0}
-    table = Outcomes.from_rows(TASK.table("clean"), [row, row | {"sample": "b", "prediction": 2}])
-    assert np.array_equal(correct(table), [True, False])

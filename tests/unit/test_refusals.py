@@ -10,10 +10,7 @@ from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.records.record import find_records
-from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
-from robustbench_kpca.verification.cross_check import cross_check
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 QUIET = ["--audit", "none", "-q"]
@@ -72,20 +69,6 @@ def test_labels_of_a_data_set_and_the_field_labels_are_two_things():
         evaluate(model, data, protocol="fgsm-linf-8_255", labels="predicted", policy="last", audit=False)
 
 
-def test_a_verification_replaces_labels_in_both():
-    pytest.importorskip("torchattacks", reason="NOT TESTED: verification; pip install torchattacks")
-    named = NamedModel(load_model("symvit_digits"), "m", "m")
-    overrides = {"labels": "predicted", "policy": "last"}
-    found = cross_check(named, load_data("digits", limit=4), "fgsm-linf-8_255", overrides, RunOptions(batch_size=4))
-    assert found.native.spec.protocol.resolved["labels"] == "predicted"
-    assert found.reference.spec.protocol.resolved["labels"] == "predicted"
-
-
-def test_options_without_effect_on_pictures_are_refused(capsys):
-    assert main(["cross-check", "-p", "common-corruptions-19", "--batch-size", "4"]) == 2
-    assert "--batch-size with corruptions has no effect" in capsys.readouterr().err
-
-
 def test_what_is_no_file_is_not_written(tmp_path):
     with pytest.raises(BadInputError, match="is a folder"):
         write_atomic(tmp_path, b"")
@@ -117,15 +100,6 @@ def test_a_curve_is_audited_once():
     assert first.audit == second.audit, "down to the seconds that it took"
 
 
-def test_names_and_files_that_a_pack_does_not_know_are_refused(tmp_path, capsys):
-    for given, message in (
-        (["--data", f"nosuch:{tmp_path}"], "'nosuch'"),
-        (["--checkpoint", f"vit_digits={tmp_path / 'none.pt'}"], "none.pt"),
-    ):
-        assert main(["reproduce", "teo2024", "--plan", *given]) == 2
-        assert message in capsys.readouterr().err
-
-
 def test_damaged_weights_are_one_line(tmp_path, capsys):
     for name, content in (("a", b"garbage that is no file"), ("b", b"\x02\0\0\0\0\0\0\0{}")):
         folder = tmp_path / name
@@ -142,28 +116,6 @@ def test_damaged_weights_are_one_line(tmp_path, capsys):
 def test_options_of_models_have_their_kind(setting, capsys):
     assert main(["eval", "-m", "rpc_symvit_digits", "-p", "clean", "--set=model.untrained=true", "--set", setting]) == 2
     assert "expected" in capsys.readouterr().err
-
-
-def test_a_range_goes_up_and_is_no_endless_one(capsys):
-    assert main(["diagnose", "symvit_digits", "--layers", "0,7-5"]) == 2
-    assert "from the smaller to the larger" in capsys.readouterr().err
-    assert main(["train", "symvit_digits", "--seeds", "0-999999999999"]) == 2
-    assert "ranges of at most 10,000 numbers" in capsys.readouterr().err
-
-
-def test_a_list_is_measured_again_on_other_data_only(tmp_path, capsys):
-    (tmp_path / "l.toml").write_text('title = "t"\nsource = "s"\n[[model]]\nname = "a"\nmodel = "symvit_digits"\n')
-    few = ["--images", "2", "--claim", "eigenvalues", "-o", str(tmp_path / "out")]
-    asked = ["diagnose", "--models", str(tmp_path / "l.toml"), *few]
-    path = tmp_path / "out" / "a" / "diagnosis.json"
-    assert main([*asked, "--split", "test"]) == 0
-    first = path.read_bytes()
-    assert main(asked) == 0
-    assert path.read_bytes() == first, "finished work is not repeated"
-    assert main([*asked, "--split", "train"]) == 0
-    assert load_diagnosis(path.parent).data.split == "train"
-    assert main([*asked, "--data", "nonsense"]) == 2
-    assert "no diagnoses to compare" in capsys.readouterr().err
 
 
 def test_an_index_that_is_ones_own_is_kept(tmp_path, capsys):

@@ -77,10 +77,6 @@ def test_a_plan_of_no_commit_is_refused(git, tmp_path):
         registered(tmp_path, [made_at(git("rev-parse", "HEAD").strip())])
 
 
-def test_without_a_plan_nothing_is_said(tmp_path):
-    assert registered(tmp_path, [made_at("0" * 40)]) == ""
-
-
 def test_a_plan_with_changes_of_no_commit_is_refused(git, tmp_path):
     planned = commit(git, tmp_path, plan="Ten seeds.")
     (tmp_path / "plan.md").write_text("Five seeds.")

@@ -1,6 +1,5 @@
 """The literal twin of the diagnosis, against a transcription of the study's procedure: loops, numpy, torchvision."""
 
-import json
 import math
 import random
 from statistics import fmean, median
@@ -8,6 +7,7 @@ from statistics import fmean, median
 import numpy as np
 import pytest
 import torch
+from made_layers import randn
 from PIL import Image
 from scipy.optimize import linear_sum_assignment
 from torch import nn
@@ -25,10 +25,6 @@ from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
 from robustbench_kpca.study.diagnostics.sources import TextSource
 
 TOKENS, WIDTH, HEADS, COUNT = 14, 6, 2, 3
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")
@@ -242,18 +238,6 @@ def test_the_whole_procedure_image_by_image(folder, tmp_path):
     statistics = done.claims["study_eigenvalues"].statistics
     assert statistics["largest"].estimate.value == pytest.approx(fmean(largest), rel=1e-4)
     assert statistics["smallest"].estimate.value == pytest.approx(fmean(smallest), rel=1e-4, abs=1e-12)
-
-
-def test_all_of_it_on_one_model(folder, capsys):
-    assert main(["diagnose", "vit_digits", "--protocol", "saritas2025", "--data", str(folder), "--images", "3",
-                 "--json", "-q"]) == 0  # fmt: skip
-    done = json.loads(capsys.readouterr().out)
-    assert done["protocol"]["images_of"] == {
-        "study_value_vectors": 3, "study_norms": 1, "study_eigenvalues": 3, "study_gammas": 1,
-    }  # fmt: skip
-    assert {one["outcome"] for one in done["claims"].values()} == {"not testable"}
-    gammas = done["claims"]["study_gammas"]["profiles"]["relative_by_axis"]
-    assert [one["layer"] for one in gammas["layers"]] == [2]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from robustbench_kpca._core.strict import validate
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.study.diagnostics.epochs import EpochTerms
-from robustbench_kpca.study.reproduction import evidence as results_room
 from robustbench_kpca.study.reproduction.evidence import Results, Verdict, answer, better, judge, moved, together
 from robustbench_kpca.study.reproduction.pack import load_pack
 from robustbench_kpca.study.reproduction.roles import Roles
@@ -185,14 +184,6 @@ def test_a_comparison_reads_the_records_of_its_table(folder, tmp_path):
     assert answer(wanted, results(folder, tmp_path)).verdict is Verdict.missing
 
 
-def test_a_table_that_answers_twice_is_read_once(folder, monkeypatch):
-    read, board_or_trouble = [], results_room.board_or_trouble
-    monkeypatch.setattr(results_room, "board_or_trouble", lambda *what: read.append(what[0]) or board_or_trouble(*what))
-    own, wanted = results(folder), Compared(item="table-1", better="trained", than="plain", columns=("FGSM",))
-    assert answer(wanted, own) == answer(wanted, own)
-    assert read == ["table-1"]
-
-
 def test_one_training_out_of_several_decides_nothing(folder, tmp_path):
     """As on boards: nobody may take the first of three trainings for the recipe, however large the difference."""
     out = shutil.copytree(folder, tmp_path / "own")
@@ -203,19 +194,6 @@ def test_one_training_out_of_several_decides_nothing(folder, tmp_path):
     assert found.verdict is Verdict.undecided
     assert found.on == "Adversarial (1 of 3 trainings) against Plain; 24 `digits` images (test)"
     assert "no spread" in found.result
-
-
-def test_one_network_and_several_trainings_cannot_be_compared(folder, tmp_path, few_resamples):
-    out, data = shutil.copytree(folder, tmp_path / "own"), load_data("digits", limit=24)
-    evaluate(
-        load_model("symvit_digits"), data, protocol="fgsm-linf-8_255", name="symvit_digits", out=out / "records",
-        audit=False,
-    )  # fmt: skip
-    text = (out / "pack.toml").read_text().replace('["vit_digits_adv"]', '["symvit_digits"]')
-    (out / "pack.toml").write_text(text.replace('["vit_digits"]', '["vit_digits", "vit_digits_adv"]'))
-    found = answer(Compared(item="table-1", better="trained", than="plain", columns=("FGSM",)), results(out))
-    assert found.verdict is Verdict.undecided
-    assert found.result == "one network and several trainings cannot be compared, since one network has no spread"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from robustbench_kpca.records import images as kept_images
 from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.records.spec import ProtocolInfo
-from robustbench_kpca.report import plots
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame
 from robustbench_kpca.report.viewer import MOST, Shown, _row, view
@@ -86,13 +85,6 @@ def test_recheck_finds_what_was_altered(folder, record, tmp_path, capsys):
     [shown] = json.loads(capsys.readouterr().out)
     assert (shown["samples"], shown["differences"]) == (10, [])
     assert main(["records", "verify", str(BOARD), "--kept-images"]) == 2
-
-
-def test_recheck_loads_the_weights_that_are_asked_for(tmp_path, capsys):
-    words = "eval -m vit_digits -p fgsm-linf-8_255 --limit 4 --audit none --keep-adversarial 4 -q"
-    assert main([*words.split(), "-o", str(tmp_path)]) == 0
-    assert main(["records", "verify", str(tmp_path), "--checkpoint", "nowhere.pth", "--kept-images"]) == 2
-    assert "nowhere.pth" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["rbk eval --model evil.py:make --data digits --protocol p", ""])
@@ -312,15 +304,6 @@ def test_a_report_has_one_board_a_data_set(folder, tmp_path, capsys):
     assert main([*one, "miou"]) == 2
 
 
-def test_worst_cases_are_of_one_metric():
-    records = board_records("vit_digits")
-    metrics = ["robust_accuracy", "clean_accuracy", "robust_top5_accuracy"]
-    columns = infer(records, title="T", command="c", metrics=metrics)[0][0].spec.column
-    worst = [column for column in columns if not isinstance(column.protocol, str)]
-    assert all(len(set(column.protocol)) == len(column.protocol) for column in worst)
-    assert len({column.title for column in columns}) == len(columns)
-
-
 def test_the_attack_that_leaves_the_worst_ranks():
     """Of perplexities the highest mean is the worst."""
     texts = sorted((BOARD.parents[1] / "grammar" / "records").glob("*words*.record.json"))
@@ -332,18 +315,6 @@ def test_the_attack_that_leaves_the_worst_ranks():
     }
     assert len(means) > 1
     assert board.spec.rank_by == max(means, key=means.get)
-
-
-def test_the_front_of_perplexities_has_the_lowest(monkeypatch):
-    fronts = []
-    monkeypatch.setattr(plots, "_scatter", lambda points, front, *_: fronts.append((points, front)) or "")
-    texts = sorted((BOARD.parents[1] / "grammar" / "records").glob("*words*.record.json"))
-    metrics = ["clean_block_perplexity", "attacked_perplexity"]
-    plots.clean_and_robust(infer([load_record(path) for path in texts], title="T", command="c", metrics=metrics)[0][0])
-    ((points, front),) = fronts
-    values = {row: (x.value, y.value) for row, (x, y) in points.items()}
-    assert min(values, key=lambda row: values[row][0]) in front
-    assert max(values, key=lambda row: values[row][0]) not in front
 
 
 def test_an_image_that_cutting_off_breaks_was_wrong_before_the_attack():
@@ -360,13 +331,6 @@ def test_own_settings_seeds_and_data_are_told_apart(folder, record):
     assert infer([record, other], title="T", command="c")[1] == 1
     (mixed,), _ = infer([record, *board_records("vit_digits")], title="T", command="c")
     assert len({(one.data, one.limit) for one in mixed.spec.column}) == 2
-
-
-def test_a_metric_can_be_chosen():
-    (board,), _ = infer(board_records("vit_digits"), title="T", command="c", metrics=["ece", "clean_accuracy"])
-    assert {column.metric for column in board.spec.column} == {"ece", "clean_accuracy"}
-    with pytest.raises(BadInputError, match="no record has miou"):
-        infer(board_records("vit_digits"), title="T", command="c", metrics=["miou"])
 
 
 def test_images_of_python_evaluations_are_kept_too(linear, tmp_path):
