@@ -1,13 +1,13 @@
 # Two commands set everything up: `make demo` and `make test`. Both need only Python >= 3.11, git, bash and make.
-# `make test-slow` runs the tests that take long, with shapes and types checked on every call, but for those of kills and
-# lost machines; `make test-all` runs everything.
+# `make static` checks without running anything, `make test-slow` runs the long tests that guard numbers, and `make
+# test-all` every test. `make test-lowest` and `make test-newest` test with other versions of what the package needs.
 SHELL       := bash
 .SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow test-all static lint types contracts docs unit clean
+.PHONY: demo test test-slow test-all test-lowest test-newest static lint types contracts docs clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,17 +29,32 @@ $(VENV)/docs/.installed: pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/rbk board demo
 
-# The tests begin at once and are shown after the static checks, so that their summary comes last.
-STATIC_THEN_TESTS = { $(MAKE) --no-print-directory --keep-going static </dev/null; code=$$?; cat; exit $$code; }
-
 test: $(VENV)/.installed-dev
-	@$(BIN)/pytest | $(STATIC_THEN_TESTS)
+	$(BIN)/pytest
 
 test-slow: $(VENV)/.installed-dev
-	RBK_TYPECHECK=1 $(BIN)/pytest -m slow --ignore tests/faults
+	RBK_TYPECHECK=1 $(BIN)/pytest -m slow --ignore tests/faults --ignore tests/fuzz
 
 test-all: $(VENV)/.installed-dev
-	@RBK_TYPECHECK=1 $(BIN)/pytest -m "slow or not slow" | $(STATIC_THEN_TESTS)
+	RBK_TYPECHECK=1 $(BIN)/pytest -m "slow or not slow"
+
+# What the package needs in the lowest versions that pyproject.toml states (of others, old releases call what the newest
+# deprecate), and in the newest with pre-releases.
+test-lowest: $(VENV)/lowest/.installed
+	$(VENV)/lowest/bin/pytest -W default::DeprecationWarning
+
+test-newest: $(VENV)/newest/.installed
+	$(VENV)/newest/bin/pytest
+
+$(VENV)/lowest/.installed: WITH = --constraint $(VENV)/lowest/versions.txt
+$(VENV)/newest/.installed: WITH = --prerelease allow
+$(VENV)/lowest/.installed $(VENV)/newest/.installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet uv
+	$(@D)/bin/uv pip compile --quiet --no-deps --resolution lowest --extra reference --output-file $(@D)/versions.txt $<
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --editable ".[reference]" --group dev $(WITH)
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --reinstall --no-deps opencv-python-headless $(WITH)
+	touch $@
 
 static: lint types contracts docs
 
@@ -56,9 +71,6 @@ contracts: $(VENV)/.installed-dev
 # The site's tools live in an environment of their own; they ask that of the package what `rbk list` shows.
 docs: $(VENV)/.installed $(VENV)/docs/.installed
 	NO_MKDOCS_2_WARNING=1 RBK_PYTHON=$(BIN)/python $(VENV)/docs/bin/mkdocs build --strict --quiet
-
-unit: $(VENV)/.installed-dev
-	$(BIN)/pytest
 
 clean:
 	rm -rf $(VENV) dist build site rbk-demo

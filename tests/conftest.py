@@ -5,6 +5,7 @@ With RBK_TYPECHECK=1 shapes and types are checked on every call.
 
 import os
 from functools import partial
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; also for the processes that tests start
 if os.environ.get("RBK_TYPECHECK") == "1":
@@ -36,6 +37,32 @@ def pytest_collection_modifyitems(items):
         for mark, reason in reasons.items():
             if item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def real_data(request):
+    """Return what lies at a path in the folder RBK_DATA; where nothing does, skip. The summary counts these tests."""
+
+    def path(name: str) -> Path:
+        request.node.user_properties.append(("real data", name))
+        found = Path(os.environ.get("RBK_DATA", "nowhere"), name)
+        if not found.exists():
+            pytest.skip(f"RBK_DATA has no {name}")
+        return found
+
+    return path
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many tests ran on real photographs, texts and networks."""
+
+    def count(*kinds: str) -> int:
+        reports = [report for kind in kinds for report in terminalreporter.stats.get(kind, [])]
+        return sum("real data" in dict(report.user_properties) for report in reports)
+
+    ran, skipped, folder = count("passed", "failed"), count("skipped"), os.environ.get("RBK_DATA", "not set")
+    if ran or skipped:
+        terminalreporter.write_line(f"real data: {ran} tests ran on it, {skipped} were skipped (RBK_DATA: {folder})")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The board of CIFAR-10: a command of its page makes its number again where the photographs are at hand."""
 
 import json
-import os
 import shlex
 from pathlib import Path
 
@@ -12,14 +11,12 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.record import find_records, load_record
 
 BOARD = Path(__file__).parents[2] / "leaderboards" / "cifar10"
-FOLDER = Path(os.environ.get("RBK_DATA", "nowhere"))
-NEEDED = "cifar10/cifar10_test_jpeg.npz"
 MODEL = "symvit_cifar_fast_adv-s1"
 
 
-@pytest.mark.skipif(not (FOLDER / NEEDED).is_file(), reason=f"RBK_DATA = {FOLDER} lacks {NEEDED}: nothing was remade")
-def test_the_command_in_a_cell_makes_its_number_again(tmp_path, monkeypatch, few_resamples):
+def test_the_command_in_a_cell_makes_its_number_again(real_data, tmp_path, monkeypatch, few_resamples):
     """Its weights are in the checkout; the number is that of the record, and of the page."""
+    real_data("cifar10/cifar10_test_jpeg.npz")
     monkeypatch.chdir(BOARD.parents[1])
     shown = commands(BOARD / "table-2" / "index.html")
     command = next(one for one in shown if f"--name {MODEL}" in one and "fgsm-linf-4_255" in one)

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.epochs import TERMS, load_trajectory
 
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")
-RBK_DATA = Path(os.environ.get("RBK_DATA", "nowhere"))
 
 
 @pytest.fixture(autouse=True)
@@ -166,13 +164,12 @@ def test_an_encoder_of_transformers(tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (RBK_DATA / "models").is_dir(), reason="RBK_DATA names no folder with models")
-def test_deit_tiny_on_photographs(monkeypatch, capsys):
+def test_deit_tiny_on_photographs(real_data, monkeypatch, capsys):
     """Its value vectors are above chance and far from kernel PCA, as in 100 images; see benchmarks/diagnostics.py."""
-    monkeypatch.syspath_prepend(str(RBK_DATA))
+    monkeypatch.syspath_prepend(str(real_data("peers.py").parent))
     claims = [part for claim in FOUR for part in ("--claim", claim)]
     layers = ("--size", 224, "--crop", 0.875, "--layers", "1,6,11", "--images", 10, *claims, "--json", "--quiet")
-    assert rbk("peers:deit_tiny", "--data", RBK_DATA / "imagenet_nips2017", *layers) == 0
+    assert rbk("peers:deit_tiny", "--data", real_data("imagenet_nips2017"), *layers) == 0
     done = json.loads(capsys.readouterr().out)
     assert {done["claims"][claim]["outcome"] for claim in FOUR} == {"not supported"}
     measured = done["claims"]["value_vectors"]["statistics"]

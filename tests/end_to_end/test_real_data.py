@@ -4,9 +4,6 @@ The pictures are those of imagenet-testbed (its own code, JPEG files, draws unkn
 draws nothing is compared as pictures, and noise by how far it moves the image.
 """
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,15 +11,17 @@ from PIL import Image
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.corruptions.shared.storage import store
 
-FOLDER = Path(os.environ.get("RBK_DATA", "nowhere")) / "imagenet_c_reference"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="RBK_DATA names no folder with imagenet_c_reference")
 STILL = ["brightness", "contrast", "defocus_blur", "gaussian_blur", "saturate", "zoom_blur"]
 NOISES = ["gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"]
 
 
-def read(name):
-    with Image.open(FOLDER / f"{name}.jpeg") as file:
-        return np.asarray(file.convert("RGB"))
+@pytest.fixture
+def read(real_data):
+    def picture(name):
+        with Image.open(real_data(f"imagenet_c_reference/{name}.jpeg")) as file:
+            return np.asarray(file.convert("RGB"))
+
+    return picture
 
 
 def psnr(a, b):
@@ -31,7 +30,7 @@ def psnr(a, b):
 
 @pytest.mark.parametrize("severity", range(1, 6))
 @pytest.mark.parametrize("name", STILL)
-def test_what_draws_nothing_is_the_picture_that_others_made(name, severity):
+def test_what_draws_nothing_is_the_picture_that_others_made(read, name, severity):
     clean, theirs = read("bird"), read(f"{name}_{severity}")
     ours = store(corrupt(clean[None], name, severity, profile="imagenet_c")[0])
     assert psnr(ours, theirs) > 32.5  # JPEG of quality 85 alone: 33 to 46 here
@@ -41,7 +40,7 @@ def test_what_draws_nothing_is_the_picture_that_others_made(name, severity):
 
 @pytest.mark.parametrize("severity", range(1, 6))
 @pytest.mark.parametrize("name", NOISES)
-def test_noise_moves_the_image_as_far(name, severity):
+def test_noise_moves_the_image_as_far(read, name, severity):
     clean, theirs = read("bird"), read(f"{name}_{severity}")
     ours = store(corrupt(clean[None], name, severity, profile="imagenet_c")[0])
     assert psnr(ours, clean) == pytest.approx(psnr(theirs, clean), abs=0.7)

@@ -555,14 +555,8 @@ def test_a_full_disk_is_exit_code_three(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
-def deit():
-    folder = os.environ.get("RBK_DATA")
-    if not folder:
-        pytest.skip("RBK_DATA does not name the folder of real data and networks")
-    path = pathlib.Path(folder) / "models" / "deit_tiny_patch16_224_fp16.safetensors"
-    if not path.is_file():
-        pytest.skip(f"no {path.name} in RBK_DATA/models")
-    return path
+def deit(real_data):
+    return real_data("models/deit_tiny_patch16_224_fp16.safetensors")
 
 
 @pytest.mark.parametrize("size", [224, 160])

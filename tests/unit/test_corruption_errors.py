@@ -1,7 +1,5 @@
 import csv
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -316,16 +314,10 @@ def test_extra_corruptions_count_where_there_are_no_others():
 # published tables
 
 
-@pytest.fixture(scope="module")
-def testbed():
+@pytest.fixture
+def testbed(real_data):
     """Published top-1 accuracies of models on stored ImageNet-C (imagenet-testbed, MIT)."""
-    folder = os.environ.get("RBK_DATA")
-    if not folder:
-        pytest.skip("RBK_DATA does not name the folder of real data and networks")
-    path = Path(folder, "published", "imagenet_testbed_robustness_top1s.csv")
-    if not path.is_file():
-        pytest.skip(f"no {path.name} in RBK_DATA/published")
-    with path.open(newline="") as file:
+    with real_data("published/imagenet_testbed_robustness_top1s.csv").open(newline="") as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
     return {
         model: ErrorTable(

@@ -1,6 +1,5 @@
 """Scene sets: layouts, ids and colours become classes exactly, and whatever does not fit is named in one line."""
 
-import os
 import pickle
 import re
 import subprocess
@@ -420,9 +419,9 @@ REAL = {
 }
 
 
-@pytest.mark.skipif(not os.environ.get("RBK_DATA"), reason="RBK_DATA names no folder of real data")
 @pytest.mark.parametrize(("name", "split"), REAL)
-def test_real_sets(name, split):
+def test_real_sets(real_data, name, split):
+    real_data(name)
     found = load_data(name, split)
     assert (len(found), found.classes) == REAL[name, split]
     for index in range(0, len(found), 5):

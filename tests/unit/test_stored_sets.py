@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import pickle
 import shutil
 from pathlib import Path
@@ -187,12 +186,12 @@ def test_names_alone_are_looked_up(collections, monkeypatch):
         load_data(f"imagenet-a:{collections / 'imagenet-a'}", "train")
 
 
-@pytest.mark.parametrize("name", ["imagenet-a", "imagenet-r", "imagenet-v2", "imagenet-sketch", "objectnet"])
-def test_the_real_file_names(name, tmp_path):
-    data = os.environ.get("RBK_DATA")
-    listed = Path(data or "") / "imagenet_meta" / f"{name.replace('-v2', 'v2')}_file_names.txt.gz"
-    if not data or not listed.is_file():
-        pytest.skip("RBK_DATA holds no imagenet_meta")
+LARGE = ("imagenet-r", "imagenet-v2", "imagenet-sketch", "objectnet")
+
+
+@pytest.mark.parametrize("name", ["imagenet-a", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
+def test_the_real_file_names(real_data, name, tmp_path):
+    listed = real_data(f"imagenet_meta/{name.replace('-v2', 'v2')}_file_names.txt.gz")
     files = gzip.decompress(listed.read_bytes()).decode().split("\n")
     samples = load_data(f"{name}:{put(tmp_path / name, filter(None, files))}", view=VIEW)
     assert len(samples) == samples.expected

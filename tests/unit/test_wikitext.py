@@ -1,8 +1,5 @@
 """WikiText from a folder: vocabulary, stream, articles, what is kept, and files that are refused."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -190,15 +187,9 @@ def test_a_bad_file_ends_the_command_with_2_and_one_line(folder, capsys):
     assert not (folder / "out").exists()
 
 
-needs_data = pytest.mark.skipif(
-    not (Path(os.environ.get("RBK_DATA", "none")) / "wikitext103").is_dir(), reason="needs RBK_DATA with wikitext103"
-)
-
-
-@needs_data
 @pytest.mark.slow
-def test_the_real_files_have_the_published_counts():
-    folder = Path(os.environ["RBK_DATA"]) / "wikitext103"
+def test_the_real_files_have_the_published_counts(real_data):
+    folder = real_data("wikitext103")
     found = {}
     for split, file in (("val", "wiki.valid.tokens"), ("test", "wiki.test.tokens")):
         if (folder / file).is_file():
