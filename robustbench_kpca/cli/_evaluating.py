@@ -35,22 +35,22 @@ def reporting(*, quiet: bool) -> Iterator["Reporter"]:
     """Show the progress of a plan on the terminal."""
     from robustbench_kpca.evaluation.reporter import Reporter
 
-    with screen(quiet=quiet) as shown:
-        yield Reporter(shown)
+    with screen(quiet=quiet) as on_screen:
+        yield Reporter(on_screen)
 
 
-def usable_device(asked: str | None) -> str:
+def usable_device(requested: str | None) -> str:
     """Return the device that was asked for, or else cuda if available, else cpu; refuse one that does not work."""
     import torch
 
     from robustbench_kpca._engine.inference.runner import device_for
 
-    return str(device_for(torch.nn.Identity(), asked or ("cuda" if torch.cuda.is_available() else "cpu")))
+    return str(device_for(torch.nn.Identity(), requested or ("cuda" if torch.cuda.is_available() else "cpu")))
 
 
 def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
     """Return the names of the arguments of a command that have not their defaults."""
-    return [name for name, known in signature(command).parameters.items() if arguments[name] != known.default]
+    return [name for name, parameter in signature(command).parameters.items() if arguments[name] != parameter.default]
 
 
 def refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:

@@ -33,9 +33,9 @@ def import_images(
     from robustbench_kpca.verification.imported import import_images as import_checked
     from robustbench_kpca.verification.stated import Conditions
 
-    own = load_consistent(record)
+    our_record = load_consistent(record)
     how = Conditions(RunOptions(device=device, workers=0), run_code=run_code)
-    made = import_checked(file, own, by=by, method=method, out=out, how=how)
-    both = [PERCENT.text(each.metrics["robust_accuracy"].value) for each in (own, made)]
-    _console.say(f"{made.spec.model.name}  {own.spec.protocol.name} {both[0]}  images by {by} {both[1]}")
-    _console.note(str(out / f"{made.spec.stem()}{SUFFIX}"), quiet=quiet)
+    new_record = import_checked(file, our_record, by=by, method=method, out=out, how=how)
+    both = [PERCENT.text(each.metrics["robust_accuracy"].value) for each in (our_record, new_record)]
+    _console.say(f"{new_record.spec.model.name}  {our_record.spec.protocol.name} {both[0]}  images by {by} {both[1]}")
+    _console.note(str(out / f"{new_record.spec.stem()}{SUFFIX}"), quiet=quiet)

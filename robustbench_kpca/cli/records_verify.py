@@ -213,10 +213,10 @@ def _verify_board(
             fix="add --fresh to replace it, or ask for the same",
         )
 
-    def told(entry: Entry) -> None:
+    def report(entry: Entry) -> None:
         _console.note(f"{entry.model}  {entry.protocol}  {entry.verdict}", quiet=quiet or json)
 
-    done = spot_check(stated, before, save=lambda check: check.save(path), told=told, how=how)
+    done = spot_check(stated, before, save=lambda check: check.save(path), report=report, how=how)
     records = [record for record, _ in stated]
     if json:
         _console.show_json(done.model_dump(mode="json"))

@@ -160,8 +160,8 @@ def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[
     """
     from dataclasses import replace
 
-    known = {planned.step: planned for planned in after}
-    pairs = ((old, known.get(old.step, old)) for old in whole)
+    states_after = {planned.step: planned for planned in after}
+    pairs = ((old, states_after.get(old.step, old)) for old in whole)
     return [
         replace(old, state=now.state, why=now.why or (old.why if now.state == old.state else "")) for old, now in pairs
     ]

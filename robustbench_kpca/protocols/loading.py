@@ -51,11 +51,11 @@ def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Sce
     fields = scenario.model_dump(mode="json")
     if cell is None:
         return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})
-    made = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
-    made |= {"reference": "none"} | fields
-    made |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
-    made = {key: value for key, value in made.items() if key not in ("corruptions", "severities")}
-    return parse_scenario(made, f"protocol '{label}'")
+    content = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
+    content |= {"reference": "none"} | fields
+    content |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
+    content = {key: value for key, value in content.items() if key not in ("corruptions", "severities")}
+    return parse_scenario(content, f"protocol '{label}'")
 
 
 def along_curve(eps: Iterable[str | float], *, independent: bool = False) -> list[dict[str, Override]]:

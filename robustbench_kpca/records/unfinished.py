@@ -101,7 +101,7 @@ def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:
     also the folders of unfinished records. What a process works on is never among it.
     """
     every = unfinished(out)
-    left = []
+    useless = []
     for item in every:
         if item.active:
             continue
@@ -117,9 +117,9 @@ def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:
             why = "unfinished"
         else:
             continue
-        left.append(Leftover(item.folder, why, item.done, lock_of(beside, item.stem)))
-    taken = {item.path for item in left}
-    return left + [item for item in _litter(out) if taken.isdisjoint(item.path.parents)]
+        useless.append(Leftover(item.folder, why, item.done, lock_of(beside, item.stem)))
+    taken = {item.path for item in useless}
+    return useless + [item for item in _litter(out) if taken.isdisjoint(item.path.parents)]
 
 
 def delete(leftover: Leftover) -> None:

@@ -176,11 +176,11 @@ def _verdict(metric: Metric, against: Duel | None, control: Duel | None, margin:
 
 
 def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | None:
-    own, others = board.estimate(title, column), board.estimate(other, column)
-    if own is None or others is None:
+    estimate, other_estimate = board.estimate(title, column), board.estimate(other, column)
+    if estimate is None or other_estimate is None:
         return None
     trainings, planned = len(board.trainings(other, column)), board.planned(other)
-    duel = Duel(other, others.value, trainings, planned, own.value - others.value)
+    duel = Duel(other, other_estimate.value, trainings, planned, estimate.value - other_estimate.value)
     comparison = board.comparison(title, other, column)
     if comparison is None:
         return duel

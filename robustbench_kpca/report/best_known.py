@@ -25,12 +25,12 @@ def by_model(records: Iterable[Record], leading: Mapping[str, Record]) -> dict[s
     return others
 
 
-def same_set(record: Record, own: Record) -> bool:
+def same_set(record: Record, our_record: Record) -> bool:
     """Tell whether the images lie in the perturbation set of our own attack, around the same clean images."""
-    theirs, mine = _attack(record), _attack(own)
-    if theirs is None or mine is None or record.spec.data.digest != own.spec.data.digest:
+    theirs, ours = _attack(record), _attack(our_record)
+    if theirs is None or ours is None or record.spec.data.digest != our_record.spec.data.digest:
         return False
-    return (theirs.threat, theirs.space, theirs.draws) == (mine.threat, mine.space, mine.draws)
+    return (theirs.threat, theirs.space, theirs.draws) == (ours.threat, ours.space, ours.draws)
 
 
 def who(records: Iterable[Record]) -> str:

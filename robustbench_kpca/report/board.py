@@ -77,9 +77,9 @@ class Board:
     def records(self, model: str, column: Column) -> list[Record]:
         """Return the records of one model in a column, none of them unless all are there; then of others' images."""
         stored = [self.record(model, needed) for needed in self.spec.needed(column)]
-        own = [] if None in stored else [record for record in stored if record is not None]
-        others = self.imported.get(model, ()) if column.imported and own else ()
-        return own + [record for record in others if any(same_set(record, mine) for mine in own)]
+        complete = [] if None in stored else [record for record in stored if record is not None]
+        found_by_others = self.imported.get(model, ()) if column.imported else ()
+        return complete + [record for record in found_by_others if any(same_set(record, ours) for ours in complete)]
 
     def trainings(self, title: str, column: Column) -> list[list[Record]]:
         """Return the records of a row in a column: one list for each of its models that has all of them."""

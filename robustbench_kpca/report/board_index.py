@@ -31,7 +31,7 @@ _FOUND = (
 )
 MADE = "Made by `rbk board index`."
 """Stands at the end of the page that is written here, and tells it from others."""
-Asked = tuple[Metric, dict[str, Any]]
+Answered = tuple[Metric, dict[str, Any]]
 """The metric of a question, and its answer as in board.json."""
 
 
@@ -69,11 +69,11 @@ def write_index(folder: Path) -> Path:
     packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
     if not boards and not packs:
         raise BadInputError(f"no rendered board below {folder}", fix="run: rbk board render NAME")
-    asked, page = asked_below(folder), folder / doc.PAGE
-    drawn = overview(asked)
+    answers, page = answers_below(folder), folder / doc.PAGE
+    drawn = overview(answers)
     require_marked([page], html_line(doc.Prose(MADE)), "was not written by rbk board index")
-    words = explained(" ".join(f"{answer['subject']} {answer['baseline']}" for _, answer in asked))
-    write_atomic(page, html(_document(boards, packs, (doc.Strong(verdicts(asked)), words), drawn)).encode())
+    words = explained(" ".join(f"{answer['subject']} {answer['baseline']}" for _, answer in answers))
+    write_atomic(page, html(_document(boards, packs, (doc.Strong(verdicts(answers)), words), drawn)).encode())
     if drawn:
         write_atomic(folder / OVERVIEW, on_white(drawn))
     return page
@@ -160,14 +160,14 @@ def rendered(path: Path) -> Iterator[dict[str, Any]]:
         raise BadInputError(f"{path} was not written by this version", fix="run: rbk board render NAME") from None
 
 
-def asked_below(folder: Path) -> list[Asked]:
+def answers_below(folder: Path) -> list[Answered]:
     """Return the answers of all boards below a folder that are tested, in points, with all trainings evaluated."""
-    asked: list[Asked] = []
+    every_answer: list[Answered] = []
     for path in sorted([*folder.glob(f"*/{JSON}"), *folder.glob(f"*/*/{JSON}")]):
         with rendered(path) as board:
             metrics = {column["title"]: metric_for(column["metric"]) for column in board["columns"]}
-            asked += [(metrics[answer["column"]], answer) for answer in board["answers"]]
-    tested = [(metric, answer) for metric, answer in asked if metric.unit.points and answer["against"]]
+            every_answer += [(metrics[answer["column"]], answer) for answer in board["answers"]]
+    tested = [(metric, answer) for metric, answer in every_answer if metric.unit.points and answer["against"]]
     return [(metric, answer) for metric, answer in tested if answer["against"]["low"] is not None and _is_whole(answer)]
 
 
@@ -176,13 +176,13 @@ def _is_whole(answer: dict[str, Any]) -> bool:
     return all(row["trainings"] == row["planned"] for row in rows)
 
 
-def verdicts(asked: Sequence[Asked]) -> str:
+def verdicts(answers: Sequence[Answered]) -> str:
     """Say how many questions have each verdict, and how often a gain above the margin is excluded."""
-    counts = Counter(answer["verdict"] for _, answer in asked)
+    counts = Counter(answer["verdict"] for _, answer in answers)
     each = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    small = sum(_gains_little(metric, answer) for metric, answer in asked)
+    small = sum(_gains_little(metric, answer) for metric, answer in answers)
     excluded = f" In {small} a gain over the baseline above the planned margin is excluded." if small else ""
-    return f"{len(asked)} question{'s' * (len(asked) > 1)}: {each}.{excluded}" if asked else ""
+    return f"{len(answers)} question{'s' * (len(answers) > 1)}: {each}.{excluded}" if answers else ""
 
 
 def _gains_little(metric: Metric, answer: dict[str, Any]) -> bool:
@@ -190,10 +190,10 @@ def _gains_little(metric: Metric, answer: dict[str, Any]) -> bool:
     return margin is not None and most is not None and bool(metric.unit.scale * most < margin)
 
 
-def overview(asked: Sequence[Asked]) -> str:
+def overview(answers: Sequence[Answered]) -> str:
     """Draw them, the most precise first, better to the right; return the text of an SVG, empty where there is none."""
     rows = []
-    for metric, answer in sorted(asked, key=lambda pair: pair[1]["against"]["high"] - pair[1]["against"]["low"]):
+    for metric, answer in sorted(answers, key=lambda pair: pair[1]["against"]["high"] - pair[1]["against"]["low"]):
         against, control = (None if answer[role] is None else Duel(**answer[role]) for role in ("against", "control"))
         labels = {
             f"{answer['subject']} − {answer['baseline']}\n{answer['column']}, {answer['data']}": against,

@@ -226,11 +226,11 @@ def _rows(board: Board) -> list[dict[str, Any]]:
     rows = shown(board)
     places = {row.title: row for row in board.spec.rows}
     common = {column.title: common_flags(board, column) for column in board.columns}
-    for made in rows:
-        row = places[made["model"]]
+    for table_row in rows:
+        row = places[table_row["model"]]
         about = board.spec.described(row.models[0])
-        made |= {"facets": _facets_of(board, row, about), "paper": about.paper_address}
-        for column, cell in zip(board.columns, made["columns"], strict=True):
+        table_row |= {"facets": _facets_of(board, row, about), "paper": about.paper_address}
+        for column, cell in zip(board.columns, table_row["columns"], strict=True):
             if cell["value"] is not None:
                 unit = metric_for(column.metric).unit
                 cell |= {

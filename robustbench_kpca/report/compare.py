@@ -292,10 +292,10 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
         raise BadInputError(f"a limit of {limit:g} for {name}", expected="0 to 1: 0.4 is 40 %")
     lower = kind.lower_is_better
     passed = estimate.low <= limit if lower else estimate.high >= limit
-    met = estimate.value <= limit if lower else estimate.value >= limit
+    within_limit = estimate.value <= limit if lower else estimate.value >= limit
     side = "above" if lower else "below"
     doubtful = f"not clearly {side}" if passed else f"is {side}"
-    relation = ("at most" if lower else "at least") if met else doubtful
+    relation = ("at most" if lower else "at least") if within_limit else doubtful
     unit = kind.unit
     value = f"{unit.text(estimate.value)} {unit.interval(estimate.low, estimate.high)}"
     return Finding(passed, f"{_what(record)}: {name} {value} {relation} {unit.text(limit)} (n = {estimate.n})")
@@ -309,10 +309,10 @@ def against_baseline(record: Record, baseline: Path, rule: str) -> Finding:
     Raises:
         BadInputError: no such record, or several; another rule than `METRIC:-POINTSpp`.
     """
-    known = load_all([baseline])
+    candidates = load_all([baseline])
     spec = record.spec
     place = (spec.data.digest, spec.protocol.digest)
-    like = [other for other in known if (other.spec.data.digest, other.spec.protocol.digest) == place]
+    like = [other for other in candidates if (other.spec.data.digest, other.spec.protocol.digest) == place]
     if len(like) != 1:
         same = [other for other in like if other.spec.model.name == spec.model.name]
         if len(same) != 1:

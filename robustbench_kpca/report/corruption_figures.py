@@ -128,11 +128,11 @@ def corruption_figures(board: Board) -> list[CorruptionFigures]:
         if not isinstance(scenario, Corruption) or not records:
             continue
         pages = task_named(next(iter(records.values())).spec.data.task).pages
-        shown = dict(list(records.items())[:PANELS])
-        maps = _maps({model: pages.by_corruption(record) for model, record in shown.items()}, scenario, pages)
-        title, out = f"{title_of(label, scenario)} ({scenario.made})", len(records) - len(shown)
+        first_records = dict(list(records.items())[:PANELS])
+        maps = _maps({model: pages.by_corruption(record) for model, record in first_records.items()}, scenario, pages)
+        title, out = f"{title_of(label, scenario)} ({scenario.made})", len(records) - len(first_records)
         labelled = pages.unit.label(pages.error)
-        curves = _curves(shown, scenario, pages, title)
+        curves = _curves(first_records, scenario, pages, title)
         drawn.append(
             CorruptionFigures(title, curves, pages.quantity, pages.error, labelled=labelled, maps=maps, left_out=out)
         )

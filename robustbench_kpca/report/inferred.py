@@ -67,12 +67,12 @@ def infer(records: Sequence[Record], title: str, command: str, metrics: Sequence
     sets: dict[str, list[Record]] = {}
     for record in records:
         sets.setdefault(record.spec.data.name.partition(_AGAINST)[0], []).append(record)
-    columns = {name: made for name, chosen in sets.items() if (made := _columns(_of_one_seed(chosen), metrics))}
+    columns = {name: inferred for name, chosen in sets.items() if (inferred := _columns(_of_one_seed(chosen), metrics))}
     if not columns:
         raise BadInputError(f"no record has {', '.join(metrics)}", fix="see: rbk list metrics")
     boards = [
-        _board(_of_one_seed(sets[name]), made, name, title if len(columns) == 1 else f"{title}: {name}", command)
-        for name, made in sorted(columns.items())
+        _board(_of_one_seed(sets[name]), inferred, name, title if len(columns) == 1 else f"{title}: {name}", command)
+        for name, inferred in sorted(columns.items())
     ]
     return boards, len(records) - sum(run.record is not None for board in boards for run in board.runs)
 

@@ -26,9 +26,9 @@ def spoken(board: Board) -> dict[str, str]:
     Others keep their title. `rpc_symvit_digits_adv` is "RPC-SymViT, adversarial". A page loads no plugin for a name.
     """
     architectures = {row.title: ARCHITECTURES.place_of(row.title.removesuffix("_adv")) for row in board.spec.rows}
-    known = {title: architecture for title, architecture in architectures.items() if architecture is not None}
-    names = {title: _name(family, adversarial=title.endswith("_adv")) for title, (family, _) in known.items()}
-    sizes = {size for _, size in known.values()}
+    recognised = {title: architecture for title, architecture in architectures.items() if architecture is not None}
+    names = {title: _name(family, adversarial=title.endswith("_adv")) for title, (family, _) in recognised.items()}
+    sizes = {size for _, size in recognised.values()}
     return names if len(sizes) == 1 and len(set(names.values())) == len(names) else {}
 
 
@@ -70,8 +70,8 @@ def lead(board: Board, names: Mapping[str, str]) -> str:
         return ""
     best = next(iter(values))
     comparable = [title for title in values if (board.planned(title) > 1) == (board.planned(best) > 1)]
-    own = {title: values[title] for title in comparable}
-    sentence = _best_and_last(board, column, own, names, alone=len(values) == 1)
+    comparable_values = {title: values[title] for title in comparable}
+    sentence = _best_and_last(board, column, comparable_values, names, alone=len(values) == 1)
     if not_comparable := len(values) - len(comparable):
         kind = "one training" if board.planned(best) > 1 else "several trainings"
         sentence += f"; not compared: {not_comparable} row{'s' * (not_comparable > 1)} of {kind}"

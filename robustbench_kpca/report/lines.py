@@ -115,22 +115,22 @@ def _together(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
 
 
 def _apart(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
-    shown = list(curves)[:PANELS]
-    columns = min(5, len(shown))
-    rows = -(-len(shown) // columns)
-    others = [(x, estimate) for name in shown for x, estimate in [*curves[name].items(), (math.nan, None)]]
+    first_names = list(curves)[:PANELS]
+    columns = min(5, len(first_names))
+    rows = -(-len(first_names) // columns)
+    others = [(x, estimate) for name in first_names for x, estimate in [*curves[name].items(), (math.nan, None)]]
     grey = [x for x, _ in others], _numbers((estimate for _, estimate in others), "value", axis.unit)
     width, height = 1.75 * columns + 0.8, 1.3 * rows + 0.5
     with drawing((width, height), **{"axes.titlesize": 7.5}) as (figure, buffer):
         figure.set_layout_engine(None)
         figure.subplots_adjust(0.7 / width, 0.4 / height, 1 - 0.1 / width, 1 - 0.2 / height, wspace=0.12, hspace=0.3)
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
-        for panel, name in zip(panels, shown, strict=False):
+        for panel, name in zip(panels, first_names, strict=False):
             panel.plot(*grey, color="#8886", linewidth=0.5)
             _draw(panel, curves[name], axis.unit, COLOURS[0])
             _dress(panel, axis, curves)
             panel.set_title(printable(name), loc="left")
-        for panel in panels[len(shown) :]:
+        for panel in panels[len(first_names) :]:
             panel.set_axis_off()
         figure.supxlabel(axis.x, fontsize=9)
         figure.supylabel(axis.unit.label(axis.y), fontsize=9, x=0.16 / width)

@@ -99,20 +99,20 @@ def fill(
         if column.proven is not None:
             _require_metric(spec, column.proven, where)
             _require_bracket(spec, column, column.proven, where)
-    known: dict[Key, list[Record]] = {}
+    records_by_key: dict[Key, list[Record]] = {}
     for record in records:
-        known.setdefault(_key(record), []).append(record)
+        records_by_key.setdefault(_key(record), []).append(record)
     resolved = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
     protocols = {evaluation: (label, scenario.digest()) for evaluation, (label, scenario) in resolved.items()}
     candidates = {
-        (model, evaluation): _found(spec.seed, model, evaluation, protocols[evaluation], known)
+        (model, evaluation): _found(spec.seed, model, evaluation, protocols[evaluation], records_by_key)
         for model in spec.all_models
         for evaluation in spec.evaluations_of(model)
     }
     leading = leading_records(spec, [record for records, _ in candidates.values() for record in records], weights or {})
-    own = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in candidates.items()}
-    sizes = _sizes(own)
-    runs = [_run(*cell, own[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in candidates.items()]
+    by_cell = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in candidates.items()}
+    sizes = _sizes(by_cell)
+    runs = [_run(*cell, by_cell[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in candidates.items()]
     others = by_model(records, leading)
     theirs = [record for same in others.values() for record in same]
     require_no_contradiction([*(run.record for run in runs if run.record), *theirs], spec.rows)
@@ -129,15 +129,15 @@ def fill(
 
 def read(
     files: Iterable[Path],
-    known: dict[tuple[Path, int], Record] | None = None,
+    cache: dict[tuple[Path, int], Record] | None = None,
     only: Collection[str] | None = None,
 ) -> list[Record]:
-    """Load and check records; those in `known`, by path and time of change, are not read again.
+    """Load and check records; those in `cache`, by path and time of change, are not read again.
 
-    `only` the metrics of these names are computed again, where names are given. What `known` has of files that changed
+    `only` the metrics of these names are computed again, where names are given. What `cache` has of files that changed
     since is removed from it.
     """
-    records = {} if known is None else known
+    records = {} if cache is None else cache
     keys = [(file, file.stat().st_mtime_ns) for file in files]
     paths, current = {path for path, _ in keys}, set(keys)
     for old in [key for key in records if key[0] in paths and key not in current]:
@@ -155,13 +155,13 @@ def read(
 
 def _require_bracket(spec: BoardSpec, column: Column, proven: Column, where: str) -> None:
     """Refuse a certificate that says nothing of the attacks beside it, since some of them go further."""
-    for asked in (needed.resolve()[1] for needed in spec.needed(proven)):
-        for made in (needed.resolve()[1] for needed in spec.needed(column)):
-            assert isinstance(asked, Certificate)
-            if isinstance(made, Attack) and furthest(asked, made) > asked.asked:
+    for certificate in (needed.resolve()[1] for needed in spec.needed(proven)):
+        for attack in (needed.resolve()[1] for needed in spec.needed(column)):
+            assert isinstance(certificate, Certificate)
+            if isinstance(attack, Attack) and furthest(certificate, attack) > certificate.asked:
                 raise BadInputError(
-                    f"board {where}: column '{column.title}': a certificate within {asked.threat} beside an attack "
-                    f"within {made.threat}",
+                    f"board {where}: column '{column.title}': a certificate within {certificate.threat} "
+                    f"beside an attack within {attack.threat}",
                     expected="an attack within the same, or less",
                 )
 
@@ -252,21 +252,21 @@ def _found(
     return current, OTHER_NETWORK if current else "stale" if of_data else OTHER_DATA if named else "missing"
 
 
-def _sizes(own: Mapping[tuple[str, Evaluation], Sequence[Record]]) -> dict[Key, int]:
+def _sizes(by_cell: Mapping[tuple[str, Evaluation], Sequence[Record]]) -> dict[Key, int]:
     """Return, by samples, the largest number of which every run that has records has one; else the largest of all."""
     sizes_by: dict[Key, list[set[int]]] = {}
-    for (_, evaluation), records in own.items():
+    for (_, evaluation), records in by_cell.items():
         if records:
             sizes_by.setdefault(evaluation.samples, []).append({record.spec.data.n for record in records})
     return {samples: max(set.intersection(*sizes) or set.union(*sizes)) for samples, sizes in sizes_by.items()}
 
 
-def _run(model: str, evaluation: Evaluation, own: Sequence[Record], size: int, otherwise: str) -> Run:
+def _run(model: str, evaluation: Evaluation, candidates: Sequence[Record], size: int, otherwise: str) -> Run:
     """Fill a cell by a record of so many samples, else by the one of the most."""
-    if not own:
+    if not candidates:
         return Run(model, evaluation, otherwise, None)
-    most = max((record.spec.data.n == size, record.spec.data.n) for record in own)
-    same = [record for record in own if (record.spec.data.n == size, record.spec.data.n) == most]
+    most = max((record.spec.data.n == size, record.spec.data.n) for record in candidates)
+    same = [record for record in candidates if (record.spec.data.n == size, record.spec.data.n) == most]
     return Run(model, evaluation, "ready", only_one(same))
 
 
@@ -285,17 +285,19 @@ def leading_records(spec: BoardSpec, records: Iterable[Record], weights: Mapping
         weights: digests of the weights at hand, by model.
     """
     leading: dict[str, Record] = {}
-    for record in sorted(records, key=lambda own: own.created):
+    for record in sorted(records, key=lambda record: record.created):
         model = record.spec.model
-        known = (None, model.parameters_sha256)
-        if model.agrees(spec.described(model.name).options) and weights.get(model.name) in known:
+        allowed_digests = (None, model.parameters_sha256)
+        if model.agrees(spec.described(model.name).options) and weights.get(model.name) in allowed_digests:
             leading[model.name] = record
     return leading
 
 
 def of_network(records: Iterable[Record], leading: Record | None) -> list[Record]:
     """Return the records that are of the network of the leading one."""
-    return [own for own in records if leading is not None and own.spec.model.network == leading.spec.model.network]
+    return [
+        record for record in records if leading is not None and record.spec.model.network == leading.spec.model.network
+    ]
 
 
 def of_other_networks(

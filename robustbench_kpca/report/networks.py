@@ -39,10 +39,10 @@ def own_weights(records: Sequence[Record]) -> Found:
     """Expect of a model that is called as one of the package the weights of its file."""
     for record in records:
         model = record.spec.model
-        own = parameters_of(model.name)
-        if own not in ("", model.parameters_sha256):
+        packaged = parameters_of(model.name)
+        if packaged not in ("", model.parameters_sha256):
             which = f"weights with the digest {model.parameters_sha256[:12]}"
-            yield record, None, f"has {which} under the name of '{model.name}', whose weights here have {own[:12]}"
+            yield record, None, f"has {which} under the name of '{model.name}', whose weights here have {packaged[:12]}"
 
 
 def one_answer(records: Sequence[Record]) -> Found:
@@ -174,5 +174,5 @@ def _outcomes(record: Record) -> Values | None:
     for place, whole in enumerate(("forwards", "backwards", "prediction")):
         if whole in outcomes.columns:
             values ^= outcomes[whole] << (16 * place)
-    known = (outcomes[name] > least) & (outcomes[name] < most)
-    return _in_order(record, outcomes, np.where(known, values, 0)) if known.sum() >= FEW else None
+    informative = (outcomes[name] > least) & (outcomes[name] < most)
+    return _in_order(record, outcomes, np.where(informative, values, 0)) if informative.sum() >= FEW else None

@@ -48,8 +48,8 @@ _TRAININGS = " ".join(asset("report", "trainings.txt").split())
 def caption(board: Board) -> str:
     """Say what the numbers are of, and what is bold."""
     over, (single, several) = resampled(board), _kinds(board)
-    shown = f"with 95 % intervals ({_OF_TRAININGS if several else ''}{_SHOWN})".format(resampled=over)
-    text = _CAPTION.format(values=values_of(board), samples=samples(board), seed=board.spec.seed, intervals=shown)
+    intervals = f"with 95 % intervals ({_OF_TRAININGS if several else ''}{_SHOWN})".format(resampled=over)
+    text = _CAPTION.format(values=values_of(board), samples=samples(board), seed=board.spec.seed, intervals=intervals)
     text = " ".join([text, *_untested(board)])
     if not _compares(board):
         return text
@@ -138,10 +138,10 @@ def _described(board: Board, wanted: tuple[Any, ...]) -> str:
     if record is None:
         return ""
     data, (_, split, _, against) = record.spec.data, wanted
-    shown = data.name if against is None else data.name.rpartition("-against-")[0]
-    known = data.n if data.known is None else data.known
-    text = f"{known:,} `{unquoted(shown)}` {task_named(data.task).pages.samples} ({split})"
-    return text + ("" if against is None else f" and {data.n - known:,} of `{against.partition(':')[0]}`")
+    data_name = data.name if against is None else data.name.rpartition("-against-")[0]
+    size = data.n if data.known is None else data.known
+    text = f"{size:,} `{unquoted(data_name)}` {task_named(data.task).pages.samples} ({split})"
+    return text + ("" if against is None else f" and {data.n - size:,} of `{against.partition(':')[0]}`")
 
 
 def _named(columns: list[Column]) -> str:
@@ -233,12 +233,12 @@ def _budget(scenario: Attack, stds: Collection[tuple[float, ...]]) -> str:
     values = sorted({scenario.eps / part if pixel else scenario.eps * part for std in stds for part in std})
     ends = dict.fromkeys((values[0], values[-1]))
     levels = not pixel and scenario.norm != "l1" and values[-1] <= 1
-    shown = " to ".join(f"{255 * value:.3g}/255" if levels else f"{value:.3g}" for value in ends)
+    extent = " to ".join(f"{255 * value:.3g}/255" if levels else f"{value:.3g}" for value in ends)
     if len(stds) == 1:
-        return f"{text}, {shown} in {'normalised' if pixel else 'pixel'} space, by channel"
+        return f"{text}, {extent} in {'normalised' if pixel else 'pixel'} space, by channel"
     if pixel:
-        return f"{text}, {shown} in normalised space, by model and channel"
-    return f"{text}, {shown} in pixel space, by model and channel: the models normalise otherwise, so budgets differ"
+        return f"{text}, {extent} in normalised space, by model and channel"
+    return f"{text}, {extent} in pixel space, by model and channel: the models normalise otherwise, so budgets differ"
 
 
 def provenance(board: Board) -> list[str]:

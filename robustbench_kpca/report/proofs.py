@@ -20,27 +20,26 @@ def broken_proof(certificate: Record, attack: Record) -> str | None:
     """
     if not _same(certificate, attack):
         return None
-    asked, made = (
-        parse_scenario(dict(own.spec.protocol.resolved), own.spec.protocol.name) for own in (certificate, attack)
-    )
+    specs = certificate.spec, attack.spec
+    claim, attempt = (parse_scenario(dict(spec.protocol.resolved), spec.protocol.name) for spec in specs)
     proof = proof_of(certificate.spec.model.config, "the model's configuration")
-    assert isinstance(asked, Certificate)
-    assert isinstance(made, Attack)
+    assert isinstance(claim, Certificate)
+    assert isinstance(attempt, Attack)
     assert proof is not None, "the rule votes-give-radius"
     places = {sample: at for at, sample in enumerate(certificate.outcomes["sample"].tolist())}
     rows = np.array([places.get(sample, -1) for sample in attack.outcomes["sample"].tolist()])
     attacked = attack.outcomes.where(rows >= 0)
     proven = certificate.outcomes.where(rows[rows >= 0])
-    reach = _reach(asked, made, attacked)
+    reach = _reach(claim, attempt, attacked)
 
     def chance(at: int) -> float:
-        share = proof.share(int(proven["votes"][at]), int(proven["rival"][at]), float(reach[at]), asked.alpha)
-        return _chance(share, made.draws, int(attacked["forwards"][at]))
+        share = proof.share(int(proven["votes"][at]), int(proven["rival"][at]), float(reach[at]), claim.alpha)
+        return _chance(share, attempt.draws, int(attacked["forwards"][at]))
 
     changed = (proven["prediction"] >= 0) & (attacked["prediction"] != proven["prediction"])
     changed &= (proven["radius"] > 0) & (reach <= proven["radius"])
     odd = [at for at in np.flatnonzero(changed).tolist() if chance(at) < LEVEL]
-    if not odd or not _too_many(len(odd), len(proven), asked.alpha):
+    if not odd or not _too_many(len(odd), len(proven), claim.alpha):
         return None
     first = odd[0]
     return (
@@ -59,24 +58,24 @@ def _same(certificate: Record, attack: Record) -> bool:
     return what[0] == what[1]
 
 
-def furthest(asked: Certificate, made: Attack) -> float:
+def furthest(certificate: Certificate, attack: Attack) -> float:
     """Return how far an attack goes at most, in the units of the radius; infinite where this is not known."""
-    threat, sided = made.threat, made.norm == "l0" or isinstance(made.patch, int)
-    if made.space != "pixel":
+    threat, sided = attack.threat, attack.norm == "l0" or isinstance(attack.patch, int)
+    if attack.space != "pixel":
         return np.inf
-    if asked.norm == "l2":
-        return made.eps if made.norm == "l2" else np.inf
-    if asked.norm == "l0":
+    if certificate.norm == "l2":
+        return attack.eps if attack.norm == "l2" else np.inf
+    if certificate.norm == "l0":
         return float(threat.count * threat.side**2) if sided and threat.counted else np.inf
-    return float(threat.side) if made.norm == "patches" and sided and made.eps <= asked.eps else np.inf
+    return float(threat.side) if attack.norm == "patches" and sided and attack.eps <= certificate.eps else np.inf
 
 
-def _reach(asked: Certificate, made: Attack, outcomes: Outcomes) -> NDArray[np.float64]:
+def _reach(certificate: Certificate, attack: Attack, outcomes: Outcomes) -> NDArray[np.float64]:
     """Return how far each deciding image is away, in the units of the radius; infinite where this is not known."""
-    if asked.norm == "l2":
+    if certificate.norm == "l2":
         away: NDArray[np.float64] = outcomes["l2"] * (1 + 1e-5) + 1e-6
         return away
-    return np.full(len(outcomes), np.float32(furthest(asked, made)), np.float64)  # as columns hold radii
+    return np.full(len(outcomes), np.float32(furthest(certificate, attack)), np.float64)  # as columns hold radii
 
 
 def _chance(share: float, draws: int, forwards: int) -> float:

@@ -73,8 +73,8 @@ def without_numbers(board: Board) -> list[str]:
 def common_flags(board: Board, column: Column) -> list[str]:
     """Return the flags of all numbers of a column, where it has several: they distinguish none."""
     flags = [_flags(board.trainings(row.title, column)) for row in board.spec.rows]
-    numbered = [own for own, row in zip(flags, board.spec.rows, strict=True) if board.estimate(row.title, column)]
-    return [flag for flag in numbered[0] if all(flag in own for own in numbered)] if len(numbered) > 1 else []
+    numbered = [of_row for of_row, row in zip(flags, board.spec.rows, strict=True) if board.estimate(row.title, column)]
+    return [flag for flag in numbered[0] if all(flag in of_row for of_row in numbered)] if len(numbered) > 1 else []
 
 
 def _flags(trainings: Iterable[Iterable[Record]]) -> list[str]:
@@ -156,8 +156,8 @@ def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
         for check in audit.flags
     ]
     marks = {FLAGGED: flags} if flags else {}
-    asked = sorted({check.name for audit in audits if audit and audit.plan.level == "quick" for check in audit.checks})
-    marks |= {QUICK: [f"quick audit, of these checks alone: {', '.join(asked)}"]} if asked else {}
+    checks = sorted({check.name for audit in audits if audit and audit.plan.level == "quick" for check in audit.checks})
+    marks |= {QUICK: [f"quick audit, of these checks alone: {', '.join(checks)}"]} if checks else {}
     return marks | ({UNAUDITED: ["not audited"]} if None in audits else {})
 
 
@@ -188,19 +188,19 @@ def telling_marks(board: Board) -> dict[str, list[str]]:
     marks = {row.title: list(audit_marks(board, row)) for row in board.spec.rows}
     attacked = attacked_rows(board)
     common = {mark for mark in (QUICK, UNAUDITED) if len(attacked) > 1 and all(mark in marks[row] for row in attacked)}
-    return {title: [mark for mark in own if mark not in common] for title, own in marks.items()}
+    return {title: [mark for mark in marks_of_row if mark not in common] for title, marks_of_row in marks.items()}
 
 
 def audit_balls(board: Board) -> str:
     """Say which attacks are within another ball than the audits of their models; "" where there are none."""
     balls: dict[str, dict[str, dict[str, None]]] = {}
-    made = set[str]()
+    audited_balls = set[str]()
     for column in board.columns:
         records = [record for row in board.spec.rows for cell in board.trainings(row.title, column) for record in cell]
         for record in records:
             if record.audit is not None and record.audit.plan.attacks:
                 audited = str(Threat(record.audit.plan.norm, record.audit.plan.eps))
-                made.add(audited)
+                audited_balls.add(audited)
                 attacked = _ball(record.spec.protocol.resolved)
                 if attacked != audited:
                     balls.setdefault(audited, {}).setdefault(attacked, {})[f"“{column.title}”"] = None
@@ -209,7 +209,7 @@ def audit_balls(board: Board) -> str:
         for audited, other in balls.items()
     }
     return " ".join(
-        f"Audits were made within {audited}{' alone' * (len(made) == 1)}. "
+        f"Audits were made within {audited}{' alone' * (len(audited_balls) == 1)}. "
         f"They say nothing of attacks within another ball: {other}."
         for audited, other in listed.items()
     )
@@ -224,5 +224,5 @@ def _ball(protocol: Mapping[str, Any]) -> str:
 def audit_summary(board: Board) -> str:
     """Return the sentence that stands in place of marks where there are none."""
     audits = [audit for row in board.spec.rows for audit in board.audits(row)]
-    asked = any(check.name == "gradients" for audit in audits if audit for check in audit.checks)
-    return _NOTHING if not audits else _AUDITED if asked else _NOT_ASKED
+    asks_for_gradients = any(check.name == "gradients" for audit in audits if audit for check in audit.checks)
+    return _NOTHING if not audits else _AUDITED if asks_for_gradients else _NOT_ASKED

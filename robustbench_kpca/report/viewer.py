@@ -67,15 +67,15 @@ def load_shown(places: Iterable[Path]) -> tuple[list[Shown], int]:
     Raises:
         BadInputError: a folder has none; a file is no record, or not what its record was made with.
     """
-    shown: list[Shown | None] = []
+    records: list[Shown | None] = []
     for path in (path for place in places for path in find_records(place)):
         record = load_consistent(path)
         images = None if record.images_file is None else load_images(path.parent, record.images_file)
-        shown.append(Shown.of(record, images))
-    return [record for record in shown if record is not None], shown.count(None)
+        records.append(Shown.of(record, images))
+    return [record for record in records if record is not None], records.count(None)
 
 
-def view(shown: Sequence[Shown], title: str) -> tuple[str, int]:
+def view(records: Sequence[Shown], title: str) -> tuple[str, int]:
     """Return the page, and how many records are not on it, since they are of other data.
 
     Samples with images come first where there are more than `MOST`.
@@ -83,28 +83,28 @@ def view(shown: Sequence[Shown], title: str) -> tuple[str, int]:
     Raises:
         BadInputError: no record.
     """
-    data = Counter(record.spec.data.digest for record in shown)
+    data = Counter(record.spec.data.digest for record in records)
     if not data:
         raise BadInputError("no record with one prediction a sample", expected="records of clean images or of attacks")
-    chosen = [record for record in shown if record.spec.data.digest == data.most_common(1)[0][0]]
+    chosen = [record for record in records if record.spec.data.digest == data.most_common(1)[0][0]]
     page = Document(
         title,
         [Widget("viewer.html.j2", "report", {"content": _content(chosen)})],
         style=asset("report", "viewer.css"),
         script=asset("report", "viewer.js"),
     )
-    return html(page), len(shown) - len(chosen)
+    return html(page), len(records) - len(chosen)
 
 
-def _content(shown: Sequence[Shown]) -> dict[str, Any]:
-    data = shown[0].spec.data
-    labels = {sample: row["label"] for record in shown for sample, row in record.rows.items()}
+def _content(records_of_data: Sequence[Shown]) -> dict[str, Any]:
+    data = records_of_data[0].spec.data
+    labels = {sample: row["label"] for record in records_of_data for sample, row in record.rows.items()}
     everything = sorted(labels, key=_by_id)
-    kept = {sample for record in shown if record.images for sample in record.images.samples}
+    kept = {sample for record in records_of_data if record.images for sample in record.images.samples}
     samples = _choose(everything, kept)
     budget = _Budget(IMAGE_BYTES)
     clean: dict[str, str] = {}
-    records = [_record(record, samples, clean, budget) for record in shown]
+    records = [_record(record, samples, clean, budget) for record in records_of_data]
     names = data.class_names
     return {
         "data": f"{data.name} ({data.split})",
@@ -168,13 +168,13 @@ def _row(row: Mapping[str, Any], *, attack: bool) -> dict[str, Any]:
 
     The state is `kept`: right; `lost`: right before the attack and wrong after it; `wrong`: wrong before any attack.
     """
-    shown = {name: row[name] for name in _SHOWN if name in row}
+    columns = {name: row[name] for name in _SHOWN if name in row}
     if attack:
         broken_by = row["broken_by"]
         state = "kept" if broken_by == "" else "wrong" if broken_by in UNATTACKED else "lost"
     else:
         state = "kept" if row["prediction"] == row["label"] else "wrong"
-    return {name: round(value, 6) if isinstance(value, float) else value for name, value in shown.items()} | {
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in columns.items()} | {
         "state": state
     }
 

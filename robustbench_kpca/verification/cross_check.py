@@ -98,10 +98,10 @@ def cross_check(
     records = []
     with engine_for(options) as engine:
         for evaluation in evaluations:
-            [made] = make_records([evaluation], engine, progress=progress)
-            if isinstance(made, EvaluationError):
-                raise made
-            records.append(made)
+            [result] = make_records([evaluation], engine, progress=progress)
+            if isinstance(result, EvaluationError):
+                raise result
+            records.append(result)
     return Agreement(*records)
 
 

@@ -122,18 +122,18 @@ def import_images(
             one label each; model or samples are not those of the record.
     """
     spec = record.spec
-    own = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
+    our_protocol = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
     task = task_named(spec.data.task)
-    if not isinstance(own, Attack) or own.space != "pixel" or task.compute.success.graded:
+    if not isinstance(our_protocol, Attack) or our_protocol.space != "pixel" or task.compute.success.graded:
         raise BadInputError(
-            f"{spec.stem()} is of {own.kind} of {task.name}",
+            f"{spec.stem()} is of {our_protocol.kind} of {task.name}",
             expected="a record of an attack in pixel space on images with one label each",
         )
     images, digest = read_images(file)
     imported = {"by": by, "method": method, "sha256": digest}
     fixed = {"policy": "strongest", "labels": "true", "precision": "fp32", "below": [], "stage": [], "citations": []}
     titled = {"title": f"Images found by {by}", "imported": imported, "storage": None}
-    stated = own.model_dump(mode="json") | fixed | titled
+    stated = our_protocol.model_dump(mode="json") | fixed | titled
     scenario = parse_scenario(stated, "imported images")
     assert isinstance(scenario, Attack)
     model, data, options = asked_for(record, (), how, None, images=None, labels=None)
@@ -256,6 +256,6 @@ def _shown(evaluation: Evaluation, scenario: Attack, clean: Images, images: Imag
     rows = [row for sample in samples for row in compute.rows(sample, data, space)]
     outcomes = Outcomes.from_rows(task_named(data.task).table(scenario.table), rows)
     remarks = evaluation.subject.first.again(runner, evaluation.options.allow)
-    made = Made(len(data), time.perf_counter() - started, runner.batch_size, tuple(remarks))
+    work = Made(len(data), time.perf_counter() - started, runner.batch_size, tuple(remarks))
     decided = torch.stack([sample.worst for sample in samples])
-    return evaluation.finish(outcomes, made, images=KeptImages.of(tuple(data.ids), clean.numpy(), decided.numpy()))
+    return evaluation.finish(outcomes, work, images=KeptImages.of(tuple(data.ids), clean.numpy(), decided.numpy()))

@@ -96,14 +96,14 @@ def rerun(
         BadInputError: the record cannot be remade: no command, no weights, no data, other weights or data than those of
             the record, other versions of packages, or code that may not be run.
     """
-    known = record.environment
+    recorded_environment = record.environment
     spec = record.spec
     scenario = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
     if scenario.digest() != spec.protocol.digest:
         raise BadInputError(f"the protocol in {spec.stem()} is not the one that its digest names", fix="evaluate again")
     if isinstance(scenario, Attack) and scenario.imported is not None:
         raise BadInputError(f"{spec.stem()} is of images that others found", fix="add --kept-images")
-    versions = _versions(known, environment(torch.device("cpu")), scenario)
+    versions = _versions(recorded_environment, environment(torch.device("cpu")), scenario)
     if versions and not how.other_versions:
         raise BadInputError(
             f"the record was made with {', '.join(versions)}",
@@ -124,15 +124,15 @@ def rerun(
     )
     with engine_for(options) as engine, accelerated([named.model], options.compile, tf32=options.tf32):
         evaluation = Evaluation.begin(named, data, spec.protocol.name, scenario, options)
-        why = [*versions, *_machine(known, evaluation.surroundings)]
+        why = [*versions, *_machine(recorded_environment, evaluation.surroundings)]
         why += _code(spec, evaluation.spec) if how.other_versions else []
         if how.other_versions and not why and evaluation.spec.model.probe_sha256 != spec.model.probe_sha256:
             why = ["the first batch is answered in other digits"]  # a processor of the same name with other kernels
         require_same(spec, evaluation.spec, exact=not why)
         part, seed = _choice(data, samples, seed)
-        made = _outcomes(named, part, spec.protocol.name, scenario, options=options, engine=engine, progress=progress)
-        differing = differences(only(record.outcomes, part.ids), made, exact=not why)
-    return Rerun(tuple(part.ids), len(data), seed, not why, why=tuple(why), rows=len(made), differing=tuple(differing))
+        again = _outcomes(named, part, spec.protocol.name, scenario, options=options, engine=engine, progress=progress)
+        differing = differences(only(record.outcomes, part.ids), again, exact=not why)
+    return Rerun(tuple(part.ids), len(data), seed, not why, why=tuple(why), rows=len(again), differing=tuple(differing))
 
 
 def asked_for(
@@ -232,10 +232,10 @@ def _outcomes(
     progress: Progress | None,
 ) -> Outcomes:
     evaluation = Evaluation.begin(named, part, label, scenario, options)
-    [made] = make_records([evaluation], engine, progress=progress)
-    if isinstance(made, EvaluationError):
-        raise made
-    return made.outcomes
+    [result] = make_records([evaluation], engine, progress=progress)
+    if isinstance(result, EvaluationError):
+        raise result
+    return result.outcomes
 
 
 def spot_check(
@@ -243,7 +243,7 @@ def spot_check(
     check: SpotCheck,
     *,
     save: Callable[[SpotCheck], None],
-    told: Callable[[Entry], None],
+    report: Callable[[Entry], None],
     how: Conditions = AS_RECORDED,
 ) -> SpotCheck:
     """Check every record that `check` has no entry of, or that could not be remade; return all entries.
@@ -252,7 +252,7 @@ def spot_check(
         records: each with the command of the board that shows it (`stated` of `rerun`), or an empty one.
         check: how many samples, by which seed, and the entries so far.
         save: called after each record, so that an interrupted check goes on.
-        told: called with what came out.
+        report: called with what came out.
     """
     for record, stated in records:
         before = check.entry(record)
@@ -261,7 +261,7 @@ def spot_check(
         entry = _entry(record, stated, check, how)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): entry}})
         save(check)
-        told(entry)
+        report(entry)
     return check
 
 

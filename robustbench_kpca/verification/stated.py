@@ -74,9 +74,9 @@ def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> n
         BadInputError: it would run code from outside the package, and that is not allowed; or as `load_model`.
     """
     weights = request.checkpoint if how.checkpoint is None else how.checkpoint
-    asked = replace(request, checkpoint=weights)
-    if name in bundled() and (asked.model, asked.checkpoint, asked.untrained) != (name, None, False):
-        raise BadInputError(f"{by} names {asked.source} for '{name}'", expected="the bundled weights of that name")
+    wanted = replace(request, checkpoint=weights)
+    if name in bundled() and (wanted.model, wanted.checkpoint, wanted.untrained) != (name, None, False):
+        raise BadInputError(f"{by} names {wanted.source} for '{name}'", expected="the bundled weights of that name")
     code = outside_code(request.model, request.options, request.checkpoint if how.checkpoint is None else None)
     if code and not how.run_code:
         raise BadInputError(
@@ -84,4 +84,4 @@ def load_stated(name: str, request: ModelRequest, by: str, how: Conditions) -> n
             expected="models of the package, timm: or torchvision:, and weights in safetensors",
             fix="read that code, then add --run-code",
         )
-    return asked.load()
+    return wanted.load()

@@ -35,7 +35,7 @@ def test_boards_and_tables_of_packs_are_asked_for_what_they_tested(tmp_path):
     rendered(tmp_path / "pack" / "table-1", {**ANSWER, "verdict": "hurts"}, {**ANSWER, "against": None})
     rendered(tmp_path / "early", {**ANSWER, "trainings": 2})
     rendered(tmp_path / "words", ANSWER, metric="perplexity")  # its differences are no points
-    asked = board_index.asked_below(tmp_path)
+    asked = board_index.answers_below(tmp_path)
     assert [answer["verdict"] for _, answer in asked] == ["helps", "hurts"]
     assert board_index.verdicts(asked) == "2 questions: 1 helps, 1 hurts."
     drawn = board_index.overview(asked)
@@ -56,7 +56,7 @@ def test_another_file_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "board").mkdir()
     (tmp_path / "board" / "board.json").write_text(content)
     with pytest.raises(BadInputError, match="was not written by this version; run: rbk board render NAME"):
-        board_index.asked_below(tmp_path)
+        board_index.answers_below(tmp_path)
 
 
 def test_what_is_lower_for_the_better_is_turned():
