@@ -71,11 +71,11 @@ class Told:
 
 
 class Simulation:
-    """Workers that take shards from a `Schedule` whose clock is virtual."""
+    """Workers that take shards from a `Schedule`, in virtual time."""
 
     def __init__(self, shards: Sequence[Shard], world: World) -> None:
         self.world, self.random, self.now = world, random.Random(world.seed), 0.0
-        self.schedule = Schedule(shards, clock=lambda: self.now)
+        self.schedule = Schedule(shards)
         self.speed = [math.exp(self.random.gauss(0, world.spread)) for _ in range(world.workers)]
         biggest = max(shard.last - shard.first for shard in shards)
         self.left = {shard: world.seconds * (shard.last - shard.first) / biggest for shard in shards}
@@ -96,7 +96,7 @@ class Simulation:
             self.now, _, kind, worker, turn = heapq.heappop(self.events)
             if kind == "preempt":
                 self._preempt()
-            elif kind != "due" and (turn == self.round[worker] or kind == "lost"):
+            elif turn == self.round[worker] or kind == "lost":
                 getattr(self, f"_{kind}")(worker)
             self._give()
         self.told.makespan, self.told.given_up = self.now, list(self.schedule.given_up)
@@ -118,8 +118,6 @@ class Simulation:
             self.told.attempts += 1
             poisoned = shard in self.poisoned
             self._arrange(self.left[shard] / speed / (2 if poisoned else 1), "failed" if poisoned else "made", worker)
-        if self.idle and (pause := self.schedule.pause()) is not None:
-            self._arrange(pause, "due")
         self.told.deciding += time.process_time() - started
 
     def _made(self, worker: int) -> None:

@@ -1,9 +1,8 @@
 """The shards of one record while they are made: which is next, what is finished or failed, and how far all of it is."""
 
-import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from robustbench_kpca.records.shard_folder import Running, State, make_folder, w
 from robustbench_kpca.records.shards import Made, Shard, merge, merged_images, plan_shards, read_made, shard_size
 from robustbench_kpca.tasks import task_named
 
-PAUSES = (1.0, 5.0)
-"""Seconds before the second and before the third attempt at a shard."""
+ATTEMPTS = 3
+"""How often a shard is tried before it is given up."""
 
 
 class IncompleteError(EvaluationError):
@@ -39,39 +38,28 @@ class WaitingError(IncompleteError):
 
 
 class Schedule:
-    """Which shard is next: failed ones are tried again after a pause, twice; what fails three times is given up.
+    """Which shard is next: one that failed is tried again before all others, until it is given up.
 
     Attributes:
         given_up: why, by shard, for those that failed at every attempt.
     """
 
-    def __init__(
-        self,
-        shards: Sequence[Shard],
-        pauses: Sequence[float] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.pauses, self.clock = PAUSES if pauses is None else pauses, clock
+    def __init__(self, shards: Sequence[Shard]) -> None:
         self.waiting = deque(shards)
-        self.paused: list[tuple[float, int, Shard]] = []  # a heap: when it is due, number of the failure, shard
         self.running: set[Shard] = set()
         self.failures: dict[Shard, int] = {}
-        self.failed_attempts = 0
         self.given_up: dict[Shard, str] = {}
 
     @property
     def open(self) -> int:
         """Number of shards that are neither finished nor given up."""
-        return len(self.waiting) + len(self.paused) + len(self.running)
+        return len(self.waiting) + len(self.running)
 
     def next(self) -> Shard | None:
-        """Return a shard to be begun now; None if there is none, or none yet. Failed ones come first."""
-        if self.paused and self.paused[0][0] <= self.clock():
-            *_, shard = heapq.heappop(self.paused)
-        elif self.waiting:
-            shard = self.waiting.popleft()
-        else:
+        """Return a shard to be begun now; None if all others are being made."""
+        if not self.waiting:
             return None
+        shard = self.waiting.popleft()
         self.running.add(shard)
         return shard
 
@@ -82,16 +70,11 @@ class Schedule:
     def failed(self, shard: Shard, why: str) -> None:
         """Take note that a shard failed: it waits for another attempt, or is given up."""
         self.running.remove(shard)
-        count = self.failures[shard] = self.failures.get(shard, 0) + 1
-        if count > len(self.pauses):
-            self.given_up[shard] = why
+        self.failures[shard] = self.failures.get(shard, 0) + 1
+        if self.failures[shard] < ATTEMPTS:
+            self.waiting.appendleft(shard)
         else:
-            self.failed_attempts += 1
-            heapq.heappush(self.paused, (self.clock() + self.pauses[count - 1], self.failed_attempts, shard))
-
-    def pause(self) -> float | None:
-        """Return the seconds until a failed shard may be tried again; None if there is none."""
-        return max(self.paused[0][0] - self.clock(), 0.0) if self.paused else None
+            self.given_up[shard] = why
 
 
 class ShardRun:
@@ -105,7 +88,6 @@ class ShardRun:
         state: what `rbk records status` is told.
         rows: how often a sample counts: once a corruption and severity.
         progress: told how far all workers are together.
-        clock: seconds, such as `time.monotonic`.
 
     Attributes:
         made: the finished shards, those of earlier attempts included.
@@ -113,22 +95,16 @@ class ShardRun:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        shards: Sequence[Shard],
-        state: State,
-        rows: int,
-        progress: Progress | None,
-        clock: Callable[[], float] = time.monotonic,
+        self, folder: Path, shards: Sequence[Shard], state: State, rows: int, progress: Progress | None
     ) -> None:
         self.folder, self.shards, self.rows, self.progress = folder, shards, rows, progress
-        self.clock, self.state = clock, replace(state, rows=rows * state.samples)
+        self.state = replace(state, rows=rows * state.samples)
         self.made: dict[Shard, Made] = {}
         self._done, self._seconds = 0, 0.0  # rows and seconds of the finished shards
         for shard in shards:
             if (earlier := read_made(folder, shard)) is not None:
                 self._count(shard, earlier)
-        self._written = self.clock()
+        self._written = time.monotonic()
         self.schedule = Schedule([shard for shard in shards if shard not in self.made])
         self.report({}, last=True)
 
@@ -160,7 +136,7 @@ class ShardRun:
         self._seconds += made.seconds
 
     def next(self) -> Shard | None:
-        """Return a shard to be begun now; None if there is none, or none yet."""
+        """Return a shard to be begun now; None if there is none."""
         return self.schedule.next()
 
     def finished(self, shard: Shard, made: Made, content: bytes) -> None:
@@ -186,10 +162,10 @@ class ShardRun:
         done, failed = self._done + sum(each.done for each in running.values()), self.schedule.given_up
         workers = len(self.schedule.running)
         left = self._left(done, workers)
-        if last or self.clock() - self._written >= shard_folder.EVERY:
+        if last or time.monotonic() - self._written >= shard_folder.EVERY:
             state = replace(self.state, done=done, left=left, running={own.name: who for own, who in running.items()})
             write_state(self.folder, replace(state, failed={shard.name: why for shard, why in failed.items()}))
-            self._written = self.clock()
+            self._written = time.monotonic()
         if self.progress is not None:
             stage = f"{len(self.made)} of {len(self.shards)} shards, {workers} processes"
             result = f"{len(failed)} shards failed" if failed else ""

@@ -1,7 +1,6 @@
 """Engines that divide the samples of a record into shards: what fails is tried again, and what is made is merged."""
 
 import tempfile
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -110,7 +109,7 @@ class Sharded(Engine):
         while run.schedule.open:
             while len(futures) < self.count and (shard := run.next()) is not None:
                 futures[self.submit(work, shard)] = shard
-            _wait(futures, run.schedule.pause() if len(futures) < self.count else None)
+            wait(futures, _LOOK, FIRST_COMPLETED)
             for future in [future for future in futures if future.done()]:
                 _take(run, futures.pop(future), future)
             self.require_hope()
@@ -141,15 +140,6 @@ class Sharded(Engine):
                 f"model '{spec.model.name}' or its data cannot be sent to another process ({reason_of(error)})",
                 fix="leave processes out, or name the model as FILE.py:FACTORY",
             ) from None
-
-
-def _wait(futures: Mapping[Future[Answer], Shard], pause: float | None) -> None:
-    """Wait for a shard to end, but not longer than until one that failed before may be tried again."""
-    seconds = _LOOK if pause is None else min(pause, _LOOK)
-    if futures:
-        wait(futures, seconds, FIRST_COMPLETED)
-    else:
-        time.sleep(seconds)
 
 
 def _take(run: ShardRun, shard: Shard, future: Future[Answer]) -> None:

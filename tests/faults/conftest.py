@@ -89,11 +89,10 @@ def toy(tmp_path, means) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, few_resamples):
-    """Start processes from one that has imported the package, pause briefly, and make small shards."""
+    """Start processes from one that has imported the package, and make small shards."""
     multiprocessing.set_forkserver_preload(PRELOAD)
     monkeypatch.setattr("robustbench_kpca.evaluation.processes.START", "forkserver")
     monkeypatch.setattr("robustbench_kpca.records.shards.LEAST_BATCHES", 1)
-    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.01, 0.02))
 
 
 @pytest.fixture

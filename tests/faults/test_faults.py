@@ -87,7 +87,7 @@ def test_killed_processes_lose_nothing(toy, digits, tmp_path, monkeypatch):
     for passes in kills:
         (toy / f"kill-{passes}").touch()
     # One shard may meet all of them where the second process begins late: it has one attempt more than there are kills.
-    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.01,) * len(kills))
+    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.ATTEMPTS", len(kills) + 1)
     run(toy, digits, tmp_path / "killed")
     assert not list(toy.glob("kill-*")), "all of them were killed"
     assert tables(tmp_path / "plain") == tables(tmp_path / "killed")

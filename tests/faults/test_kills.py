@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation import processes, shard_run
+from robustbench_kpca.evaluation import processes
 from robustbench_kpca.records import shard_folder
 from robustbench_kpca.records.shard_folder import read_state
 from robustbench_kpca.records.shards import SUFFIX
@@ -37,7 +37,7 @@ WORK = {
 def first(arguments, errors, address):
     """Be the first process of a command."""
     share(address)
-    shard_folder.EVERY, shard_run.PAUSES = 0.2, (0.01, 0.02)
+    shard_folder.EVERY = 0.2
     with errors.open("w") as sys.stderr:
         code = main(arguments)
     sys.exit(code)

@@ -23,11 +23,6 @@ from robustbench_kpca.records.shard_folder import lock_of
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.0, 0.0))
-
-
 class Reports(Reporter):
     """Notes what a user would be told."""
 

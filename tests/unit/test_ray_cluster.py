@@ -34,7 +34,6 @@ def tables(folder):
 def use(monkeypatch):
     """Install a stand-in."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.0, 0.0))
 
     def install(**how):
         ray = FakeRay(**how)

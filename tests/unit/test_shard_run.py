@@ -9,10 +9,10 @@ from functools import partial
 from unittest.mock import Mock
 
 import pytest
-from unfinished_states import STATE, Clock
+from unfinished_states import STATE
 
 from robustbench_kpca._core.errors import EvaluationError, LostError
-from robustbench_kpca.evaluation import processes, shard_run, sharded
+from robustbench_kpca.evaluation import processes, shard_run
 from robustbench_kpca.evaluation.processes import Processes
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.records.shard_folder import read_state
@@ -60,7 +60,8 @@ def test_the_work_for_one_more_shard_does_not_grow_with_the_finished_ones(tmp_pa
     monkeypatch.setattr(shard_run, "write_state", lambda folder, state: states.append(state))
     monkeypatch.setattr(shard_run, "write_atomic", lambda path, content: None)
     told = []
-    run = ShardRun(tmp_path, planned(3000), STATE, 1, lambda *news, **more: told.append(news), Clock())
+    monkeypatch.setattr(shard_run.shard_folder, "EVERY", 1e9)
+    run = ShardRun(tmp_path, planned(3000), STATE, 1, lambda *news, **more: told.append(news))
     run.made = Counted()
 
     def one():
@@ -139,11 +140,6 @@ class Stand:
         self.scripted.killed += [self] * (seconds == 0)
 
 
-@pytest.fixture
-def at_once(monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (0.0, 0.0))
-
-
 def carry(scripted, count, folder):
     run = ShardRun(folder, planned(count), STATE, 1, None)
     with closing(scripted.engine) as engine:
@@ -152,7 +148,7 @@ def carry(scripted, count, folder):
 
 
 @pytest.mark.parametrize("kind", ["crashed", "lost"])
-def test_a_process_that_is_lost_or_spoilt_spoils_no_other_shard(kind, tmp_path, at_once, monkeypatch):
+def test_a_process_that_is_lost_or_spoilt_spoils_no_other_shard(kind, tmp_path, monkeypatch):
     pool = Scripted(monkeypatch, 2, {0: [kind]})
     run = carry(pool, 8, tmp_path)
     run.require_complete()
@@ -162,7 +158,7 @@ def test_a_process_that_is_lost_or_spoilt_spoils_no_other_shard(kind, tmp_path, 
     assert run.schedule.failures == {run.shards[0]: 1}
 
 
-def test_after_a_foreseen_error_the_process_goes_on(tmp_path, at_once, monkeypatch):
+def test_after_a_foreseen_error_the_process_goes_on(tmp_path, monkeypatch):
     pool = Scripted(monkeypatch, 2, {0: ["failed", "failed"]})
     carry(pool, 8, tmp_path).require_complete()
     assert pool.killed == []
@@ -170,7 +166,7 @@ def test_after_a_foreseen_error_the_process_goes_on(tmp_path, at_once, monkeypat
 
 
 @pytest.mark.parametrize("starts", [["lost"] * 3, ["error"]])
-def test_processes_that_cannot_start_end_the_run(starts, tmp_path, at_once, monkeypatch):
+def test_processes_that_cannot_start_end_the_run(starts, tmp_path, monkeypatch):
     with pytest.raises(EvaluationError, match=r"3 processes in a row could .*code 1|no process can be started"):
         carry(Scripted(monkeypatch, 1, starts=starts), 8, tmp_path)
     carry(Scripted(monkeypatch, 1, starts=["lost", "lost", "well"]), 8, tmp_path).require_complete()
@@ -184,25 +180,6 @@ def test_an_idle_worker_is_used_before_another_one_is_started(monkeypatch):
         assert len(pool.begun) == 1
 
 
-def test_a_shard_that_waits_for_another_attempt_does_not_keep_this_process_busy(tmp_path, monkeypatch):
-    """It is due, but no process is idle: there is nothing to do but to wait for news."""
-    monkeypatch.setattr("robustbench_kpca.evaluation.shard_run.PAUSES", (1e-9,))
-    waits = []
-    monkeypatch.setattr(sharded, "wait", lambda calls, seconds, _: waits.append(seconds) or time.sleep(0.01))
-    run = ShardRun(tmp_path, planned(3), STATE, 1, None)
-    run.schedule.next = partial(_new_ones_first, run.schedule)
-    with closing(Scripted(monkeypatch, 1, {0: ["failed"]}, seconds=0.05).engine) as engine:
-        engine.carry_out(run, b"work")
-    assert set(waits) == {0.5}
-
-
-def _new_ones_first(self):
-    shard = self.waiting.popleft() if self.waiting else self.paused.pop()[-1] if self.paused else None
-    if shard is not None:
-        self.running.add(shard)
-    return shard
-
-
 def test_the_time_left_follows_from_finished_shards(tmp_path):
     run = ShardRun(tmp_path, plan_shards([str(number) for number in range(40)], "key", 10), STATE, 1, None)
     assert run._left(0, 2) is None
@@ -212,7 +189,7 @@ def test_the_time_left_follows_from_finished_shards(tmp_path):
     assert run._left(20, 0) == (STATE.samples - 20) * 30 / 20
 
 
-def test_the_state_names_what_failed(tmp_path, at_once, monkeypatch):
+def test_the_state_names_what_failed(tmp_path, monkeypatch):
     carry(Scripted(monkeypatch, 1, {1: ["failed"] * 3}), 3, tmp_path)
     last = read_state(tmp_path)
     assert list(last.failed.values()) == ["why"]

@@ -115,51 +115,34 @@ def test_shards_are_whole_batches_and_not_too_many():
         assert shard_size(samples, 64, None) == LARGEST * 64
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-def test_a_failed_shard_is_tried_twice_more_after_pauses_and_then_given_up():
+def test_a_failed_shard_is_next_is_tried_twice_more_and_then_given_up():
     one, two = Shard(0, 4, "a"), Shard(4, 8, "b")
-    clock = Clock()
-    schedule = Schedule([one, two], (1.0, 5.0), clock)
+    schedule = Schedule([one, two])
     assert schedule.next() == one
     schedule.failed(one, "first")
-    assert schedule.pause() == 1.0
-    assert schedule.next() == two
-    assert schedule.next() is None
-    clock.now = 1.0
-    assert schedule.next() == one
+    assert [schedule.next() for _ in range(3)] == [one, two, None]
     schedule.failed(one, "second")
-    clock.now = 5.9
-    assert schedule.next() is None
-    clock.now = 6.0
     assert schedule.next() == one
     schedule.failed(one, "third")
     assert schedule.given_up == {one: "third"}
     assert schedule.open == 1
     schedule.finished(two)
     assert schedule.open == 0
-    assert schedule.pause() is None
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_fails_every_shard_ends_finished_or_given_up(seed):
-    drawn, clock = random.Random(seed), Clock()
+    drawn = random.Random(seed)
     shards = plan_shards([str(number) for number in range(60)], "key", 1)
-    schedule, finished, attempts = Schedule(shards, clock=clock), [], []
-    while schedule.open:
-        clock.now += drawn.random()
-        if (shard := schedule.next()) is not None:
-            attempts.append(shard)
-            if drawn.random() < 0.5:
-                schedule.failed(shard, "by chance")
-            else:
-                schedule.finished(shard)
-                finished.append(shard)
+    schedule, finished, attempts = Schedule(shards), [], []
+    while (shard := schedule.next()) is not None:
+        attempts.append(shard)
+        if drawn.random() < 0.5:
+            schedule.failed(shard, "by chance")
+        else:
+            schedule.finished(shard)
+            finished.append(shard)
+    assert not schedule.open
     assert sorted([*finished, *schedule.given_up], key=lambda shard: shard.first) == shards
     assert all(attempts.count(shard) == 3 for shard in schedule.given_up)
     assert all(attempts.count(shard) <= 3 for shard in finished)
