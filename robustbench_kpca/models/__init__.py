@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from robustbench_kpca.models.families import ARCHITECTURES
     from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.models.placement import place
-    from robustbench_kpca.models.registration import register_with_timm
 
-__all__ = ["ARCHITECTURES", "bundled", "create_model", "load_model", "place", "register_with_timm"]
+__all__ = ["ARCHITECTURES", "bundled", "create_model", "load_model", "place"]
 
 _MODULES = {
     "ARCHITECTURES": "families",
@@ -22,7 +21,6 @@ _MODULES = {
     "create_model": "build",
     "load_model": "loading",
     "place": "placement",
-    "register_with_timm": "registration",
 }
 
 

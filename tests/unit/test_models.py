@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 import timm
 import torch
-from timm.models.vision_transformer import VisionTransformer
 
 from robustbench_kpca import create_model, evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.audit.preflight import future_leak
-from robustbench_kpca.models import ARCHITECTURES, register_with_timm
+from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.loading import bundled
 from robustbench_kpca.models.source import stated_view
@@ -105,38 +104,9 @@ def layout(model):
     return {name: value.shape for name, value in model.state_dict().items()}
 
 
-@pytest.fixture(scope="module")
-def registered():
-    register_with_timm()
-
-
-def test_timm_builds_our_models(fork, registered, images):
-    name = "rpc_symvit_tiny_patch16_224"
-    model = timm.create_model(name, num_classes=5)
-    assert layout(model) == layout(create_model(name, num_classes=5))
-    assert [type(block.attn).__name__ for block in model.blocks] == ["RPCAttention"] + ["SymmetricAttention"] * 11
-    assert timm.create_model("rpc_symvit_digits", iterations=2).config["iterations"] == 2
-    with pytest.raises(BadInputError, match="'iteration'"):
-        timm.create_model("rpc_symvit_digits", iteration=2)
-
-
-def test_timm_gives_the_bundled_weights(registered, images):
-    ours, theirs = load_model("rpc_symvit_digits"), timm.create_model("rpc_symvit_digits", pretrained=True)
-    assert torch.equal(ours(images), theirs(images))
-    with pytest.raises(BadInputError, match="weights"):
-        timm.create_model("rpc_symvit_cifar", pretrained=True)
-
-
-def test_timm_keeps_its_own_names(fork, registered):
-    model = timm.create_model("vit_tiny_patch16_224", depth=1)
-    assert type(model) is VisionTransformer
-    assert model.pretrained_cfg["mean"] == (0.5, 0.5, 0.5)
-    assert all(timm.is_model(name) for name in ARCHITECTURES)
-
-
 @pytest.mark.parametrize(("name", "size", "crop"), [("rpc_symvit_digits", 32, 0.875), ("rpc_fan_cifar", 32, 1.0)])
-def test_timms_data_pipeline_hands_over_pixels_in_0_1(fork, registered, name, size, crop):
-    config = timm.data.resolve_model_data_config(timm.create_model(name))
+def test_timms_data_pipeline_hands_over_pixels_in_0_1(fork, name, size, crop):
+    config = timm.data.resolve_model_data_config(create_model(name))
     assert config["mean"] == (0.0, 0.0, 0.0)
     assert config["std"] == (1.0, 1.0, 1.0)
     assert (config["input_size"], config["crop_pct"], config["interpolation"]) == ((3, size, size), crop, "bicubic")
