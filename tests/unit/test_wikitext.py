@@ -7,7 +7,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.io import encoded
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.data.sets import _wikitext_files, wikitext2, wikitext103
+from robustbench_kpca.data.sets import wikitext103
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.tasks.language.compute import swapped_stream
@@ -78,11 +78,11 @@ def test_an_end_without_line_feed_gives_the_same_stream(folder):
 def test_a_part_of_train_under_another_name_is_taken(folder, monkeypatch):
     whole = text_of(folder)
     (folder / "wiki.train.tokens").rename(folder / "wiki.train.first.tokens")
-    monkeypatch.setattr(_wikitext_files, "LEAST", 1)
+    monkeypatch.setattr(wikitext103, "LEAST", 1)
     part = text_of(folder)
     assert np.array_equal(part.stream, whole.stream)
     assert "from wiki.train.first.tokens" in part.notes[0]
-    monkeypatch.setattr(_wikitext_files, "LEAST", 2)
+    monkeypatch.setattr(wikitext103, "LEAST", 2)
     fewer = text_of(folder)
     # <unk> and AAA occur once and stay, since protocols give them a meaning
     assert fewer.vocabulary.words == ("<eos>", "=", "town", ",", "the", ".", "<unk>", "AAA")
@@ -94,12 +94,11 @@ def test_a_part_of_train_under_another_name_is_taken(folder, monkeypatch):
         text_of(folder)
 
 
-@pytest.mark.parametrize("name", ["wikitext103", "wikitext2"])
-def test_a_set_of_the_published_counts_has_the_plain_name(folder, name, monkeypatch):
-    module = {"wikitext103": wikitext103, "wikitext2": wikitext2}[name]
-    monkeypatch.setattr(module, "PUBLISHED", module.Published(14, {"train": 40, "val": 1_000, "test": 9}))
-    text = text_of(folder, name=name)
-    assert (text.name, text.notes, text.expected) == (name, (), 16)
+def test_a_set_of_the_published_counts_has_the_plain_name(folder, monkeypatch):
+    monkeypatch.setattr(wikitext103, "VOCABULARY", 14)
+    monkeypatch.setattr(wikitext103, "WORDS", {"train": 40, "val": 1_000, "test": 9})
+    text = text_of(folder)
+    assert (text.name, text.notes, text.expected) == ("wikitext103", (), 16)
 
 
 def test_without_aaa_word_swap_puts_unk_and_says_so(folder):
