@@ -139,8 +139,7 @@ class Attack(Common):
         squares; or `words`, the number of words of a text that are replaced.
     eps: the largest such norm; of words, the share of those read: max(1, floor(eps * words)) may be replaced.
     patch: with `patches`, their side in pixels, or `token`: as large as a token of the model.
-    corners: with `patches`, where they may lie: on the `grid` of their side, `anywhere`, or at a list of upper left
-        corners [row, column], of which the attack chooses eps.
+    corners: with `patches`, where they may lie: on the `grid` of their side, or `anywhere`.
 
     policy: `stop_at_first`: a sample is broken at its first misclassified iterate; `strongest`: every attack uses its
         whole budget, and the image of lowest margin decides; `last`: only the last iterate of each restart counts.

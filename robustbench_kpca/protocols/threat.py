@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
@@ -16,8 +15,8 @@ Norm = Literal["linf", "l2", "l1", "words", "l0", "patches"]
 """How large a perturbation is: a norm of the change, the number of places with another word, of pixels or patches."""
 COUNTED: tuple[Norm, ...] = ("l0", "patches")
 """Norms whose eps is a whole number: of pixels, or of square patches, whose values are free in [0, 1]."""
-Corners: TypeAlias = Literal["grid", "anywhere"] | tuple[tuple[int, int], ...]
-"""Where patches may lie: on the grid of their own side, anywhere, or at these upper left corners (row, column)."""
+Corners: TypeAlias = Literal["grid", "anywhere"]
+"""Where patches may lie: on the grid of their own side, or anywhere."""
 SMALLEST = 1e-8
 """The smallest eps: near 1, single precision has steps of 6e-8, so that a smaller ball holds one image only."""
 _RELATIVE = re.compile(rf"\s*({NUMBER})\s*(?:/\s*({NUMBER}))?\s*(?:\*\s*)?eps\s*")
@@ -53,7 +52,7 @@ class Threat:
     `eps` has the units of the images that the attack gets: pixel space is [0, 1], so write 8/255, not 8. Of words, it
     is the share of them that may be replaced (`swaps`). Attacks get a class `y` per sample, to move away from.
 
-    In `l0`, eps pixels may have any colour; with `patches`, eps squares may, of side `patch` at the places `corners`.
+    In `l0`, eps pixels may have any colour; with `patches`, eps squares may, of side `patch` where `corners` says.
     A `patch` of "token" is as large as a token of the model: `on_tokens` gives it a side.
     """
 
@@ -92,8 +91,6 @@ class Threat:
             )
         if isinstance(self.patch, int) and self.patch < 1:
             raise BadInputError(f"patch = {self.patch}", expected="the side in pixels, at least 1, or 'token'")
-        if isinstance(self.corners, tuple):
-            _require_apart(self.corners, self.patch)
 
     @property
     def counted(self) -> bool:
@@ -134,28 +131,13 @@ class Threat:
             return _several(self.count, "pixel")
         if self.norm == "patches":
             size = "a token" if self.patch == "token" else f"{self.patch} x {self.patch} pixels"
-            where = {"grid": "on their grid", "anywhere": "anywhere"}.get(str(self.corners), "at given places")
+            where = "on their grid" if self.corners == "grid" else "anywhere"
             return f"{_several(self.count, 'patch')} of {size} {where}"
         return f"{self.norm} {f'{self.eps:g}' if self.norm == 'l1' else spell_eps(self.eps)}"
 
 
 def _several(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('ch') else 's'}"
-
-
-def _require_apart(corners: Sequence[tuple[int, int]], side: int | str | None) -> None:
-    """Refuse given patches that overlap: how many are changed would be no clear number."""
-    if not isinstance(side, int):
-        raise BadInputError(
-            f"corners in pixels with patch = {side!r}", expected="the side in pixels, such as patch = 4"
-        )
-    ordered = sorted(corners)
-    if not ordered or min(min(corner) for corner in ordered) < 0:
-        raise BadInputError(f"corners = {list(corners)}", expected="rows and columns from 0, such as [[0, 8], [12, 4]]")
-    for number, (row, column) in enumerate(ordered):
-        for other, beside in ordered[:number]:
-            if row - other < side and abs(column - beside) < side:
-                raise BadInputError(f"patches at {[other, beside]} and {[row, column]}", expected="no overlap")
 
 
 def spell_eps(eps: float) -> str:

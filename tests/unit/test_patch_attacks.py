@@ -234,7 +234,6 @@ SETS = [
     Threat("l0", 4),
     Threat("patches", 2, patch=2, corners="grid"),
     Threat("patches", 2, patch=3, corners="anywhere"),
-    Threat("patches", 2, patch=2, corners=((0, 1), (4, 4), (0, 4))),
 ]
 ALL = [
     ("patch", PATCH | {"steps": 3, "places": 2}),

@@ -41,14 +41,8 @@ def allowed_corners(
     if side > min(height, width):
         raise BadInputError(f"{threat} for {size}", expected="patches that fit into the image")
     allowed = torch.zeros(height - side + 1, width - side + 1, dtype=torch.bool)
-    if isinstance(threat.corners, tuple):
-        for row, column in threat.corners:
-            if row >= allowed.shape[0] or column >= allowed.shape[1]:
-                raise BadInputError(f"a patch at {[row, column]} of {size}", expected="patches inside the image")
-            allowed[row, column] = True
-    else:
-        step = 1 if threat.corners == "anywhere" else side
-        allowed[::step, ::step] = True
+    step = 1 if threat.corners == "anywhere" else side
+    allowed[::step, ::step] = True
     if threat.count > int(allowed.sum()):
         raise BadInputError(f"{threat} for {size}", expected=f"at most {int(allowed.sum())}, for which there is room")
     return allowed.to(device)

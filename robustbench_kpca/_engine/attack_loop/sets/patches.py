@@ -48,7 +48,5 @@ class Patches(PerturbationSet):
 
     def example(self) -> Images:
         """Return a grey image in which there is room."""
-        threat = self.threat
-        furthest = max(map(max, threat.corners)) if isinstance(threat.corners, tuple) else 0
-        side = max(32, furthest + threat.side, threat.side * math.isqrt(threat.count - 1) + threat.side)
+        side = max(32, self.threat.side * math.isqrt(self.threat.count - 1) + self.threat.side)
         return torch.full((1, 3, side, side), 0.5)
