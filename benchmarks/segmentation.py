@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca._engine.inference.sliding_window.tiles import starts
-from robustbench_kpca._engine.inference.sliding_window.windows import Stream, Windowing, first_largest
+from robustbench_kpca._engine.inference.sliding_window import Stream, Windowing, first_largest, starts
 from robustbench_kpca.models import create_model
 
 CASES = (

@@ -3,7 +3,7 @@
 import torch
 
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca._engine.inference.sliding_window.windows import EVERY_PIXEL, Stream, Windowing
+from robustbench_kpca._engine.inference.sliding_window import EVERY_PIXEL, Stream, Windowing
 
 
 def segment(model, image, *, window=0, stride=0, resize="none"):

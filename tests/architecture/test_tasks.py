@@ -12,7 +12,7 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.tasks import TASKS
 
 PACKAGE = Path(__file__).parents[2] / "robustbench_kpca"
-ROOMS = ("tasks", "data", "_engine/inference/sliding_window")
+ROOMS = ("tasks", "data", "_engine/inference/sliding_window.py")
 LABELLED = {"labels", "label", "logits", "targets", "masks", "predictions", "y"}
 
 

@@ -169,7 +169,7 @@ def test_clean_says_what_it_deletes(toy, digits, tmp_path, capsys):
     assert main(["records", "clean", str(out)]) == 0
     assert "its record is finished" in capsys.readouterr().err
     assert not hidden(out)
-    assert len(list(out.iterdir())) == 4, "record, outcomes, images, first samples"
+    assert len(list(out.iterdir())) == 3, "record, outcomes, images"
 
 
 def test_a_second_run_of_one_record_is_refused(toy, digits, tmp_path):

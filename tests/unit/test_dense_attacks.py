@@ -13,7 +13,7 @@ from robustbench_kpca._engine.attack_loop.cost import most_passes, passes_of
 from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca._engine.inference.sliding_window.tiles import through_windows
+from robustbench_kpca._engine.inference.sliding_window import through_windows
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.audit.preflight import inspect
 from robustbench_kpca.data.scenes import ArrayScenes

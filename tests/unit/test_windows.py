@@ -13,8 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca._engine.inference.sliding_window.tiles import starts
-from robustbench_kpca._engine.inference.sliding_window.windows import Stream, Windowing, batch_size_for, first_largest
+from robustbench_kpca._engine.inference.sliding_window import Stream, Windowing, batch_size_for, first_largest, starts
 
 
 class Pixelwise(nn.Module):

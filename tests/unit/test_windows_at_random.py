@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from segmenting import segment
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca._engine.inference.sliding_window.tiles import through_windows
+from robustbench_kpca._engine.inference.sliding_window import through_windows
 
 
 class Near(torch.nn.Module):

@@ -18,7 +18,7 @@ from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.loader import in_batches
 from robustbench_kpca._engine.inference.runner import Presentation, Runner
-from robustbench_kpca._engine.inference.sliding_window.windows import BATCH_VALUES
+from robustbench_kpca._engine.inference.sliding_window import BATCH_VALUES
 from robustbench_kpca.attacks.shared.words import changed
 from robustbench_kpca.corruptions import require_profile
 from robustbench_kpca.corruptions.words import PROFILE, WORD_CORRUPTIONS, swapped_words

@@ -20,13 +20,13 @@ from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.loader import in_batches
 from robustbench_kpca._engine.inference.runner import Presentation, Runner
-from robustbench_kpca._engine.inference.sliding_window.tiles import through_windows
-from robustbench_kpca._engine.inference.sliding_window.windows import (
+from robustbench_kpca._engine.inference.sliding_window import (
     EVERY_PIXEL,
     Windowing,
     batch_size_for,
     first_window,
     own_window,
+    through_windows,
 )
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.data.io.remembered import Remembered

@@ -10,7 +10,7 @@ from torch import nn
 
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca._engine.inference.sliding_window.windows import Prediction, Stream, Windowing
+from robustbench_kpca._engine.inference.sliding_window import Prediction, Stream, Windowing
 from robustbench_kpca.data.scenes import IGNORE, Mask, Pixels, Scenes
 from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes

@@ -11,7 +11,7 @@ from torch import nn
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.corrupted import cell_of, corrupted
 from robustbench_kpca._engine.inference.runner import Runner, device_for
-from robustbench_kpca._engine.inference.sliding_window.windows import EVERY_PIXEL, Stream, batch_size_for
+from robustbench_kpca._engine.inference.sliding_window import EVERY_PIXEL, Stream, batch_size_for
 from robustbench_kpca.data.scenes import IGNORE, Mask, Pixels, Scenes
 from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
 from robustbench_kpca.tasks.drawing import Colour, Drawing

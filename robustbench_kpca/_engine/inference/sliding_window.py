@@ -12,7 +12,7 @@ at once, 4 bytes a class and pixel.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -24,10 +24,12 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._engine.inference.runner import Presentation, Runner, call
-from robustbench_kpca._engine.inference.sliding_window.tiles import GREY, starts
+from robustbench_kpca.types import Images, Logits
 
 Prediction = NDArray[np.int16]
 T = TypeVar("T")
+GREY = 0.5
+"""Padding of images smaller than a window."""
 BATCH_VALUES = 2**26  # largest number of logits in one batch: 256 MiB in single precision
 EVERY_PIXEL = Presentation(
     call,
@@ -35,6 +37,16 @@ EVERY_PIXEL = Presentation(
     expected="logits for every pixel: (batch, classes, height, width)",
     fix="for images with masks choose a segmenter, such as symvit_shapes",
 )
+
+
+def starts(length: int, window: int, stride: int) -> list[int]:
+    """Return where windows start along an axis; the last window ends at the end of the axis.
+
+    >>> starts(1000, 512, 400)
+    [0, 400, 488]
+    """
+    last = max(length - window, 0)
+    return [*range(0, last, stride), last]
 
 
 @dataclass(frozen=True)
@@ -217,3 +229,25 @@ class Stream(Generic[T]):
             self.decided += len(picture.corners)
             decided.append((tag, prediction))
         return decided
+
+
+def through_windows(model: Callable[[Images], Logits], images: Images, window: int) -> Logits:
+    """Return mean logits, (batch, classes, height, width), of windows side by side; gradients reach the images.
+
+    `model` is called on (batch, 3, window, window). Windows, padding and averaging are those of `Stream`.
+    """
+    height, width = images.shape[2:]
+    padded = F.pad(images, (0, max(window - width, 0), 0, max(window - height, 0)), value=GREY)
+    places = [
+        (slice(y, y + window), slice(x, x + window))
+        for y in starts(padded.shape[2], window, window)
+        for x in starts(padded.shape[3], window, window)
+    ]
+    first = model(padded[:, :, *places[0]])
+    if len(places) == 1:
+        return first[:, :, :height, :width]
+    total, count = first.new_zeros(*first.shape[:2], *padded.shape[2:]), first.new_zeros(padded.shape[2:])
+    for number, place in enumerate(places):
+        total[:, :, *place] += model(padded[:, :, *place]) if number else first
+        count[place] += 1
+    return (total / count)[:, :, :height, :width]

@@ -1,1 +1,0 @@
-"""Sliding-window inference: segment images of any size through windows of one size."""
