@@ -19,8 +19,6 @@ from robustbench_kpca._core.files import require_file
 
 MOST_BYTES = 4 * 2**30  # of a file; the largest of the archive has about 1 GiB
 MOST_VALUES = 2 * 10**8  # of all series together: 1.6 GB
-FLAGS = ("timestamps", "missing", "univariate", "equallength", "targetlabel")
-COUNTS = ("dimensions", "dimension", "serieslength")
 
 Series = list[NDArray[np.float64]]
 """The dimensions of one series, which may differ in length; missing values are NaN."""
@@ -74,7 +72,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path, self.line, self.longest = path, 0, 0
         self.header: dict[str, list[str]] = {}
-        self.in_data = False
+        self.classes: tuple[str, ...] = ()  # known from @data on
         self.series: list[Series] = []
         self.labels: list[int] = []
 
@@ -82,7 +80,7 @@ class _Reader:
         self.line = number
         if not line or line.startswith("#"):
             return
-        if self.in_data:
+        if self.classes:
             self._add(line)
         elif line.startswith("@"):
             self._note(line)
@@ -93,57 +91,32 @@ class _Reader:
         if not self.series:
             raise self._bad("no series", "@data, and a line for each series")
         name = "".join(self.header.get("problemname", [])) or re.sub("_(TRAIN|TEST)$", "", self.path.stem)
-        return TimeSeriesFile(name, self._classes(), self.series, self.labels)
+        return TimeSeriesFile(name, self.classes, self.series, self.labels)
 
     def _note(self, line: str) -> None:
         tag, *words = line[1:].split() or [""]
-        tag = tag.lower()
-        if not tag:
-            raise self._bad("a line with @ alone", "a tag, such as @data")
-        if tag == "data":
-            self._classes()
-            self.in_data = True
-            return
-        if tag in FLAGS and (len(words) != 1 or words[0].lower() not in ("true", "false")):
-            raise self._bad(f"@{tag} {' '.join(words)[:40]}", "true or false")
-        if tag in COUNTS and (len(words) != 1 or not words[0].isdecimal() or len(words[0]) > 9 or int(words[0]) < 1):
-            raise self._bad(f"@{tag} {' '.join(words)[:40]}", "a whole number, at least 1")
-        if tag in ("timestamps", "targetlabel") and words[:1] and words[0].lower() == "true":
-            raise self._bad(f"@{tag} true", "values without time stamps, and class labels")
-        self.header[tag] = words
-
-    def _classes(self) -> tuple[str, ...]:
-        known, *classes = self.header.get("classlabel") or ["false"]
-        if known.lower() != "true" or len(classes) < 2 or len(set(classes)) < len(classes):
-            raise self._bad("no class labels", "@classLabel true and the names of at least two classes")
-        return tuple(classes)
+        self.header[tag.lower()] = words
+        if tag.lower() == "timestamps" and [word.lower() for word in words] != ["false"]:
+            raise self._bad(line[:40], "@timeStamps false: values without time stamps")
+        if tag.lower() == "data":
+            known, *classes = self.header.get("classlabel") or ["false"]
+            if known.lower() != "true" or len(classes) < 2 or len(set(classes)) < len(classes):
+                raise self._bad("no class labels", "@classLabel true and the names of at least two classes")
+            self.classes = tuple(classes)
 
     def _add(self, line: str) -> None:
         *dimensions, label = (part.strip() for part in line.split(":"))
-        classes = self._classes()
-        if label not in classes:
-            raise self._bad(f"class '{label[:40]}'", f"one of {', '.join(classes[:8])}")
-        expected = self._dimensions(len(dimensions))
+        if label not in self.classes:
+            raise self._bad(f"class '{label[:40]}'", f"one of {', '.join(self.classes[:8])}")
+        expected = len(self.series[0]) if self.series else max(len(dimensions), 1)
         if len(dimensions) != expected:
             raise self._bad(f"{len(dimensions)} dimensions", f"{expected}, separated by ':' and followed by the class")
-        if not dimensions:
-            raise self._bad("a class without values", "the values of at least one dimension before it")
         series = [self._numbers(text) for text in dimensions]
-        self._require_length(series)
         self.series.append(series)
         self.longest = max(self.longest, *map(len, series))
         if len(self.series) * len(series) * self.longest > MOST_VALUES:  # shorter series are padded
             raise self._bad(f"more than {MOST_VALUES} values", "a smaller file, or fewer long series")
-        self.labels.append(classes.index(label))
-
-    def _dimensions(self, met: int) -> int:
-        """Return how many dimensions a series has: as the header says, or as many as the first one, which has `met`."""
-        stated = self.header.get("dimensions", self.header.get("dimension"))
-        if stated is not None:
-            return int(stated[0])
-        if self.header.get("univariate", ["true"])[0].lower() == "true":
-            return 1
-        return len(self.series[0]) if self.series else met
+        self.labels.append(self.classes.index(label))
 
     def _numbers(self, text: str) -> NDArray[np.float64]:
         fields = [field.strip() for field in text.split(",")]
@@ -156,16 +129,6 @@ class _Reader:
         if np.isinf(numbers).any():
             raise self._bad("an infinite value", "finite numbers")
         return numbers
-
-    def _require_length(self, series: Series) -> None:
-        if self.header.get("equallength", ["false"])[0].lower() != "true":
-            return
-        stated = self.header.get("serieslength")
-        first = self.series[0] if self.series else series
-        length = int(stated[0]) if stated else len(first[0])
-        odd = next((len(values) for values in series if len(values) != length), None)
-        if odd is not None:
-            raise self._bad(f"a series of length {odd}", f"{length}, since @equalLength is true")
 
     def _bad(self, met: str, expected: str) -> BadInputError:
         return BadInputError(f"{self.path}, line {self.line}: {met}", expected=expected)
