@@ -1,6 +1,7 @@
 """Few images under the name of many, attacks and audits of few steps, and objects that pose as others."""
 
 import importlib
+import json
 from contextlib import contextmanager
 from functools import wraps
 from types import SimpleNamespace
@@ -87,4 +88,22 @@ below = []
 [[stage]]
 attack = "{attack}"
 restarts = 1
+"""
+
+
+def corruption_protocol(corruptions, severities, profile="imagecorruptions", *, clean=False):
+    """The text of a protocol of corruptions that are made in the fast mode."""
+    return f"""
+kind = "corruption"
+title = "Some corruptions"
+citations = []
+draws = 1
+profile = "{profile}"
+mode = "fast"
+storage = "none"
+frost = "generated"
+clean = {str(clean).lower()}
+reference = "none"
+corruptions = {json.dumps(corruptions)}
+severities = {severities}
 """

@@ -6,48 +6,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from stand_ins import attack_protocol
+from board_pages import board_text
+from stand_ins import attack_protocol, corruption_protocol
 
 ROOT = Path(__file__).parents[2]
 ATTACK = attack_protocol("Climb", "climb")
-GRAIN = """
-kind = "corruption"
-title = "Grain"
-citations = []
-draws = 1
-profile = "imagecorruptions"
-mode = "fast"
-storage = "none"
-frost = "generated"
-clean = false
-reference = "none"
-corruptions = ["grain"]
-severities = [1, 5]
-"""
-BOARD = """
-title = "Linear attention"
-intro = ""
-data = "digits"
-split = "test"
-seed = 0
-limit = 16
-models = ["vit_digits", "linear"]
-rank_by = "Climb"
-
-[[model]]
-name = "linear"
-source = "rbk_example:linear_vit_digits"
-
-[[column]]
-title = "Climb"
-protocol = "climb.toml"
-metric = "robust_accuracy"
-
-[[column]]
-title = "Error"
-protocol = "clean"
-metric = "error"
-"""
+GRAIN = corruption_protocol(["grain"], [1, 5])
+BOARD = board_text(
+    ["vit_digits", "linear"],
+    {"Climb": ("climb.toml", "robust_accuracy"), "Error": ("clean", "error")},
+    limit=16,
+)
+BOARD += '[[model]]\nname = "linear"\nsource = "rbk_example:linear_vit_digits"\n'
 
 
 @pytest.mark.slow

@@ -292,20 +292,6 @@ def test_only_chosen_classes_are_read(tmp_path, folder, recipe, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_without_a_random_crop_the_other_augmentations_act(folder, recipe, fork):
-    """`scale = [1, 1]`: an image is resized and cut as in evaluation, then flipped and erased as often as asked."""
-    options = {"images.hflip": 1.0, "images.erase": 0.0}
-    _, plain, _ = load_recipe(recipe)
-    _, flipped, _ = load_recipe(recipe, options)
-    _, erased, _ = load_recipe(recipe, options | {"images.erase": 1.0})
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))
-    as_it_is, mirrored, holed = (
-        ImageFileSource(one, folder, Accelerator(cpu=True)).train.transform(picture) for one in (plain, flipped, erased)
-    )
-    assert torch.equal(mirrored, as_it_is.flip(-1))
-    assert 0 < float((holed != mirrored).double().mean()) < 0.5
-
-
 def altered(file):
     """Another picture of the same name, in as many bytes."""
     content = bytearray(file.read_bytes())

@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from board_pages import board_text
 from forging import BOARDS, honest, saved
 
 from robustbench_kpca.cli.main import main
@@ -20,7 +21,6 @@ from robustbench_kpca.report.notes import explain
 HONEST = BOARDS / "digits-attacks" / "records"
 PLAIN, ADV, RPC = "vit_digits", "vit_digits_adv", "rpc_symvit_digits_adv"
 CLEAN, FGSM, PGD = "clean", "fgsm-linf-8_255", "pgd20-linf-8_255"
-HEAD = 'title = "T"\nintro = ""\ndata = "digits"\nsplit = "test"\nlimit = 64\nseed = 0\nrank_by = "PGD-20"\n'
 PART = {"digest": "a" * 64}
 COLUMNS = {"Clean": (CLEAN, "clean_accuracy"), "FGSM": (FGSM, "robust_accuracy"), "PGD-20": (PGD, "robust_accuracy")}
 
@@ -62,11 +62,7 @@ class Board:
         saved(of(of_model, protocol), self.records, model=model, columns=columns, audit=None)
 
     def render(self):
-        columns = (
-            f'[[column]]\ntitle = "{title}"\nprotocol = "{protocol}"\nmetric = "{metric}"\n'
-            for title, (protocol, metric) in zip(self.titles, COLUMNS.values(), strict=True)
-        )
-        text = HEAD.replace("PGD-20", self.titles[2]) + f"models = {self.models}\n" + "".join(columns)
+        text = board_text(self.models, dict(zip(self.titles, COLUMNS.values(), strict=True)), limit=64)
         (self.folder / "board.toml").write_text(text)
         return main(["board", "render", str(self.folder), "--records", str(self.records), "-o", str(self.folder)])
 

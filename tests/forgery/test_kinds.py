@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import test_boards
+from board_pages import board_text
 from forging import honest, saved
 
 from robustbench_kpca.cli.main import main
@@ -96,22 +97,9 @@ def test_a_forged_record_is_refused_in_one_line(kind, tmp_path, capsys):
     assert words in line
 
 
-COLUMNS = """title = "T"
-intro = ""
-data = "{data}"
-split = "test"
-seed = 0
-rank_by = "C"
-[[column]]
-title = "C"
-protocol = "{protocol}"
-metric = "{metric}"
-"""
-
-
 def board(folder, rows, *, robust=False, data="digits"):
     names = ("pgd20-linf-8_255", "robust_accuracy") if robust else ("clean", "clean_accuracy")
-    text = COLUMNS.format(protocol=names[0], metric=names[1], data=data)
+    text = board_text([], {"C": names}, data=data)
     text += "".join(f'[[row]]\ntitle = "{title}"\nmodels = {list(models)}\n' for title, models in rows.items())
     (folder / "board.toml").write_text(text)
     return main(["board", "render", str(folder), "--records", str(folder / "records"), "-o", str(folder)])

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from stand_ins import attack_protocol
+from stand_ins import attack_protocol, corruption_protocol
 
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
@@ -140,20 +140,7 @@ class Darker:
 
 MEMBER = Darker()
 """
-GRID = """
-kind = "corruption"
-title = "Darker"
-citations = []
-draws = 1
-profile = "imagecorruptions"
-mode = "fast"
-storage = "none"
-frost = "generated"
-clean = false
-reference = "none"
-corruptions = ["darker"]
-severities = [1]
-"""
+GRID = corruption_protocol(["darker"], [1])
 
 
 def test_another_code_of_an_added_corruption_makes_a_new_record(module, tmp_path, monkeypatch, linear):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from attack_checks import scenario
+from board_pages import board_text
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.marks import prose
@@ -85,10 +86,7 @@ def test_it_is_shown_beside_the_numbers(presets_of_its_own, tmp_path, capsys):
     shown = " ".join(capsys.readouterr().out.replace("│", " ").replace("|", " ").split())
     assert f"{spelt(98, 100)} of 100 images" in shown
     board.mkdir()
-    (board / "board.toml").write_text(
-        'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nseed = 0\nmodels = ["vit_digits"]\n'
-        'rank_by = "q"\n[[column]]\ntitle = "q"\nprotocol = "quick"\nmetric = "robust_accuracy"\n'
-    )
+    (board / "board.toml").write_text(board_text(["vit_digits"], {"q": ("quick", "robust_accuracy")}))
     assert main(["board", "render", str(board), "--records", str(records)]) == 0
     assert prose(in_full(measured(PART))) in (board / "README.md").read_text()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attack_checks import USUAL
+from board_pages import board_text
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
@@ -22,31 +23,15 @@ from robustbench_kpca.records.audit_versions import CHECKS, LATEST, limits
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.board_index import _pack
 from robustbench_kpca.report.board_spec import Evaluation
-from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.matching import load_board, read
 from robustbench_kpca.report.render import html, json_text, markdown, write_board
 from robustbench_kpca.report.table import audit_lines, frame, without_numbers
 
-TOML = """
-title = "A <b>board</b> & more"
-intro = "Said \\"so\\"."
-data = "digits"
-split = "test"
-seed = 0
-models = ["vit_digits", "vit_digits_adv", "nobody"]
-rank_by = "PGD"
-
-[[column]]
-title = "Clean"
-protocol = "clean"
-metric = "clean_accuracy"
-
-[[column]]
-title = "PGD"
-protocol = "pgd20-linf-8_255"
-metric = "robust_accuracy"
-"""
-
+TOML = board_text(
+    ["vit_digits", "vit_digits_adv", "nobody"],
+    {"Clean": ("clean", "clean_accuracy"), "PGD": ("pgd20-linf-8_255", "robust_accuracy")},
+    title="A <b>board</b> & more", intro='Said "so".', rank_by="PGD",
+)  # fmt: skip
 SOON = (datetime.now(UTC) + timedelta(hours=12)).isoformat(timespec="seconds")
 """Later than all that is made here, and no later than clocks may differ."""
 
@@ -495,46 +480,8 @@ def test_figures_join_numbers_of_the_same_samples_only(tmp_path, records, monkey
     assert {estimate.n for estimate in clean.values()} == {40}
 
 
-def test_the_command_of_a_model_with_options_makes_the_record_that_fills_its_cell(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    model = '\n[[model]]\nname = "rpc_symvit_digits"\noptions = { lam = 0.5 }\n'
-    text = TOML.replace('["vit_digits", "vit_digits_adv", "nobody"]', '["rpc_symvit_digits"]')
-    text = text.replace("seed = 0", "seed = 0\nlimit = 4")
-    Path("board.toml").write_text(text.replace('\n[[column]]\ntitle = "PGD"', f'{model}\n[[column]]\ntitle = "PGD"'))
-    board = load_board(".", [])
-    words = command(board.spec, [board.runs[0]], "made")
-    assert main([*shlex.split(words)[1:], "--audit", "none", "-q"]) == 0
-    capsys.readouterr()
-    (record,) = map(load_record, find_records("made"))
-    assert record.spec.model.config["lam"] == 0.5
-    assert [run.state for run in load_board(".", find_records("made")).runs] == ["ready", "missing"]
-    Path("board.toml").write_text(Path("board.toml").read_text().replace("lam = 0.5", "lam = 0.25"))
-    other = load_board(".", find_records("made"))
-    assert [run.state for run in other.runs] == ["another network", "missing"]
-    assert other.left_out.endswith("(other weights or options) than the board asks for: evaluate it again.")
-
-
-OWN = """
-title = "Mine"
-intro = ""
-data = "digits"
-split = "test"
-seed = 0
-limit = 12
-models = ["mine", "here:make"]
-rank_by = "Attacked"
-
-[[model]]
-name = "mine"
-source = "vit_digits"
-checkpoint = "weights.safetensors"
-attention = "Softmax"
-
-[[column]]
-title = "Attacked"
-protocol = "own.toml"
-metric = "robust_accuracy"
-"""
+OWN = board_text(["mine", "here:make"], {"Attacked": ("own.toml", "robust_accuracy")}, limit=12)
+OWN += '[[model]]\nname = "mine"\nsource = "vit_digits"\ncheckpoint = "weights.safetensors"\nattention = "Softmax"\n'
 
 
 def test_the_plan_says_that_a_folder_is_not_there_and_refuses_a_file(tmp_path, capsys):

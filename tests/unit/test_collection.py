@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -83,12 +81,6 @@ def test_html_in_a_name_stays_text(few):
     shown = renamed(few[0], "<script>x</script>")._repr_html_()
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown
-
-
-def test_tables_need_no_torch():
-    code = f"import sys, robustbench_kpca as r; r.load_record({str(files('vit_digits', 'clean')[0])!r})._repr_html_(); "
-    code += f"r.load_records({str(files('vit_digits', 'clean')[0])!r}).to_frame(); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 def test_csv_and_json_hold_the_same_numbers(few):

@@ -4,6 +4,8 @@ import re
 import shlex
 
 import pytest
+from board_pages import board_text
+from stand_ins import corruption_protocol
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
@@ -19,46 +21,16 @@ from robustbench_kpca.report.render import html, markdown
 from robustbench_kpca.report.table import frame, without_numbers
 from robustbench_kpca.tasks.classification.pages import PAGES
 
-PROTOCOL = """
-title = "Fog and contrast"
-citations = []
-kind = "corruption"
-draws = 1
-profile = "cifar_c"
-mode = "fast"
-storage = "none"
-frost = "generated"
-clean = true
-reference = "none"
-corruptions = ["fog", "contrast"]
-severities = [3, 5]
-"""
-BOARD = """
-title = "Weather"
-intro = "In `fog`."
-data = "digits"
-split = "test"
-seed = 0
-models = ["vit_digits", "vit_digits_adv"]
-rank_by = "mCE"
-
-[[column]]
-title = "mCE"
-protocol = "foggy"
-metric = "mce"
-reference = "vit_digits"
-
-[[column]]
-title = "Corrupted"
-protocol = "foggy"
-metric = "corruption_accuracy"
-
-[[column]]
-title = "AUPR"
-protocol = "ood"
-metric = "aupr"
-against = "photos"
-"""
+PROTOCOL = corruption_protocol(["fog", "contrast"], [3, 5], "cifar_c", clean=True)
+BOARD = board_text(
+    ["vit_digits", "vit_digits_adv"],
+    {
+        "mCE": ("foggy", "mce", {"reference": "vit_digits"}),
+        "Corrupted": ("foggy", "corruption_accuracy"),
+        "AUPR": ("ood", "aupr", {"against": "photos"}),
+    },
+    intro="In `fog`.",
+)
 MODELS = ("vit_digits", "vit_digits_adv")
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

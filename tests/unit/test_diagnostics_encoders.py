@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import timm
 import torch
-from diagnosed import diagnosed
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli._diagnosing import Asked
@@ -15,7 +14,7 @@ from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.study.diagnostics import tables
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.lists import configuration, load_list
-from robustbench_kpca.study.diagnostics.sources import TextSource, load_text_model
+from robustbench_kpca.study.diagnostics.sources import load_text_model
 from robustbench_kpca.study.diagnostics.taps import call, find_taps, listening
 
 STUDY = load_list("saritas2025")
@@ -86,14 +85,6 @@ def test_every_encoder_of_the_study_can_be_read(name, texts):
             assert torch.allclose(x, expected, atol=1e-5), part
         weights = (reading.q @ reading.k.transpose(-2, -1) / width**0.5).softmax(-1)
         assert torch.allclose(weights @ reading.v, reading.h, atol=1e-5)
-
-
-def test_longformer_beyond_its_window_is_refused(texts):
-    """There its softmax leaves out far tokens, so that q, k and v do not give its outputs."""
-    model, _ = untrained("allenai/longformer-base-4096", texts, attention_window=[8, 8])
-    source = TextSource("long", (tuple(range(10, 40)),) * 2, 1)
-    with pytest.raises(BadInputError, match="outputs"):
-        diagnosed(model, source, name="longformer", claims=["eigenvalues"])
 
 
 def test_a_list_is_measured_and_compared(tmp_path, texts, capsys):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from board_pages import board_text
 from fake_ray import FakeRay
 from safetensors.torch import save_file
-from stand_ins import attack_protocol
+from stand_ins import attack_protocol, corruption_protocol
 
 from robustbench_kpca import evaluate
 from robustbench_kpca._core import address, plugins
@@ -124,20 +125,7 @@ def model():
     raise RuntimeError("no model")
 '''
 ATTACK = attack_protocol("Push", "mine.py:Push")
-GRID = """
-kind = "corruption"
-title = "Darker"
-citations = []
-draws = 1
-profile = "imagecorruptions"
-mode = "fast"
-storage = "none"
-frost = "generated"
-clean = false
-reference = "none"
-corruptions = ["mine.py:DARKER"]
-severities = [1, 5]
-"""
+GRID = corruption_protocol(["mine.py:DARKER"], [1, 5])
 
 
 @pytest.fixture
@@ -239,35 +227,14 @@ def test_a_member_of_the_wrong_kind_is_not_added(family):
     assert "odd" not in family
 
 
-BOARD = """
-title = "Mine"
-intro = ""
-data = "digits"
-split = "test"
-seed = 0
-limit = 12
-models = ["vit_digits", "symvit_digits"]
-rank_by = "Push"
-
-[[column]]
-title = "Push"
-protocol = "push.toml"
-metric = "robust_accuracy"
-
-[[column]]
-title = "Error"
-protocol = "clean"
-metric = "METRIC"
-"""
-
-
 CHECK = ("check", "runs", "--baseline", "runs", "--fail", "robust_accuracy:-2pp")
 
 
 def board(folder, metric):
     """Write a board of two models under the attack and the metric; return the words that render it."""
-    (folder / "board").mkdir()
-    (folder / "board" / "board.toml").write_text(BOARD.replace("METRIC", metric))
+    (folder / "board").mkdir(exist_ok=True)
+    columns = {"Push": ("push.toml", "robust_accuracy"), "Error": ("clean", metric)}
+    (folder / "board" / "board.toml").write_text(board_text(["vit_digits", "symvit_digits"], columns, limit=12))
     return "board", "render", folder / "board", "--records", folder / "runs", "--out", folder / "pages"
 
 
@@ -286,7 +253,7 @@ def test_code_that_a_record_or_a_board_names_is_not_run_unasked(folder, capfd):
         code = rbk(*words)
         assert code == 0, (words, capfd.readouterr().err)
     assert rbk("records", "verify", "runs") == 2
-    (folder / "board" / "board.toml").write_text(BOARD.replace("METRIC", "mine.py:ERROR"))
+    board(folder, "mine.py:ERROR")
     capfd.readouterr()
     assert rbk("board", "render", folder / "board", "--records", "runs") == 2
     assert "names code: mine.py:ERROR; read that code, then add --plugin mine.py" in capfd.readouterr().err

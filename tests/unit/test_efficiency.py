@@ -10,13 +10,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.study.reproduction.efficiency import load_costs, spelled
-from robustbench_kpca.study.reproduction.measuring import (
-    Pass,
-    interleaved,
-    passes_of,
-    peak_bytes,
-    subject_of,
-)
+from robustbench_kpca.study.reproduction.measuring import Pass, interleaved, passes_of, peak_bytes, subject_of
 
 N, C, CLASSES, DEPTH, HIDDEN = 5, 12, 7, 2, 36
 SHAPE = {
@@ -44,9 +38,7 @@ def vit(projections, mixings):
     ("model", "options", "projections", "mixings"),
     [
         ("vit_digits", {}, 3, [1, 1]),
-        ("symvit_digits", {}, 2, [1, 1]),
         ("rpc_symvit_digits", {"iterations": 4}, 2, [4, 1]),
-        ("rpc_symvit_all_digits", {"iterations": 3}, 2, [3, 3]),
     ],
 )
 def test_a_vit_costs_what_its_products_cost(model, options, projections, mixings):
@@ -58,7 +50,7 @@ def test_a_vit_costs_what_its_products_cost(model, options, projections, mixings
     assert training == 3 * test - PATCHES, "each product has a gradient for both factors, but for the pictures"
 
 
-@pytest.mark.parametrize("side", [2, 8])
+@pytest.mark.parametrize("side", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_softmax_grows_with_the_square_of_the_tokens_and_primal_in_proportion(side):
     tokens, rank, multi = side**2 + 1, 3, 10
     parameters, test, training = counted("vit_digits", tokens)
@@ -132,6 +124,7 @@ rpc = { title = "RPC", recipe = "rpc_symvit_digits", seeds = [0, 1], set = { "mo
 ITEM = 'kind = "efficiency"\ntitle = "Cost"\nintro = "Said."\narms = ["plain", "rpc"]\nbatch_size = 2\nrepeats = 3\n'
 
 
+@pytest.mark.slow
 def test_a_pack_measures_what_its_models_cost_without_data_and_keeps_it(tmp_path, capsys):
     folder, out = tmp_path / "costs", tmp_path / "out"
     folder.mkdir()

@@ -1,16 +1,15 @@
 """Names from records stay text: in Markdown, in HTML and on a terminal."""
 
 import json
-import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from board_pages import board_text
 
 from robustbench_kpca._core.errors import BadInputError, printable
 from robustbench_kpca._core.web import href
@@ -94,12 +93,8 @@ def test_pages_in_markdown_stay_as_they_were_meant(hostile, capsys):
     (path,) = (hostile / "records").glob("*.record.json")
     record = load_record(path)
     require_clean(comment(compare([record], [record], [Rule.parse("clean_accuracy:-2pp")])))
-    data = record.spec.data
-    (hostile / "board.toml").write_text(
-        f'title = "T"\nintro = ""\ndata = "{data.name}"\nsplit = "{data.split}"\nlimit = {data.n}\nseed = 0\n'
-        f'rank_by = "Clean"\nmodels = [{json.dumps(NAME)}]\n'
-        '[[column]]\ntitle = "Clean"\nprotocol = "clean"\nmetric = "clean_accuracy"\n'
-    )
+    data, columns = record.spec.data, {"Clean": ("clean", "clean_accuracy")}
+    (hostile / "board.toml").write_text(board_text([NAME], columns, data=data.name, split=data.split, limit=data.n))
     page = markdown(load_board(str(hostile)))
     assert "not run" not in page
     assert "<summary>Flags: 1</summary>" in page
@@ -167,13 +162,10 @@ def test_a_paragraph_keeps_its_lines_and_begins_no_block():
 
 @pytest.mark.usefixtures("few_resamples")
 def test_words_of_a_board_stay_text_everywhere(tmp_path, capsys):
-    nasty = json.dumps(NASTY.replace("\x1b", "").replace("\x07", "").replace("\u202e", "").replace("\u2066", ""))
-    (tmp_path / "board.toml").write_text(
-        f"title = {nasty}\nintro = {nasty}\n"
-        'data = "digits"\nsplit = "test"\nseed = 0\nrank_by = "Clean"\nmodels = ["vit_digits"]\n'
-        '[[column]]\ntitle = "Clean"\nprotocol = "clean"\nmetric = "clean_accuracy"\n'
-        f'[[model]]\nname = "vit_digits"\nattention = {nasty}\npaper = "records of.html"\n'
-    )
+    nasty = NASTY.replace("\x1b", "").replace("\x07", "").replace("\u202e", "").replace("\u2066", "")
+    text = board_text(["vit_digits"], {"Clean": ("clean", "clean_accuracy")}, title=nasty, intro=nasty)
+    model = f'[[model]]\nname = "vit_digits"\nattention = {json.dumps(nasty)}\npaper = "records of.html"\n'
+    (tmp_path / "board.toml").write_text(text + model)
     assert main(["board", "render", str(tmp_path), "--records", str(BOARD), "-o", str(tmp_path)]) == 0
     require_clean((tmp_path / "README.md").read_text())
     page = (tmp_path / "index.html").read_text()
@@ -254,17 +246,3 @@ def test_every_signal_is_one_line_and_exit_code_three(name):
     assert said.strip() == f"rbk: error: interrupted{by}; what was finished is kept; run again: rbk records show 'a b'"
     assert process.returncode == 3
     assert shlex.split(said.partition("again: ")[2]) == ["rbk", "records", "show", "a b"]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_what_nohup_ignores_stays_ignored():
-    ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + RUN.replace(
-        "time.sleep(60)", "time.sleep(0.5); sys.exit(7)"
-    )
-    command = [sys.executable, "-c", ignoring, "records", "show", "a"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    process.stdout.readline()
-    process.send_signal(signal.SIGHUP)
-    time.sleep(0.1)
-    assert "interrupted" not in process.communicate(timeout=30)[1]
-    assert os.WIFEXITED(process.returncode << 8)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from board_pages import board_text
 from safetensors.torch import save_file
 
 from robustbench_kpca import load_data, load_model
@@ -12,27 +13,11 @@ from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.render import json_text, markdown
 
 N, EPS = 16, 8 / 255
-TOML = """
-title = "Best known"
-intro = "Of two."
-data = "digits"
-split = "test"
-seed = 0
-limit = 16
-models = ["vit_digits", "vit_digits_adv"]
-rank_by = "Best known"
-
-[[column]]
-title = "FGSM"
-protocol = "fgsm-linf-8_255"
-metric = "robust_accuracy"
-
-[[column]]
-title = "Best known"
-protocol = "fgsm-linf-8_255"
-metric = "robust_accuracy"
-imported = true
-"""
+FGSM = ("fgsm-linf-8_255", "robust_accuracy")
+TOML = board_text(
+    ["vit_digits", "vit_digits_adv"], {"FGSM": FGSM, "Best known": (*FGSM, {"imported": True})},
+    limit=N, rank_by="Best known",
+)  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

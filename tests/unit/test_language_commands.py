@@ -3,37 +3,22 @@
 import json
 
 import pytest
+from board_pages import board_text
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.record import find_records, load_record
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-BOARD = """
-title = "Grammar"
-intro = "Two models that know the source."
-data = "grammar"
-split = "test"
-limit = 40
-seed = 0
-models = ["markov_models-hesitant", "markov_models-truth"]
-rank_by = "Perplexity"
-
-[[column]]
-title = "Perplexity"
-protocol = "clean"
-metric = "perplexity"
-
-[[column]]
-title = "Swapped"
-protocol = "text-word-swap-rates"
-metric = "corrupted_perplexity"
-
-[[column]]
-title = "Unchanged words"
-protocol = "text-word-swap-rates"
-metric = "clean_target_perplexity"
-"""
+BOARD = board_text(
+    ["markov_models-hesitant", "markov_models-truth"],
+    {
+        "Perplexity": ("clean", "perplexity"),
+        "Swapped": ("text-word-swap-rates", "corrupted_perplexity"),
+        "Unchanged words": ("text-word-swap-rates", "clean_target_perplexity"),
+    },
+    data="grammar", limit=40,
+)  # fmt: skip
 MODELS = ["-m", "markov_models:truth", "-m", "markov_models:hesitant"]
 
 

@@ -74,8 +74,10 @@ class Other(nn.Module):
         return 0 * logits + torch.arange(10.0) if self.constant else logits
 
 
-@pytest.mark.parametrize("protocol", ["clean", "fgsm-linf-8_255"])
-@pytest.mark.parametrize(("constant", "said"), [(False, "numbered as the model numbers"), (True, "answers class 9")])
+@pytest.mark.parametrize(
+    ("protocol", "constant", "said"),
+    [("fgsm-linf-8_255", False, "numbered as the model numbers"), ("clean", True, "answers class 9")],
+)
 def test_the_record_the_log_and_the_screen_say_so(protocol, constant, said, tmp_path, capsys, caplog):
     with caplog.at_level(logging.WARNING, "robustbench_kpca"):
         record = evaluate(Other(constant), load_data("digits", limit=80), protocol=protocol, audit=False)

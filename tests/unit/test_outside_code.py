@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from board_pages import board_text
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
@@ -120,10 +121,7 @@ def test_a_pack_runs_no_code(here, capsys, words):
     assert not Path("it-ran").exists()
 
 
-BOARD = (
-    'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nlimit = 8\nseed = 0\nmodels = ["m"]\n'
-    'rank_by = "C"\n[[column]]\ntitle = "C"\nprotocol = "clean"\nmetric = "clean_accuracy"\n[[model]]\nname = "m"\n'
-)
+BOARD = board_text(["m"], {"C": ("clean", "clean_accuracy")}, limit=8) + '[[model]]\nname = "m"\n'
 
 
 def test_a_plan_says_what_its_commands_would_run(here, capsys):

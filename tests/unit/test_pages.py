@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from board_pages import board_text
 
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.metrics import (
@@ -21,9 +22,7 @@ from robustbench_kpca.metrics import (
     measure,
     metric_for,
 )
-from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.metrics.shared.pixels import miou
-from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import OutcomesFile, Record, find_records
@@ -106,15 +105,12 @@ def toys(values, model="m"):
     return record_of(Outcomes.from_columns(TOY_TABLE, columns), "clean", model)
 
 
-def board_of(folder, records, *columns, rank_by="first"):
+def board_of(folder, records, *columns):
     """A board of these records, one column per (title, protocol, metric)."""
     for record in records:
         record.save(folder)
-    models = [record.spec.model.name for record in records]
-    text = f'title = "T"\nintro = ""\ndata = "data"\nsplit = "test"\nseed = 0\nrank_by = "{rank_by}"\n'
-    text += f"models = {json.dumps(list(dict.fromkeys(models)))}\n"
-    for title, protocol, metric in columns:
-        text += f'[[column]]\ntitle = "{title}"\nprotocol = "{protocol}"\nmetric = "{metric}"\n'
+    models = list(dict.fromkeys(record.spec.model.name for record in records))
+    text = board_text(models, {title: (protocol, metric) for title, protocol, metric in columns}, data="data")
     (folder / "board.toml").write_text(text)
     return load_board(str(folder), find_records(folder))
 
@@ -188,36 +184,6 @@ def test_a_board_computes_its_numbers_once(tmp_path, monkeypatch):
         show(board)
     assert tested == ["miou"], "one test of one pair of models"
     assert made == ["first", "first"], "two cells"
-
-
-def test_the_errors_of_a_reference_are_computed_once_a_column(tmp_path, monkeypatch):
-    def grid(model, wrong):
-        rows = [
-            {
-                "sample": f"s{i}",
-                "label": 0,
-                "corruption": name,
-                "severity": level,
-                "prediction": int(i < wrong),
-                "rank": int(i < wrong),
-            }
-            for name, level in (("none", 0), *((name, level) for name in COMMON for level in SEVERITIES))
-            for i in range(40)
-        ]
-        outcomes = Outcomes.from_rows(task_named("classification").table("corruption"), rows)
-        return record_of(outcomes, "common-corruptions", model)
-
-    records = [grid("a", 5), grid("b", 10), grid("c", 20)]
-    board = board_of(tmp_path, records, ("first", "common-corruptions", "mce"))
-    text = (tmp_path / "board.toml").read_text() + 'reference = "b"\n'
-    (tmp_path / "board.toml").write_text(text)
-    board, divided = load_board(str(tmp_path), find_records(tmp_path)), []
-    kept = RelativeError.relative_to
-    monkeypatch.setattr(RelativeError, "relative_to", lambda self, other: divided.append(1) or kept(self, other))
-    for show in (markdown, frame, cells):
-        show(board)
-    assert divided == [1]
-    assert [row["columns"][0]["value"] for row in cells(board)] == pytest.approx([0.5, 1, 2])
 
 
 def scenes(model="m", kind="clean", eps=8):

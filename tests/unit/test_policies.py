@@ -366,23 +366,6 @@ def test_an_interrupted_curve_repeats_no_smaller_budget(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_the_time_of_an_attempt_that_ended_at_a_smaller_budget_counts(tmp_path):
-    def begun():
-        journal = Journal(tmp_path / "j", "spec")
-        return journal, journal.part("below")
-
-    _, part = begun()
-    part.seconds_before = 100.0
-    part.write({"rows": []})  # and the program is stopped, before the journal itself is written
-    journal, part = begun()
-    assert part.read() is not None
-    assert 100 <= journal.earlier < 101
-    journal.write({"rows": []})
-    journal, part = begun()
-    assert (part.read() is not None, journal.read() is not None) == (True, True)
-    assert 100 <= journal.earlier < 102, "not twice"
-
-
 def test_what_a_late_stage_cannot_do_is_refused_at_once(tmp_path):
     text = attack_checks.USUAL + "[[stage]]\nattack = 'noise'\nrestarts = 1\n"
     text += "[[stage]]\nattack = 'apgd'\nrestarts = 1\nsteps = 5\nloss = 'ce'\ntargets = 1\nrho = 0.75\n"

@@ -167,6 +167,7 @@ class TestPythonShowsWhatTheCommandShows:
             quietly(digits)
             assert not [one for one in caplog.records if one.levelno == logging.INFO]
 
+    @pytest.mark.slow
     def test_on_a_terminal(self, digits, caplog, capsys, monkeypatch):
         monkeypatch.setenv("TTY_COMPATIBLE", "1")
         shown_by_python(digits)

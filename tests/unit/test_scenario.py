@@ -1,4 +1,5 @@
 import pytest
+from stand_ins import corruption_protocol
 
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.protocols.loading import load_scenario
@@ -117,11 +118,8 @@ def test_severity_six():
 
 def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
     (tmp_path / "corruptions").mkdir()
-    text = 'title = "mine"\ncitations = []\nkind = "corruption"\ndraws = 1\nprofile = "cifar_c"\nmode = "fast"\n'
-    text += 'storage = "none"\nfrost = "generated"\nclean = false\nreference = "none"\n'
-    (tmp_path / "corruptions" / "noise-blur-contrast.toml").write_text(
-        text + 'corruptions = ["contrast"]\nseverities = [3]\n'
-    )
+    text = corruption_protocol(["contrast"], [3], "cifar_c")
+    (tmp_path / "corruptions" / "noise-blur-contrast.toml").write_text(text)
     monkeypatch.setenv("RBK_PRESETS", str(tmp_path))
     _, scenario = load_scenario("noise-blur-contrast")
     assert isinstance(scenario, Corruption)

@@ -3,22 +3,18 @@
 import shutil
 
 import pytest
+from board_pages import board_text
+from forging import saved
 from torch import nn
 
 from robustbench_kpca import load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.metrics import measure
-from robustbench_kpca.protocols.scenario import parse_scenario
-from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.record import OutcomesFile, find_records, load_record
+from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.records.spot_check import Entry, SpotCheck, lines, load_spot_check
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
-BOARD = (
-    'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nlimit = 8\nseed = 0\nmodels = ["vit_digits"]\n'
-    'rank_by = "C"\n[[column]]\ntitle = "C"\nprotocol = "clean"\nmetric = "clean_accuracy"\n'
-)
+BOARD = board_text(["vit_digits"], {"C": ("clean", "clean_accuracy")}, limit=8)
 ENTRY = {
     "model": "m", "protocol": "p", "outcomes": "0" * 64, "checked": "2026-11-22", "total": 360, "samples": 24,
     "rows": 24, "differing": 0, "exact": True, "why": "",
@@ -40,13 +36,11 @@ def forge(folder):
     """Change the prediction of every sample of the record, and all that follows from it but the weights."""
     (path,) = find_records(folder)
     record = load_record(path)
-    rows = [row | {"prediction": (row["label"] + 1) % 10, "rank": 1} for row in record.outcomes.rows()]
-    outcomes = Outcomes.from_rows(record.outcomes.table, rows)
     for file in path.parent.iterdir():
         file.unlink()
-    metrics = measure(outcomes, parse_scenario(record.spec.protocol.resolved, "forged"))
-    changed = record.model_copy(update={"outcomes_file": OutcomesFile.of(outcomes, record.spec), "metrics": metrics})
-    return changed.attach(outcomes).save(path.parent)
+    return saved(
+        record, path.parent, columns=lambda o: {"prediction": (o["label"] + 1) % 10, "rank": 0 * o["label"] + 1}
+    )
 
 
 def test_a_spot_check_is_kept_shown_and_gone_on_with(board, capsys):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import toy_task
+from board_pages import board_text
 
 from robustbench_kpca import evaluate, load_data, load_record
 from robustbench_kpca._core.errors import BadInputError
@@ -10,25 +11,11 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.record import find_records
 
 EPS = 8 / 255
-BOARD = """
-title = "Tags"
-intro = "Sequences of high and low places."
-data = "toy-tags"
-split = "test"
-seed = 0
-models = ["toy_task-shifted", "toy_task-exact"]
-rank_by = "Attacked"
-
-[[column]]
-title = "Clean"
-protocol = "clean"
-metric = "tag_accuracy"
-
-[[column]]
-title = "Attacked"
-protocol = "pgd20-linf-8_255"
-metric = "robust_sequences"
-"""
+BOARD = board_text(
+    ["toy_task-shifted", "toy_task-exact"],
+    {"Clean": ("clean", "tag_accuracy"), "Attacked": ("pgd20-linf-8_255", "robust_sequences")},
+    data="toy-tags", rank_by="Attacked",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
