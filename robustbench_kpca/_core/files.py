@@ -169,22 +169,11 @@ def sweep_unfinished(folder: Path, now: float) -> None:
     if key in _SWEPT and since - _SWEPT[key] < 3600:
         return
     _SWEPT[key] = since
-    for path in unfinished_files(folder, now):
-        path.unlink(missing_ok=True)
-
-
-def unfinished_files(folder: Path, now: float) -> list[Path]:
-    """Return the hidden files in a folder that nobody writes any more: no process holds them, or they are a day old.
-
-    An empty file may be one that its process has made and not locked yet.
-    """
-    paths = []
     for path in folder.glob(f"{_HIDDEN}*{_UNFINISHED}"):
         with contextlib.suppress(OSError):
-            about = path.stat()
+            about = path.stat()  # an empty file may be one that its process has made and not locked yet
             if now - about.st_mtime > OLD or (about.st_size and not _is_written(path)):
-                paths.append(path)
-    return paths
+                path.unlink(missing_ok=True)
 
 
 def _is_written(path: Path) -> bool:

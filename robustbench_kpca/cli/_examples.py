@@ -51,7 +51,6 @@ EXAMPLES = {
         "rbk images corrupt my_photos/ my_photos-c/ --corruption fog --severity 3",
     ),
     "records status": ("rbk records status runs", "rbk records status runs --json"),
-    "records clean": ("rbk records clean runs --dry-run", "rbk records clean runs", "rbk records clean runs --all"),
     "doctor": (
         "rbk doctor my_attack.py:MyAttack",
         "rbk doctor my_attack.py:MyAttack --set steps=40",

@@ -48,7 +48,7 @@ class Serial(Engine):
         first = evaluations[0]
         folders = {} if (out := first.options.out) is None else {each.folder(out): each for each in evaluations}
         if folders:
-            progress = telling(progress, {folder: each.state(folder) for folder, each in folders.items()})
+            progress = telling(progress, {folder: each.state() for folder, each in folders.items()})
         subjects = [evaluation.subject for evaluation in evaluations]
         return make_part(subjects, first.data, first.scenario, first.options, smaller=smaller, progress=progress)
 

@@ -36,7 +36,7 @@ from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.images import KeptImages, load_images
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import SUFFIX, NewerSchemaError, OutcomesFile, Record, load_record
-from robustbench_kpca.records.shard_folder import State, discard, folder_of, lock_of, next_attempt, tidy
+from robustbench_kpca.records.shard_folder import State, discard, folder_of, lock_of, tidy
 from robustbench_kpca.records.shards import Made, plan_shards
 from robustbench_kpca.records.spec import DataInfo, Environment, Passes, ProtocolInfo, Spec
 from robustbench_kpca.tasks import task_named
@@ -173,11 +173,10 @@ class Evaluation:
         """Return where what is unfinished is kept."""
         return folder_of(out, self.spec.stem(), self.key)
 
-    def state(self, folder: Path, shards: int = 1) -> State:
-        """Return what is known of the record before it is begun in a folder."""
+    def state(self, shards: int = 1) -> State:
+        """Return what is known of the record before it is begun."""
         spec, data = self.spec, f"{self.spec.data.name} {self.spec.data.split}"
-        attempt = next_attempt(folder)
-        return State(spec.model.name, data, spec.protocol.name, len(self.data), shards, attempt=attempt)
+        return State(spec.model.name, data, spec.protocol.name, len(self.data), shards)
 
     def finish(
         self,

@@ -114,7 +114,7 @@ class ShardRun:
         ids, cells, folder = evaluation.data.ids, cells_of(evaluation.scenario), evaluation.folder(out)
         passes = None if isinstance(evaluation.scenario, Attack) else len(cells)
         shards = plan_shards(ids, evaluation.key, shard_size(len(ids), evaluation.spec.batch_size, passes))
-        state = evaluation.state(folder, len(shards))
+        state = evaluation.state(len(shards))
         make_folder(folder)
         return cls(folder, shards, state, len(cells), progress=progress)
 

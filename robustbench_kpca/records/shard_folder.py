@@ -61,11 +61,9 @@ class State:
         shards: number of shards.
         running: shard -> who works on it.
         failed: shard -> why it was given up.
-        attempt: how often this record was begun.
         done: rows that are done.
         rows: all rows.
         left: seconds that the rest takes; None if that is not known yet.
-        told: when this was written, by the clock of the first process.
     """
 
     model: str
@@ -75,11 +73,9 @@ class State:
     shards: int
     running: Mapping[str, Running] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
-    attempt: int = 1
     done: int = 0
     rows: int = 0
     left: float | None = None
-    told: str = ""
 
 
 def folder_of(out: Path, stem: str, key: str) -> Path:
@@ -121,7 +117,7 @@ def write_state(folder: Path, state: State) -> None:
     """Replace the state of a folder of shards. It is only for people: if it cannot be written, the work goes on."""
     with contextlib.suppress(OSError):
         if folder.is_dir():  # else the record is finished
-            content = json.dumps(asdict(replace(state, told=now())), indent=1)
+            content = json.dumps(asdict(state), indent=1)
             replace_file(folder / STATE, content.encode(), durable=False)
 
 
@@ -133,12 +129,6 @@ def read_state(folder: Path) -> State | None:
         return State(running=running, **content)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def next_attempt(folder: Path) -> int:
-    """Return how often the record of a folder of shards was begun, this time included, whatever the environment."""
-    states = [read_state(path) for path in _folders(folder.parent, stem_of(folder))]
-    return 1 + max((state.attempt for state in states if state is not None), default=0)
 
 
 def telling(

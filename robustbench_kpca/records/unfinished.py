@@ -1,20 +1,14 @@
-"""Read what lies beside records: which are unfinished, how far they are, and what nobody needs any more. No torch."""
+"""Read what lies beside records: which are unfinished, and how far they are. No torch."""
 
 import contextlib
 import os
-import shutil
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import unfinished_files, unwritable
-from robustbench_kpca._core.lock import holder_in, is_held, locked
-from robustbench_kpca.records.record import SUFFIX as RECORD
-from robustbench_kpca.records.record import load_record
-from robustbench_kpca.records.shard_folder import FOLDER, LOCK, Running, State, lock_of, read_state, stem_of
+from robustbench_kpca._core.lock import is_held
+from robustbench_kpca.records.shard_folder import FOLDER, Running, State, lock_of, read_state, stem_of
 from robustbench_kpca.records.shards import SUFFIX as SHARD
 
 
@@ -81,92 +75,6 @@ def unfinished(out: Path) -> list[Unfinished]:
 def _look(folder: Path) -> Unfinished:
     stem = stem_of(folder)
     return Unfinished(folder, stem, read_state(folder), _count(folder), active=is_held(lock_of(folder.parent, stem)))
-
-
-@dataclass(frozen=True)
-class Leftover:
-    """A folder or file that nobody needs, and why; `lock` is of the record that it belongs to, if it does."""
-
-    path: Path
-    why: str
-    shards: int = 0
-    lock: Path | None = None
-
-
-def leftovers(out: Path, *, everything: bool = False) -> list[Leftover]:
-    """Return what can go.
-
-    That is: folders of shards of finished records, of another environment than the latest attempt's, or without a
-    readable state; locks of processes that have ended; and files that a killed process was writing. With `everything`,
-    also the folders of unfinished records. What a process works on is never among it.
-    """
-    every = unfinished(out)
-    useless = []
-    for item in every:
-        if item.active:
-            continue
-        beside = item.folder.parent
-        twins = [other for other in every if other.stem == item.stem and other.folder.parent == beside]
-        if _is_finished(beside, item.stem):
-            why = "its record is finished"
-        elif item.state is None:
-            why = "its state cannot be read"
-        elif max(twins, key=_attempt) is not item:
-            why = "stale: a later attempt had other versions, threads or code"
-        elif everything:
-            why = "unfinished"
-        else:
-            continue
-        useless.append(Leftover(item.folder, why, item.done, lock_of(beside, item.stem)))
-    taken = {item.path for item in useless}
-    return useless + [item for item in _litter(out) if taken.isdisjoint(item.path.parents)]
-
-
-def delete(leftover: Leftover) -> None:
-    """Delete what is left over.
-
-    Raises:
-        BadInputError: a process has begun to work on it, or the folder cannot be written.
-    """
-    path = leftover.path
-    with nullcontext() if leftover.lock is None else locked(leftover.lock, wait=False):
-        try:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        except FileNotFoundError:  # another process was faster
-            pass
-        except OSError as error:
-            raise unwritable(path.parent, error) from None
-
-
-def _litter(out: Path) -> list[Leftover]:
-    """Return locks of processes that have ended on this machine, and files that a killed process was writing."""
-    litter, folders = [], set[Path]()
-    for path in sorted(path for path in below(out) if path.name.startswith(".")):
-        if path.name.endswith(LOCK):
-            if holder_in(path) and not is_held(path):
-                litter.append(Leftover(path, "the process that held this lock has ended", lock=path))
-        elif path.parent not in folders:
-            folders.add(path.parent)
-            written = unfinished_files(path.parent, time.time())
-            litter += [Leftover(file, "the process that wrote it has ended") for file in written]
-    return litter
-
-
-def _attempt(item: Unfinished) -> tuple[int, int]:
-    with contextlib.suppress(OSError):
-        return (item.state.attempt if item.state else 0, item.folder.stat().st_mtime_ns)
-    return (0, 0)
-
-
-def _is_finished(out: Path, stem: str) -> bool:
-    path = out / f"{stem}{RECORD}"
-    try:
-        return path.is_file() and bool(load_record(path))
-    except BadInputError:
-        return False
 
 
 def _count(folder: Path) -> int:
