@@ -10,10 +10,8 @@ from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.shard_run import ShardRun
-from robustbench_kpca.protocols.presets import load_protocol
-from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.protocols.presets import find
 from robustbench_kpca.records.unfinished import unfinished
-from robustbench_kpca.verification.equivalents import to_toml
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray leaves files open
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'robustbench-kpca[ray]'")
@@ -118,10 +116,9 @@ def test_a_machine_finds_an_attack_by_its_address(cluster, tmp_path):
         "    return x + state['eps'] * gradient.sign()\n"
     )
     (tmp_path / "mine.py").write_text(text)
-    _, preset = load_protocol("fgsm-linf-8_255")
-    stage = {"attack": f"{tmp_path}/mine.py:climb", "restarts": 1, "steps": 2}
+    preset = find("attacks")["fgsm-linf-8_255"].read_text()
     protocol = tmp_path / "mine.toml"
-    protocol.write_text(to_toml(parse_scenario(preset | {"stage": [stage]}, "mine")))
+    protocol.write_text(preset.replace('attack = "fgsm"', f'attack = "{tmp_path}/mine.py:climb"\nsteps = 2'))
     asked = ["eval", "-m", "vit_digits", "-p", str(protocol), "--limit", "24", "--batch-size", "4", "--audit", "none"]
     assert main([*asked, "-q", "-o", str(tmp_path / "one")]) == 0
     more = ["--executor", f"ray:{cluster.address}", "--processes", "1"]
