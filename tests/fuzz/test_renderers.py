@@ -97,7 +97,7 @@ def renderers(records, folder, honest, board, to):
 
 def comparison(records, honest, rule):
     found = compare(records, honest, [rule], partial=True)
-    return junit(found), comment(found), table(found), annotations(found, "baseline")
+    return junit(found), comment(found), table(found), annotations(found, Path("baseline"))
 
 
 def seed_of(pattern):

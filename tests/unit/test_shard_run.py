@@ -108,7 +108,7 @@ class Scripted:
         monkeypatch.setattr(processes, "Process", partial(Stand, self))
 
 
-class Stand:
+class Stand(processes.Process):
     """A process whose answer was "crashed" crashes from then on, as after an error of CUDA."""
 
     host, pid, pipe = "here", 1, Mock()
