@@ -185,11 +185,8 @@ def test_exactly_the_samples_within_reach_of_the_hyperplane_flip(linear, loss):
 
 
 def test_runs_begin_apart():
-    x, y, attack = (
-        torch.full((3, 1, 8, 8), 0.5),
-        torch.zeros(3, dtype=torch.int64),
-        APGDL1(steps=5, loss="ce", targets=1),
-    )
+    x, y = torch.full((3, 1, 8, 8), 0.5), torch.zeros(3, dtype=torch.int64)
+    attack = APGDL1(steps=5, loss="ce", targets=1)
     point = attack.start(x, y, Threat("l1", 1.0), torch.arange(3))["point"]
     assert torch.allclose(distance(point, x, "l1"), torch.full((3,), 3.0).double(), atol=1e-5)
     assert not torch.equal(point[0], point[1])

@@ -17,29 +17,19 @@ PRESETS = {
     PROTOCOL: ("linf", 8 / 255, STANDARD),
     "autoattack-l2-128_255": ("l2", 128 / 255, STANDARD),
     "autoattack-l1-12": (
-        "l1",
-        12,
-        [
-            ("apgd_l1", 5, {"steps": 100} | CE),
-            ("apgd_l1", 1, {"steps": 100} | DLR_T | {"targets": 5}),
-            FAB_T,
-            SQUARE,
-        ],
+        "l1", 12,
+        [("apgd_l1", 5, {"steps": 100} | CE), ("apgd_l1", 1, {"steps": 100} | DLR_T | {"targets": 5}), FAB_T, SQUARE],
     ),
     "autoattack-plus-linf-8_255": (
-        "linf",
-        8 / 255,
+        "linf", 8 / 255,
         [
-            ("apgd", 5, APGD | CE),
-            ("apgd", 5, APGD | DLR),
+            ("apgd", 5, APGD | CE), ("apgd", 5, APGD | DLR),
             ("fab", 1, FAB | {"targets": 0, "random_start": False}),
             ("fab", 4, FAB | {"targets": 0, "random_start": True}),
-            SQUARE,
-            ("apgd", 1, APGD | DLR_T),
-            FAB_T,
+            SQUARE, ("apgd", 1, APGD | DLR_T), FAB_T,
         ],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -139,7 +129,7 @@ def test_passes_of_a_sample_that_is_never_broken(name, types_unchecked):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("classes", [2, 3, 4, 7])
+@pytest.mark.parametrize("classes", [2, 4])
 def test_any_number_of_classes_will_do(name, classes):
     """Targets are the K - 1 wrong classes; where a ratio has too few, APGD raises the cross-entropy."""
     assert stands(name, classes, steps=5, queries=3) == cost(name, classes, 5, 3)
@@ -147,10 +137,9 @@ def test_any_number_of_classes_will_do(name, classes):
 
 @pytest.mark.usefixtures("fork")
 @pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("classes", [2, 3])
-def test_models_of_few_classes_fall_as_they_should(name, classes):
+def test_models_of_few_classes_fall_as_they_should(name):
     """Every image is within reach."""
-    model = network("linear", classes)
+    model = network("linear", 3)
     images, labels = batch(model, "linear", 8)
     eps = {"linf": 0.3, "l2": 2.0, "l1": 10.0}[PRESETS[name][0]]
     assert bool(attack(model, images, labels, name, eps=eps, steps=20, queries=50).broken.all())

@@ -85,7 +85,6 @@ class RPCAttentionNet(nn.Module):
         ("gradient=restored", "without such an option"),
         ("iterations=half", "a value like 4"),
         ("lam=-1", "lam > 0"),
-        ("threshold=mu", "one of"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(setting, what):

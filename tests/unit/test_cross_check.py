@@ -55,15 +55,15 @@ def programs(protocol, **overrides):
     return [stage.attack for stage in reference_of(load_scenario(protocol, overrides)[1]).stage]
 
 
-@pytest.mark.parametrize("protocol", [name for name in EXPECTED if name in presets.protocols()])
-def test_the_reference_of_every_protocol(protocol):
-    scenario = load_scenario(protocol)[1]
-    other = reference_of(scenario)
-    assert [stage.attack for stage in other.stage] == EXPECTED[protocol]
-    assert (other.norm, other.eps, other.policy) == (scenario.norm, scenario.eps, scenario.policy)
-    for library in {stage.attack.partition(":")[0] for stage in other.stage}:
+def test_the_reference_of_every_protocol():
+    for library in {stage.partition(":")[0] for stages in EXPECTED.values() for stage in stages}:
         pytest.importorskip(library)
-    require_startable(other)  # every option is one of the library's
+    for protocol in EXPECTED.keys() & presets.protocols().keys():
+        scenario = load_scenario(protocol)[1]
+        other = reference_of(scenario)
+        assert [stage.attack for stage in other.stage] == EXPECTED[protocol]
+        assert (other.norm, other.eps, other.policy) == (scenario.norm, scenario.eps, scenario.policy)
+        require_startable(other)  # every option is one of the library's
 
 
 def test_the_table_knows_every_attack_but_those_that_nobody_else_is_trusted_with():
@@ -104,7 +104,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("protocol", CASES)
+REPRESENTATIVES = ("fgsm-linf-8_255", "ddn-l2-128_255", "apgd-ce-linf-8_255", "square-linf-8_255")
+
+
+@pytest.mark.parametrize(
+    "protocol", [one if one in REPRESENTATIVES else pytest.param(one, marks=pytest.mark.slow) for one in CASES]
+)
 def test_native_attacks_are_as_strong(protocol):
     for stage in EXPECTED[protocol]:
         pytest.importorskip(stage.partition(":")[0])
@@ -189,14 +194,14 @@ def test_distances_are_those_of_foolbox(name, model):
     """At equal steps, constants and rates; where both find something, and ours no less often."""
     pytest.importorskip("foolbox")
     network = load_model(model)
-    x, _ = load_data("digits", limit=24).tensors()
+    x, _ = load_data("digits", limit=12).tensors()
     with torch.no_grad():
         y = network(x).argmax(1)
     mine, foreign, theirs = PAIRS[name]
     ours = distances(name, mine, network, x, y)
     others = distances(foreign, theirs, network, x, y)
     assert int(ours.isfinite().sum()) >= int(others.isfinite().sum())
-    assert int(others.isfinite().sum()) >= 22
+    assert int(others.isfinite().sum()) >= 11
     both = ours.isfinite() & others.isfinite()
     assert float(ours[both].median()) <= 1.02 * float(others[both].median())
     assert float(ours[both].mean()) <= 1.02 * float(others[both].mean())

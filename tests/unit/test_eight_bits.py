@@ -63,7 +63,6 @@ def test_one_pixel_is_judged_at_its_level(linear, eps, threshold, broken, unroun
     [
         ("ddn-l2-128_255", {"steps": 20, "eps": 2}),
         ("pgd20-linf-8_255", {"policy": "strongest", "steps": 5, "eps": "4.4/255"}),
-        ("pgd20-l2-128_255", {"policy": "last", "steps": 5}),
     ],
 )
 def test_what_was_found_is_rounded_and_shown_to_the_model(protocol, changed, tmp_path):
@@ -110,8 +109,3 @@ def test_of_64_digits_that_are_broken_so_many_are_as_files(protocol):
 def test_what_no_file_holds_is_refused(protocol, images, message):
     with pytest.raises(BadInputError, match=message):
         evaluate(load_model("vit_digits"), images, torch.tensor([0, 1]), protocol=protocol, storage="png", audit=False)
-
-
-def test_scenes_are_not_stored():
-    with pytest.raises(BadInputError, match="'attack-png' are not defined for segmentation"):
-        evaluate("symvit_shapes", protocol="segpgd20-linf-1_255", storage="png", audit=False)

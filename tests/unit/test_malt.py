@@ -10,7 +10,6 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.malt import MALT
 from robustbench_kpca.attacks.shared.losses import probability_margin, runners_up
-from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
@@ -100,12 +99,6 @@ def test_the_probability_margin():
         other = max(float(powers[k]) for k in range(5) if k != label)
         expected = (other - float(powers[label])) / float(powers.sum())
         assert float(probability_margin(logits, y)[row]) == pytest.approx(expected)
-
-
-def test_its_protocol_says_that_the_search_is_auto_pgd():
-    _, scenario = load_scenario("pma-linf-8_255")
-    assert [stage.attack for stage in scenario.stage] == ["apgd"]
-    assert scenario.title.startswith("Auto-PGD with the loss of PMA")
 
 
 def test_it_is_malt_that_refuses():

@@ -109,17 +109,6 @@ def test_cifar10_reads_the_official_binary_version(tmp_path, monkeypatch):
     assert test.name == "cifar10"
 
 
-def test_cifar10_says_what_it_needs(tmp_path, monkeypatch):
-    monkeypatch.delenv("RBK_DATA", raising=False)
-    with pytest.raises(BadInputError, match="RBK_DATA"):
-        load_data("cifar10", "test")
-    monkeypatch.setenv("RBK_DATA", str(tmp_path))
-    with pytest.raises(BadInputError, match="CIFAR-10"):
-        load_data("cifar10", "test")
-    with pytest.raises(BadInputError, match="'dev'"):
-        load_data("cifar10", "dev")
-
-
 MIX = {"mixup": {"mixup": 0.8, "cutmix": 0.0, "prob": 1.0, "switch_prob": 0.0}, "smoothing": 0.1}
 ONE_STEP = {"norm": "linf", "eps": "8/255", "warmup_epochs": 0, "attack": "fgsm", "options": {}}
 
@@ -144,19 +133,6 @@ def test_the_attack_on_mixed_images_ascends_the_loss_of_their_mixed_targets(batc
     assert torch.allclose(losses, -(soft * logits.log_softmax(1)).sum(1), atol=1e-3)
 
 
-def test_auto_pgd_attacks_mixed_images(batch):
-    model = create_model("symvit_digits").train()
-    options = {"steps": 2, "loss": "ce", "targets": 1, "rho": 0.75}
-    with own_generators():
-        losses, _ = objective(model, adversarial=ONE_STEP | {"attack": "apgd", "options": options}, **MIX)(
-            model, batch, 0
-        )
-    with own_generators():
-        clean, _ = objective(model, **MIX)(model, batch, 0)
-    assert bool((losses > clean).all())
-    assert model.training
-
-
 def test_pixels_outside_the_box_are_clipped_before_an_attack(batch):
     model = create_model("symvit_digits")
     moved = adversarial_images(
@@ -167,24 +143,12 @@ def test_pixels_outside_the_box_are_clipped_before_an_attack(batch):
     assert float((moved - (batch.x * 4 - 1).clamp(0, 1)).abs().max()) <= 8 / 255 + 1e-6
 
 
-def test_the_baseline_of_primal_attention_differs_in_its_attention_alone():
-    for suffix in ("", "_in100"):
-        one, two = (load_recipe(f"{name}{suffix}")[1].model_dump() for name in ("vit_small", "primal_vit_small"))
-        assert {key for key in one if one[key] != two[key]} == {"title", "model", "model_options", "penalties"}
-        assert two["model_options"] == one["model_options"] | {"rank": 96, "rank_multi": 10}
-
-
 ADVERSARIAL = {
     "norm": "linf", "eps": "4/255", "warmup_epochs": 0, "attack": "pgd",
     "options": {"steps": 2, "step_size": "1/255", "random_start": True},
 }  # fmt: skip
 SQUARE = {"attack": "square", "options": {"queries": 5, "p_init": 0.8}}
 MIXED = {"mixup": 0.8, "cutmix": 0.0, "prob": 1.0, "switch_prob": 0.5}
-
-
-def test_images_that_are_no_table_are_refused():
-    with pytest.raises(BadInputError, match="images"):
-        load_recipe("symvit_digits", {"images": 3})
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,9 @@ REFUSED = {
     "an attack in pixels of one stage": {"protocol": "autoattack-linf-8_255"},
     "with one restart": {"restarts": 2},
     "or twin": {"backward_of": "scale=1"},
-    "an attack in pixels": {"protocol": "teo2024-pgd"},
     "expected an attack": {"protocol": "clean"},
     r"images of torch.uint8, \(24, 3, 32, 32\)": {"images": torch.zeros(N, 3, 32, 32, dtype=torch.uint8)},
     r"labels of torch.int64, \(23,\); expected .* an int64 tensor": {"labels": torch.zeros(N - 1, dtype=torch.int64)},
-    r"labels of torch.int64, \(24, 8, 8\)": {"labels": torch.zeros(N, 8, 8, dtype=torch.int64)},
     "images that are not normalised": {"images": torch.full((N, 3, 32, 32), torch.nan)},
 }
 
@@ -104,12 +102,6 @@ def test_what_it_does_not_do_is_refused(expected, batch):
     images, labels, protocol = (how.pop(name) for name in ("images", "labels", "protocol"))
     with pytest.raises(BadInputError, match=expected):
         perturb(load_model("vit_digits"), images, labels, protocol, **how)
-
-
-@pytest.mark.untyped
-def test_checks_of_an_attack_are_made_once_or_always(batch):
-    with pytest.raises(BadInputError, match="checks = 'never'; expected 'always' or 'once'"):
-        attack(load_model("vit_digits"), *batch, "fgsm-linf-8_255", checks="never")
 
 
 def test_checks_are_made_once_for_the_same_weights(batch):

@@ -37,7 +37,7 @@ def test_more_seeds_recipes_and_samples_show_smaller_differences():
     assert detectable_difference((2, 3), 0.0, SURE) == 0
 
 
-@pytest.mark.parametrize(("recipes", "k", "spread"), [(2, 3, 0.02), (4, 3, 0.02), (4, 5, 0.01), (4, 3, 0.003)])
+@pytest.mark.parametrize(("recipes", "k", "spread"), [(2, 3, 0.02), (4, 5, 0.01)])
 def test_it_is_found_four_times_in_five(recipes, k, spread):
     rng, error = np.random.default_rng(k), 0.01
     samples = OverSamples(error**2)

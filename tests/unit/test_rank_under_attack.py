@@ -8,15 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from robustbench_kpca import attack, evaluate, load_record
+from robustbench_kpca import attack, evaluate
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.journal import Journal
-from robustbench_kpca.metrics import measure
-from robustbench_kpca.protocols.scenario import parse_scenario
-from robustbench_kpca.records.record import find_records
-from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.matching import load_board
-from robustbench_kpca.tasks.classification import TASK
 
 CLASSES, COUNT, TOP = 12, 24, 5
 WHOLE = {"policy": "last", "labels": "true_for_all"}
@@ -51,7 +46,6 @@ CASCADE = [APGD, {**APGD, "loss": "dlr_targeted", "targets": 3}, SQUARE]
 RUNS = {
     "first": ([PGD], {}),
     "strongest": ([PGD], {"policy": "strongest"}),
-    "last": ([PGD], {"policy": "last"}),
     "every image": ([PGD], WHOLE),
     "predicted": ([PGD], {"policy": "last", "labels": "predicted"}),
     "square": ([SQUARE], {}),
@@ -189,32 +183,6 @@ def test_all_images_are_attacked_only_by_whole_attacks():
         attack_checks.scenario([PGD], labels="true_for_all", policy="stop_at_first")
 
 
-def without_rank(path):
-    """Rewrite a record as it was before ranks were recorded."""
-    record = load_record(path)
-    columns = {name: column for name, column in record.outcomes.columns.items() if name != "rank"}
-    table = type(record.outcomes)(record.outcomes.task, record.outcomes.kind, columns)
-    resolved = parse_scenario(dict(record.spec.protocol.resolved), "test")
-    file = record.outcomes_file.of(table, record.spec)
-    older = record.model_copy(update={"outcomes_file": file, "metrics": measure(table, resolved)}).attach(table)
-    older.save(path.parent)
-
-
-def test_records_without_ranks_stay_readable_and_are_made_again_by_an_evaluation(known, tmp_path):
-    model, images, labels = known
-    how = {"protocol": protocol(tmp_path, [PGD], WHOLE), "out": tmp_path, "audit": False}
-    record = evaluate(model, images, labels, **how)
-    (path,) = find_records(tmp_path)
-    without_rank(path)
-    older = load_consistent(path)
-    assert "rank" not in older.outcomes.columns
-    assert set(record.metrics) - set(older.metrics) == {"robust_top5_accuracy"}
-    assert evaluate(model, images, labels, **how).outcomes.to_csv() == record.outcomes.to_csv()
-    assert "rank" in load_consistent(path).outcomes.columns
-    assert TASK.table("attack").fits(older.outcomes_file.columns)
-    assert not TASK.table("clean").fits({"sample": "str"})
-
-
 class Stopping(nn.Module):
     """Stops the evaluation at one of its passes."""
 
@@ -229,16 +197,12 @@ class Stopping(nn.Module):
         return self.model(x)
 
 
-@pytest.mark.parametrize("fields", [{}, WHOLE, {"policy": "strongest"}])
+@pytest.mark.parametrize("fields", [WHOLE, {"policy": "strongest"}])
 def test_ranks_survive_an_interruption(fields, known, tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "due", lambda self: True)
     model, images, labels = known
-    how = {
-        "protocol": protocol(tmp_path, [PGD, SQUARE | {"queries": 9}], fields),
-        "batch_size": 8,
-        "name": "m",
-        "audit": False,
-    }
+    chosen = protocol(tmp_path, [PGD, SQUARE | {"queries": 9}], fields)
+    how = {"protocol": chosen, "batch_size": 8, "name": "m", "audit": False}
     counted = Stopping(model, None).eval()
     whole = evaluate(counted, images, labels, **how)
     for share in (0.4, 0.6):

@@ -288,7 +288,7 @@ SOFTMAX = [
 
 
 @pytest.mark.parametrize(("name", "options"), SOFTMAX, ids=ids(SOFTMAX))
-@pytest.mark.parametrize("how", [{}, {"is_causal": True}, {"attn_mask": True}], ids=["all", "causal", "padded"])
+@pytest.mark.parametrize("how", [{"is_causal": True}, {"attn_mask": True}], ids=["causal", "padded"])
 def test_limits_that_are_softmax_attention(x, name, options, how):
     mask = (torch.arange(TOKENS) < 5).expand(2, 1, 1, TOKENS)
     how = {"attn_mask": mask} if "attn_mask" in how else how
@@ -454,7 +454,8 @@ def test_the_backward_pass_may_compute_layers_again(chained, images):
 
 
 @pytest.mark.untyped  # a check of types asks tensors for what the compiler warns of
-def test_a_compiled_model_is_the_same(chained, images):
+def test_a_compiled_model_is_the_same(model, images):
+    chained = place(model, "elliptical").double()
     compiled = torch.compile(chained, backend="eager")
     assert torch.allclose(compiled(images), chained(images))
     assert torch.allclose(gradient_of(compiled, images), gradient_of(chained, images))
@@ -494,11 +495,12 @@ def test_the_example_puts_any_attention_into_a_trained_network(fork, tmp_path, m
     assert not torch.allclose(plugged(images), trained(images), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in RIVALS if name not in ("l2", "differential")])
-def test_a_trained_softmax_model_takes_every_rival_that_has_its_parameters(fork, name):
-    built = create_model(f"{'mom' if name == 'median_of_means' else name}_vit_digits")
-    built.load_state_dict(create_model("vit_digits").state_dict())
-    assert built.config["mixing"] == "own"
+def test_a_trained_softmax_model_takes_every_rival_that_has_its_parameters(fork):
+    trained = create_model("vit_digits").state_dict()
+    for name in RIVALS.keys() - {"l2", "differential"}:
+        built = create_model(f"{'mom' if name == 'median_of_means' else name}_vit_digits")
+        built.load_state_dict(trained)
+        assert built.config["mixing"] == "own"
 
 
 def test_differential_layers_know_their_number(fork):
@@ -511,7 +513,6 @@ def test_differential_layers_know_their_number(fork):
     ("name", "options", "message"),
     [
         ("pro", {"loss": "l3"}, "'l2' or 'l1' or 'mcp' or 'huber'"),
-        ("pro", {"gradient": "stopped"}, "'released' or 'restored'"),
         ("pro", {"iterations": 1.5}, "iterations = 1.5.*a whole number, at least 0"),
         ("pro", {"epsilon": 0}, "epsilon = 0.*a number above 0"),
         ("twicing", {"order": 0}, "order = 0"),
@@ -519,9 +520,7 @@ def test_differential_layers_know_their_number(fork):
         ("temperature", {"temperature": math.inf}, "temperature = inf"),
         ("neutreno", {"alpha": -0.1}, "a number above 0, or 0"),
         ("median_of_means", {"outliers": 1}, "less than 1"),
-        ("robust_kde", {"form": "paper"}, "'released' or 'textbook'"),
         ("differential", {"num_heads": 16}, "heads of width 1"),
-        ("specformer", {"groups": "rows"}, "'released' or 'heads'"),
     ],
 )
 def test_what_cannot_mean_anything_is_refused(name, options, message):

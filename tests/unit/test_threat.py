@@ -13,7 +13,7 @@ def test_fractions(text, value):
     assert parse_fraction(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "eight", "8/0", "-1", "1/2/3", "nan", "8/255 eps", "1e999", "٨/٢٥٥"])
+@pytest.mark.parametrize("text", ["", "8/0", "-1", "1/2/3", "nan", "1e999", "٨/٢٥٥"])
 def test_what_is_no_fraction(text):
     with pytest.raises(BadInputError, match=r"number|finite"):
         parse_fraction(text)

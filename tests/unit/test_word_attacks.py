@@ -353,18 +353,6 @@ def test_stages_begin_at_the_clean_text_and_the_worst_counts(texts):
     assert [row["nll"] for row in both] == [max(pair) for pair in zip(*alone, strict=True)]
 
 
-def test_gradients_beat_random_draws_of_the_same_cost():
-    model = TinyLanguageModel(30)
-    x, y = some_text(12, 64, 30)
-    hotflip = HOTFLIP | {"steps": 10, "tries": 8}  # 10 gradients, counted as two passes each, and 80 more
-    draws = RANDOM | {"queries": 100}
-    mean = [
-        sum(row["nll"] - row["clean_nll"] for row in run(protocol(stage, eps=0.05), model, x, y, 12)) / 12
-        for stage in (hotflip, draws)
-    ]
-    assert mean[0] > 1.3 * mean[1]
-
-
 def test_the_worse_of_two_rates_is_kept_with_the_passes_of_both(texts):
     small, large = (run(protocol(RANDOM, eps=eps), *texts, 4)[0] for eps in (0.01, 0.2))
     for pair in ((small, large), (large, small)):
@@ -400,7 +388,7 @@ def test_distributions_cost_passes_and_decide_nothing(texts, monkeypatch):
     assert {(row["forwards"], row["backwards"]) for row in rows} == {(2, 1)}  # and the check of the last text
 
 
-@pytest.mark.parametrize("factor", [1.1, -1.0, float("nan")])
+@pytest.mark.parametrize("factor", [1.1, float("nan")])
 def test_what_is_no_distribution_is_refused(factor, texts, monkeypatch):
     attack = Points()
     attack.points = lambda x, vocabulary: factor * Points.points(attack, x, vocabulary)

@@ -60,8 +60,8 @@ def lines_of(stream, vocabulary):
 
 @pytest.mark.parametrize(
     ("token", "words"),
-    [("=", []), ("@-@", []), ("@,@", []), ("<unk>", ["unk"]), ("'s", ["s"]), ("U.S.", ["U", "S"]), ("'", []),
-     ("mid-1990s", ["mid-1990s"]), ("Senjō", ["Senjō"]), ("3", ["3"]), ("--", []), ("o'", ["o'"])],
+    [("=", []), ("@-@", []), ("<unk>", ["unk"]), ("'s", ["s"]), ("U.S.", ["U", "S"]), ("mid-1990s", ["mid-1990s"]),
+     ("Senjō", ["Senjō"]), ("--", []), ("o'", ["o'"])],
 )  # fmt: skip
 def test_words_within_a_token(token, words):
     assert [token[slice(*span)] for span in spans(token)] == words == words_of(token)
@@ -132,18 +132,10 @@ def test_a_plain_rate_is_the_same_for_all_words(grammar):
 def test_words_of_a_line_are_equally_likely():
     """Each of four candidates is the one swapped in a quarter of 2,000 lines."""
     rule = corruption_for(BY_LINE)
-    places = [
-        next(
-            iter(
-                rule.replaced(
-                    ["the", "a1", "=", "a2", "a3", "a4"],
-                    0.015,
-                    generator(sample_key(0, "", str(line))).bit_generator.random_raw,
-                )
-            )
-        )
-        for line in range(2_000)
-    ]
+    words, places = ["the", "a1", "=", "a2", "a3", "a4"], []
+    for line in range(2_000):
+        draw = generator(sample_key(0, "", str(line))).bit_generator.random_raw
+        places.append(next(iter(rule.replaced(words, 0.015, draw))))
     counts = np.bincount(places, minlength=6)
     assert counts[[0, 2]].tolist() == [0, 0]
     assert np.square(counts[[1, 3, 4, 5]] - 500).sum() / 500 < 16.27  # chi-squared, 3 degrees, p = 0.001
