@@ -3,7 +3,6 @@
 import argparse
 import copy
 import functools
-import json
 import os
 import pathlib
 import pickle
@@ -89,26 +88,24 @@ LAYOUTS = {
     "without EMA": lambda state: authors(state, {}) | {"model_ema": None},
     "DistributedDataParallel": lambda state: {"model": {f"module.{name}": value for name, value in state.items()}},
     "torch.compile": lambda state: {f"_orig_mod.{name}": value for name, value in state.items()},
-    "compiled, then distributed": lambda state: {f"module._orig_mod.{n}": value for n, value in state.items()},
     "distributed, then compiled": lambda state: {f"_orig_mod.module.{n}": value for n, value in state.items()},
     "float64": lambda state: {name: value.double() for name, value in state.items()},
     "parameters": lambda state: {name: torch.nn.Parameter(value) for name, value in state.items()},
 }
 
 
-@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_of_a_torch_file_gives_the_same_tensors(layout, zipped, tmp_path, state):
-    torch.save(LAYOUTS[layout](state), tmp_path / "c.pth", _use_new_zipfile_serialization=zipped)
-    model = load_model(NAME, tmp_path / "c.pth")
-    assert_equal(model, state)
+def test_every_layout_of_a_torch_file_gives_the_same_tensors(layout, tmp_path, state):
+    for zipped in (True, False):
+        torch.save(LAYOUTS[layout](state), tmp_path / "c.pth", _use_new_zipfile_serialization=zipped)
+        model = load_model(NAME, tmp_path / "c.pth")
+        assert_equal(model, state)
     assert parameters_sha256(model) == parameters_sha256(load_model(NAME))
     assert argparse.Namespace not in torch.serialization.get_safe_globals(), "it is let in for one file only"
 
 
-@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
-def test_safetensors(prefix, tmp_path, state):
-    save_file({f"{prefix}{name}": value for name, value in state.items()}, tmp_path / "c.safetensors")
+def test_safetensors(tmp_path, state):
+    save_file({f"module.{name}": value for name, value in state.items()}, tmp_path / "c.safetensors")
     assert_equal(load_model(NAME, str(tmp_path / "c.safetensors")), state)
 
 
@@ -274,50 +271,27 @@ def test_what_does_not_fit_is_reported_whole_and_leaves_the_model_as_it_was(fork
     before = copy.deepcopy(model.state_dict())
     del state["cls_token"]
     state |= {"extra": torch.zeros(1), "blocks.0.attn.proj.weight": torch.zeros(2, 2)}
-    with pytest.raises(BadInputError) as caught:
+    reported = r"1 missing \(cls_token\), 1 unexpected \(extra\), 1 mis-shaped \(\S+ \(2, 2\) for \(48, 48\)\)"
+    with pytest.raises(BadInputError, match=reported):
         load_strictly(model, state, "it")
-    assert str(caught.value) == (
-        "it does not fit ViT: 1 missing (cls_token), 1 unexpected (extra), "
-        "1 mis-shaped (blocks.0.attn.proj.weight (2, 2) for (48, 48)); "
-        "name the architecture and options it was trained with"
-    )
     assert_equal(model, before)
-
-
-def test_a_checkpoint_of_another_architecture():
-    with pytest.raises(BadInputError, match=r"ViT.*mis-shaped.*the architecture"):
-        load_model("vit_digits", FILE)
 
 
 def official_layout(classes=1000, width=192, depth=12, tokens=197):
     """The keys and shapes of the released SymViT-Tiny, written out (RPC adds none)."""
-    shapes = {
-        "cls_token": (1, 1, width),
-        "pos_embed": (1, tokens, width),
-        "patch_embed.proj.weight": (width, 3, 16, 16),
-        "patch_embed.proj.bias": (width,),
-    }
+    layers = {"norm": (width,), "head": (classes, width), "patch_embed.proj": (width, 3, 16, 16)}
     for i in range(depth):
-        shapes |= {
-            f"blocks.{i}.norm1.weight": (width,),
-            f"blocks.{i}.norm1.bias": (width,),
-            f"blocks.{i}.attn.qkv.weight": (2 * width, width),
-            f"blocks.{i}.attn.qkv.bias": (2 * width,),
-            f"blocks.{i}.attn.proj.weight": (width, width),
-            f"blocks.{i}.attn.proj.bias": (width,),
-            f"blocks.{i}.norm2.weight": (width,),
-            f"blocks.{i}.norm2.bias": (width,),
-            f"blocks.{i}.mlp.fc1.weight": (4 * width, width),
-            f"blocks.{i}.mlp.fc1.bias": (4 * width,),
-            f"blocks.{i}.mlp.fc2.weight": (width, 4 * width),
-            f"blocks.{i}.mlp.fc2.bias": (width,),
+        layers |= {
+            f"blocks.{i}.norm1": (width,),
+            f"blocks.{i}.attn.qkv": (2 * width, width),
+            f"blocks.{i}.attn.proj": (width, width),
+            f"blocks.{i}.norm2": (width,),
+            f"blocks.{i}.mlp.fc1": (4 * width, width),
+            f"blocks.{i}.mlp.fc2": (width, 4 * width),
         }
-    shapes |= {
-        "norm.weight": (width,),
-        "norm.bias": (width,),
-        "head.weight": (classes, width),
-        "head.bias": (classes,),
-    }
+    shapes = {"cls_token": (1, 1, width), "pos_embed": (1, tokens, width)}
+    for name, shape in layers.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     generator = torch.Generator().manual_seed(0)
     return {name: torch.randn(shape, generator=generator) * 0.02 for name, shape in shapes.items()}
 
@@ -346,7 +320,7 @@ def by_hand(positions, side):
     return torch.cat([positions[:, :1], new.permute(0, 2, 3, 1).flatten(1, 2)], 1)
 
 
-@pytest.mark.parametrize("size", [16, 24, 64])
+@pytest.mark.parametrize("size", [24, 64])
 def test_positions_are_resized_when_asked_for(size, tmp_path, state):
     torch.save(state, tmp_path / "c.pth")
     with pytest.raises(BadInputError, match=r"1 mis-shaped \(pos_embed .*model.resize_positions=true$"):
@@ -392,15 +366,9 @@ def test_a_head_of_another_number_of_classes_says_which(options, fix):
         load_model(NAME, FILE, **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "option"),
-    [
-        ("timm:vit_tiny_patch16_224", {"untrained": True, "resize_positions": True}, "model.resize_positions"),
-    ],
-)
-def test_options_of_a_checkpoint_need_one(name, options, option):
-    with pytest.raises(BadInputError, match=f"{option} .*--checkpoint"):
-        load_model(name, **options)
+def test_options_of_a_checkpoint_need_one():
+    with pytest.raises(BadInputError, match=r"resize_positions .*--checkpoint"):
+        load_model("timm:vit_tiny_patch16_224", untrained=True, resize_positions=True)
 
 
 def test_a_hub_checkpoint_goes_through_timm(monkeypatch, state):
@@ -450,13 +418,6 @@ def test_a_hub_checkpoint_from_the_real_clients_cache(tmp_path, rbk_offline):
     assert model.parameters_sha256 == parameters_sha256(load_model(NAME))
 
 
-def test_without_a_network_a_hub_checkpoint_is_one_line(rbk_offline, capsys):
-    assert rbk_offline("-m", NAME, "--checkpoint", "hf-hub:someone/else") == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "hf-hub:someone/else" in error
-
-
 def rbk(*arguments):
     return main(["eval", "-m", NAME, "-p", "clean", "-o", "runs", "--limit", "8", "-q", *arguments])
 
@@ -482,38 +443,12 @@ def test_the_record_says_how_the_weights_were_loaded(tmp_path, monkeypatch, stat
     capsys.readouterr()
 
 
-def test_a_record_of_resized_positions(tmp_path, monkeypatch, state, capsys):
-    from PIL import Image
-
+def test_on_the_command_line_a_misfit_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    torch.save(state, "c.pth")
-    for name in "0123456789":
-        pathlib.Path("tree", name).mkdir(parents=True)
-        Image.new("RGB", (70, 70)).save(pathlib.Path("tree", name, "0.png"))
-    sized = ["--set=model.img_size=64", "--set=model.resize_positions=true"]
-    resized = ["--checkpoint", "c.pth", *sized, "--data", "tree"]
-    assert rbk(*resized) == 0
-    model = load_record(find_records("runs")[0]).spec.model
-    assert (model.name, model.source) == (f"{NAME}+img_size=64@c", f"{NAME} with c.pth, resize_positions")
-    expected = load_model(NAME, "c.pth", resize_positions=True, img_size=64)
-    assert model.parameters_sha256 == parameters_sha256(expected)
-    capsys.readouterr()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--set", "model.img_size=64"], "resize_positions"),
-        (["--checkpoint", "hf-hub:"], "hf-hub:"),
-        (["--checkpoint", ""], "no checkpoint at ."),
-    ],
-)
-def test_on_the_command_line_each_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert rbk(*arguments) == 2
+    assert rbk("--set", "model.img_size=64") == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert message in error
+    assert "resize_positions" in error
     assert not list(tmp_path.iterdir())
 
 
@@ -521,37 +456,20 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, state):
     path, model = tmp_path / "c.safetensors", load_model(NAME)
     save_checkpoint(path, model, {"epoch": "1"})
     before = path.read_bytes()
-    wanted = r"cannot write .*c.safetensors \(the disk takes no file of this size\)"
-    with pytest.raises(EvaluationError, match=wanted) as caught, full_disk():
+    with pytest.raises(EvaluationError, match=r"c.safetensors .*intact") as caught, full_disk():
         save_checkpoint(path, model, {"epoch": "2"})
-    assert "intact" in str(caught.value)
     assert caught.value.exit_code == 3
     assert [path.read_bytes()] == [before]
     assert list(tmp_path.iterdir()) == [path]
     assert_equal(load_model(NAME, path), state)
 
 
-@pytest.mark.parametrize("size", [10_001, 11_000, 1_000_000])
-def test_a_full_disk_leaves_nothing_where_nothing_was(size, tmp_path):
+def test_a_full_disk_leaves_nothing_where_nothing_was(tmp_path):
     with full_disk():
         write_atomic(tmp_path / "fits", b"x" * LIMIT)
     with pytest.raises(EvaluationError, match="cannot write"), full_disk():
-        write_atomic(tmp_path / "new", b"x" * size)
+        write_atomic(tmp_path / "new", b"x" * (LIMIT + 1))
     assert [path.name for path in tmp_path.iterdir()] == ["fits"]
-
-
-def test_a_full_disk_is_exit_code_three(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    picture = ["images", "draw", "adversarial", "-m", NAME, "-p", "fgsm-linf-8_255", "--images", "1", "-o", "adv.png"]
-    assert main(picture) == 0
-    before = pathlib.Path("adv.png").read_bytes()
-    assert len(before) > LIMIT
-    capsys.readouterr()
-    with full_disk():
-        assert main(picture) == 3
-    assert capsys.readouterr().err.startswith("rbk: error: cannot write adv.png")
-    assert pathlib.Path("adv.png").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["adv.png"]
 
 
 @pytest.fixture
@@ -579,15 +497,6 @@ def test_real_deit_weights_are_our_vits_too_and_no_symvits(deit):
     assert_equal(load_model("vit_tiny_patch16_224", deit), load_file(deit))
     with pytest.raises(BadInputError, match=r"ViT.*attn\.qkv"):
         load_model("symvit_tiny_patch16_224", deit)
-
-
-def test_a_damaged_header_of_real_size(deit, tmp_path):
-    data = deit.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    assert json.loads(data[8 : 8 + length])
-    (tmp_path / "c.safetensors").write_bytes(data[: 8 + length // 2])
-    with pytest.raises(BadInputError, match="truncated or damaged"):
-        load_model("vit_tiny_patch16_224", tmp_path / "c.safetensors")
 
 
 def test_equal_weights_and_provenance_are_equal_files(tmp_path, fork):

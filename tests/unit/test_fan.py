@@ -203,8 +203,7 @@ def test_zero_images_have_finite_gradients(fork, symmetric):
         assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("patch", [4, 8])
-@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize(("patch", "symmetric"), [(4, False), (8, True)])
 def test_every_parameter_is_trained(fork, patch, symmetric):
     model = FAN(**{**SMALL, "patch_size": patch, "drop_path_rate": 0.1}, symmetric=symmetric).double()
     logits = model(images(8).double())

@@ -161,8 +161,8 @@ def test_gradients(x, form):
 
 @FORMS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
-@pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (1, TOKENS), (BATCH, TOKENS)])
+@pytest.mark.parametrize("scale", [0.0, 1e4])
+@pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (BATCH, TOKENS)])
 def test_extreme_inputs_stay_finite(x, form, dtype, scale, batch, tokens):
     built = layer(form, dtype=dtype, tokens=tokens)
     inputs = (x[:batch, :tokens] * scale).to(dtype).requires_grad_()

@@ -106,7 +106,7 @@ def test_parameter_counts(fork):
     assert count(PrimalAttention(384, 6, qkv_bias=True, tokens=197, rank=96, rank_multi=10)) == 683_392
 
 
-@pytest.mark.parametrize(("rank", "rank_multi", "width"), [(2, 3, 6), (2, 4, 7), (96, 10, 7), (1, 1, 1)])
+@pytest.mark.parametrize(("rank", "rank_multi", "width"), [(2, 3, 6), (96, 10, 7), (1, 1, 1)])
 def test_weights_see_p_tokens(fork, rank, rank_multi, width):
     scores = layer(rank=rank, rank_multi=rank_multi).scores
     assert scores.w_e.shape == scores.w_r.shape == (HEADS, width, rank)
@@ -160,11 +160,6 @@ def test_at_a_kernel_svd_the_loss_is_zero_and_stationary(x):
         assert moved.penalties["ksvd"] > 1e-4
 
 
-def test_the_loss_is_zero_where_the_weights_are():
-    zero, lam = torch.zeros(2, 3, 4, 2), torch.ones(3, 2)
-    assert not ksvd_objective(zero, zero, zero[0], zero[0], lam).any()
-
-
 def test_the_causal_form_sees_no_later_token(x):
     built = layer(causal=True)
     x.requires_grad_()
@@ -192,9 +187,8 @@ def test_gradients(x, causal, fast):
 
 @FORMS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
-@pytest.mark.parametrize("qkv_bias", [True, False])
-@pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (2, TOKENS)])
+@pytest.mark.parametrize("scale", [0.0, 1e4])
+@pytest.mark.parametrize(("batch", "tokens", "qkv_bias"), [(1, 1, True), (2, TOKENS, False)])
 def test_extreme_inputs_stay_finite(x, causal, dtype, scale, qkv_bias, batch, tokens):
     built = layer(causal, dtype=dtype, tokens=tokens, qkv_bias=qkv_bias)
     inputs = (x[:batch, :tokens] * scale).to(dtype).requires_grad_()
@@ -272,7 +266,6 @@ def test_it_compiles_as_one_graph():
     ("options", "message"),
     [
         ({"tokens": None}, "tokens"),
-        ({"tokens": 0}, "tokens = 0"),
         ({"rank": 0}, "rank = 0"),
         ({"rank_multi": 0}, "rank_multi = 0"),
         ({"qk_norm": True}, "qk_norm .*PrimalAttention"),

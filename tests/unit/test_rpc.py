@@ -54,14 +54,12 @@ def distance(ours, theirs):
     return float((ours - theirs).norm() / theirs.norm())
 
 
-@pytest.mark.parametrize("std", [0.3, 1.0])
-@pytest.mark.parametrize("mu_width", WIDTHS)
-@pytest.mark.parametrize("lam", [1.0, 4.0])
+@pytest.mark.parametrize(("std", "mu_width", "lam"), [(0.3, "embed", 1.0), (1.0, "head", 4.0), (1.0, "embed", 4.0)])
 @THRESHOLDS
 @SIGNS
 @CAUSAL
 def test_the_scaled_form_equals_the_algorithm(std, mu_width, lam, threshold, dual_sign, causal):
-    for n in range(1, 7):
+    for n in (1, 2, 3, 6):
         pursuit = Pursuit(n, lam, threshold, mu_width, dual_sign=dual_sign)
         options = {"lam": lam, "width": WIDTHS[mu_width], "threshold": threshold, "dual_sign": dual_sign}
         k, v = keys_and_values(n, std)
@@ -153,17 +151,15 @@ def test_without_a_sparse_part_gradients_are_those_of_the_limit():
 
 @THRESHOLDS
 @SIGNS
-@CAUSAL
 @pytest.mark.parametrize("asymmetric", [False, True])
-@pytest.mark.parametrize("mu_span", ["past", "window"])
+@pytest.mark.parametrize(("causal", "mu_span"), [(False, "past"), (True, "past"), (True, "window")])
 def test_gradients_flow_through_mu_as_released(threshold, dual_sign, causal, asymmetric, mu_span):
     inputs = [t.requires_grad_() for seed in (0, 1) for t in keys_and_values(seed, shape=(1, 2, 4, 3))]
     pursuit = Pursuit(3, 0.7, threshold, mu_span=mu_span, dual_sign=dual_sign)
     assert torch.autograd.gradcheck(lambda k, v, q, _: pursuit(k, v, q if asymmetric else None, causal=causal), inputs)
 
 
-@pytest.mark.parametrize("dual_sign", [-1, 1])
-@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize(("dual_sign", "asymmetric"), [(-1, True), (1, False)])
 def test_second_derivatives_are_whole(dual_sign, asymmetric, fork):
     inputs = [t.requires_grad_() for seed in (0, 1) for t in keys_and_values(seed, shape=(1, 2, 4, 3))]
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # others have first derivatives only
@@ -212,9 +208,8 @@ def test_every_variant_is_differentiable_by_tokens_and_weights(name, x):
 
 
 @pytest.mark.parametrize("name", MASKED)
-@pytest.mark.parametrize("position", [1, 4, TOKENS - 1])
-def test_a_causal_token_sees_no_later_one(name, position, x):
-    built = layer(name)
+def test_a_causal_token_sees_no_later_one(name, x):
+    built, position = layer(name), 4
     moved = x.clone()
     moved[:, position] += 3
     before, after = built(x, is_causal=True), built(moved, is_causal=True)
@@ -261,13 +256,12 @@ def test_keys_and_queries_are_normalised_before_an_asymmetric_pursuit(x):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
-@pytest.mark.parametrize("tokens", [1, 17])
+@pytest.mark.parametrize("scale", [0.0, 1e4])
 @THRESHOLDS
 @CAUSAL
-def test_extreme_keys_stay_finite(dtype, scale, tokens, threshold, causal):
+def test_extreme_keys_stay_finite(dtype, scale, threshold, causal):
     q, _ = keys_and_values(1, dtype=dtype)
-    for query in (None, q[:, :, :tokens]):
+    for query, tokens in ((None, 1), (None, 17), (q, 17)):
         k, v = (t[:, :, :tokens].contiguous().requires_grad_() for t in keys_and_values(std=scale, dtype=dtype))
         out = Pursuit(4, 4.0, threshold)(k, v, query, causal=causal)
         assert out.dtype == dtype
@@ -341,7 +335,7 @@ def test_it_compiles_as_one_graph():
 @pytest.mark.parametrize(
     "options",
     [
-        {"iterations": -1}, {"lam": 0}, {"lam": -1}, {"lam": math.nan}, {"threshold": "mu"}, {"mu_width": "x"},
+        {"iterations": -1}, {"lam": 0}, {"lam": math.nan}, {"threshold": "mu"}, {"mu_width": "x"},
         {"mu_span": "future"}, {"dual_sign": 0}, {"qk_norm": True}, {"scale_norm": True},
     ],
 )  # fmt: skip
@@ -349,11 +343,6 @@ def test_bad_options(fork, monkeypatch, options):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would be the first to complain
     with pytest.raises(BadInputError, match="expected"):
         RPCAttention(48, 3, **options)
-
-
-def test_a_misspelt_option_is_no_option(fork):
-    with pytest.raises(TypeError, match="lamda"):
-        RPCAttention(48, 3, lamda=4.0)
 
 
 @pytest.mark.parametrize("name", ["symmetric", "identity", "rpc", "rpc_asymmetric"])

@@ -63,7 +63,7 @@ def wavy():
     return Wavy(SHAPE, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 9, 16, 20])
+@pytest.mark.parametrize("rows", [1, 3, 8, 9, 20])
 def test_gradients_are_those_of_one_loss_after_the_other(rows):
     same(found(wavy(), rows, True)[0], found(wavy(), rows, False)[0])
 

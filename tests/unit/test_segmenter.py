@@ -49,13 +49,10 @@ def official_layout(*, dim, depth, projections, decoder, prefix=1, classes=150, 
         "decoder.cls_emb": (1, classes, dim),
         "decoder.proj_patch": (dim, dim),
         "decoder.proj_classes": (dim, dim),
-        "decoder.proj_dec.weight": (dim, dim),
-        "decoder.proj_dec.bias": (dim,),
-        "decoder.decoder_norm.weight": (dim,),
-        "decoder.decoder_norm.bias": (dim,),
-        "decoder.mask_norm.weight": (classes,),
-        "decoder.mask_norm.bias": (classes,),
-    }
+        "decoder.proj_dec.weight": (dim, dim), "decoder.proj_dec.bias": (dim,),
+        "decoder.decoder_norm.weight": (dim,), "decoder.decoder_norm.bias": (dim,),
+        "decoder.mask_norm.weight": (classes,), "decoder.mask_norm.bias": (classes,),
+    }  # fmt: skip
     for index in range(2):
         found |= block(f"decoder.blocks.{index}", dim, projections)
     return found
@@ -230,31 +227,23 @@ def test_normalisations_go_by_the_authors_names(fork):
         create_model("vit_shapes", normalisation="none")
 
 
-@pytest.mark.parametrize("name", [name for name, (_, size) in ARCHITECTURES.items() if size == "shapes"])
 @pytest.mark.parametrize("decoder", ["mask", "linear"])
-def test_every_segmenter_answers_and_is_built_again(fork, name, decoder):
-    model = create_model(name, **SMALL, decoder=decoder)
-    with torch.no_grad():
-        logits = model(torch.rand(2, 3, 9, 40))
-    assert logits.shape == (2, 5, 9, 40)
-    assert not model.training
-    assert task_of(name) == "segmentation"
-    assert stated_view(model).size == 32
-    assert create_model(**model.config).state_dict().keys() == model.state_dict().keys()
-    most = 151_000 if "symvit" in name else 170_000  # Q, too
-    assert sum(p.numel() for p in create_model(name).parameters()) <= most
-
-
-def test_attentions_of_a_fixed_number_of_tokens_are_not_offered():
-    fixed = [name for name in ARCHITECTURES if name.startswith(("primal", "scaled", "kep_svgp")) and "_lm_" not in name]
-    assert {task_of(name) for name in [*fixed, "vit_digits"]} == {"classification"}
+def test_every_segmenter_answers_and_is_built_again(fork, decoder):
+    for name in (name for name, (_, size) in ARCHITECTURES.items() if size == "shapes"):
+        model = create_model(name, **SMALL, decoder=decoder)
+        with torch.no_grad():
+            logits = model(torch.rand(2, 3, 9, 40))
+        assert logits.shape == (2, 5, 9, 40), name
+        assert not model.training, name
+        assert task_of(name) == "segmentation"
+        assert stated_view(model).size == 32, name
+        assert create_model(**model.config).state_dict().keys() == model.state_dict().keys(), name
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"decoder": "mlp"}, "decoder = 'mlp'"),
-        ({"decoder_depth": 0}, "decoder_depth = 0"),
         ({"decoder_dropout": 1.0}, "decoder_dropout = 1.0"),
         ({"img_size": 30}, "img_size = 30"),
         ({"decoder_layers": "frist"}, "'first', 'quarter', 'last', 'all' .*0 to 0"),
