@@ -275,10 +275,7 @@ def test_a_worker_with_other_code_refuses(change, module, tmp_path, monkeypatch,
     (tmp_path / "one-step.toml").write_text(PROTOCOL)
     monkeypatch.setitem(ATTACKS.added, "one-step", module("my_attack", ATTACK).OneStep)
     scenario = load_scenario(str(tmp_path / "one-step.toml"))[1]
-    named, data = (
-        NamedModel.of(linear(torch.ones(48), -24.0).eval(), "m"),
-        as_dataset(torch.full((2, 3, 4, 4), 0.5), [0, 1]),
-    )
+    named, data = NamedModel.of(linear(torch.ones(48), -24.0).eval(), "m"), as_dataset(GREYS, [0, 0, 1, 1])
     asked = Evaluation.begin(named, data.in_order(), "one-step", scenario, RunOptions())
     work = Work(named.model, asked.data, scenario, RunOptions(), asked.spec, str(tmp_path), asked.algorithms)
     assert subject_of(work, named.model).name == "m"

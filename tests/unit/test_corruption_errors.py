@@ -25,7 +25,7 @@ from robustbench_kpca.metrics.shared.error_table import (
     CorruptionGrid,
     ErrorTable,
 )
-from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES, canonical, counted, group_of
+from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES, counted
 
 IMAGES = 50_000
 
@@ -97,16 +97,6 @@ def test_the_reference_hardly_degrades_on_brightness():
     relative = {name: mean - ALEXNET.clean for name, mean in mean_errors(ALEXNET).items()}
     assert min(relative, key=relative.get) == "brightness"
     assert (round(relative["brightness"], 3), round(relative["jpeg_compression"], 3)) == (0.130, 0.172)
-
-
-def test_groups():
-    names = ("shot_noise", "zoom_blur", "fog", "pixelate", "saturate", "caustic")
-    assert [group_of(name) for name in names] == [
-        "noise", "blur", "weather", "digital", "extra", "other",
-    ]  # fmt: skip
-    assert canonical(["caustic", "pixelate", "saturate", "fog", "fog"]) == (
-        "fog", "pixelate", "saturate", "caustic",
-    )  # fmt: skip
 
 
 # by hand
@@ -224,13 +214,6 @@ def test_part_of_the_severities_is_divided_by_the_same_part():
     assert corruption_errors(table, ALEXNET) == pytest.approx({"snow": 0.5 / 0.94952, "fog": 0.5 / 0.945})
 
 
-def test_another_model_as_the_reference():
-    grid = random_grid(3)
-    own = grid.table("itself")
-    assert mean_over_corruptions(corruption_errors(own, own)) == pytest.approx(1, abs=1e-12)
-    assert mce_scores(grid, own).mean() == pytest.approx(1, abs=1e-12)
-
-
 # refusals
 
 
@@ -261,13 +244,6 @@ def test_incomplete_grids_are_refused(spoil, message):
     assert from_rows(rows).wrong.shape == (2, 2, 2)
     with pytest.raises(BadInputError, match=message):
         from_rows(spoil(rows))
-
-
-def test_a_long_list_of_faults_is_cut():
-    rows = [("a", name, severity, True) for name in COMMON for severity in range(1, 6)]
-    with pytest.raises(BadInputError, match="and 70 more") as caught:
-        from_rows([*rows, ("b", "none", 0, True), ("a", "none", 0, True)])
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import io
 import re
 from functools import cache
+from itertools import product
 
 import corruption_checks as check
 import cv2
@@ -21,22 +22,20 @@ STEADY = ("gaussian_blur", "defocus_blur", "zoom_blur")  # they draw nothing
 BLURS = (*STEADY, "motion_blur", "glass_blur")
 SEEDED = (*NOISES[:3], *BLURS)  # impulse_noise cannot be seeded through the oracle
 PICTURES = check.pictures()
-ENDS = [severity if severity in (1, 5) else pytest.param(severity, marks=pytest.mark.slow) for severity in range(1, 6)]
+FIRST = [severity if severity == 1 else pytest.param(severity, marks=pytest.mark.slow) for severity in range(1, 6)]
 LARGE = ("224", "flower")  # the oracle needs 0.6 s for a glass blur of these
 
 # ---- exact
 
 
-@pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize("name", SEEDED)
-def test_exact_is_bit_equal_to_the_oracle(name, picture):
-    if name == "glass_blur" and picture in LARGE:
-        pytest.skip("in test_exact_glass_blur_of_sixteen_photographs, which is slow")
-    image = PICTURES[picture]
-    for severity in check.SEVERITIES:
-        assert np.array_equal(
-            check.exactly(name, image, severity, seed=severity), check.reference(name, image, severity, seed=severity)
-        )
+def test_exact_is_bit_equal_to_the_oracle(name):
+    """Large photographs at one severity each, not under glass: the slow test below has them."""
+    for picture, image in PICTURES.items():
+        large = picture in LARGE
+        for severity in () if large and name == "glass_blur" else (4,) if large else check.SEVERITIES:
+            theirs = check.reference(name, image, severity, seed=severity)
+            assert np.array_equal(check.exactly(name, image, severity, seed=severity), theirs), (picture, severity)
 
 
 @pytest.mark.slow
@@ -119,10 +118,10 @@ def test_impulse_noise_draws_in_the_order_of_scikit_image():
 @pytest.mark.parametrize("profile", ["imagecorruptions", "cifar_c"])
 def test_any_size_will_do(profile):
     random = np.random.default_rng(0)
-    for height, width in [(1, 1), (1, 2), (2, 1), (3, 3), (4, 9), (9, 4), (1, 40), (40, 1), (17, 16)]:
+    for height, width in [(1, 1), (2, 1), (3, 3), (4, 9), (1, 40), (17, 16)]:
         image = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
         for name in (*SEEDED, "impulse_noise"):
-            for severity in check.SEVERITIES:
+            for severity in (1, 5):
                 for form in (check.exactly, check.fast):
                     out = form(name, image, severity, 1, profile)
                     assert out.shape == image.shape
@@ -146,7 +145,7 @@ def close(ours, theirs, share=SHARE):
 @pytest.mark.parametrize("profile", ["imagecorruptions", "cifar_c"])
 @pytest.mark.parametrize("name", STEADY)
 def test_fast_blurs_differ_by_a_level_in_few_places(name, profile):
-    for image in PICTURES.values():
+    for image in (PICTURES[picture] for picture in ("wide", "32", "white", "noise")):
         for severity in check.SEVERITIES:
             exact = check.exactly(name, image, severity, 0, profile)
             assert close(check.fast(name, image, severity, 0, profile), exact)
@@ -163,7 +162,7 @@ def five_percent(parameter):
     return moved
 
 
-@pytest.mark.parametrize("severity", check.SEVERITIES)
+@pytest.mark.parametrize("severity", [1, 4])
 @pytest.mark.parametrize("name", STEADY)
 def test_a_blur_of_another_strength_is_not_close(name, severity):
     image, blur, parameter = PICTURES["224"], CORRUPTIONS.get(name), check.parameter_of(name, severity)
@@ -199,17 +198,16 @@ def at_angle(form, rng, image, parameter, angle):
 
 
 @pytest.mark.parametrize("profile", ["imagecorruptions", "cifar_c"])
-@pytest.mark.parametrize("severity", check.SEVERITIES)
-def test_fast_motion_blur_is_the_exact_one_at_every_angle(severity, profile):
-    parameter = check.parameter_of("motion_blur", severity, profile)
+def test_fast_motion_blur_is_the_exact_one_at_every_angle(profile):
     legacy, modern = Legacy(0), Modern(np.random.PCG64(0))
-    for angle in (-45.0, -31.7, -9.0, 0.0, 4.2, 26.6, 45.0):
-        for image in PICTURES.values():
+    for severity, angle in product(check.SEVERITIES, (-45.0, -31.7, 0.0, 4.2, 26.6)):
+        parameter = check.parameter_of("motion_blur", severity, profile)
+        for image in (PICTURES["wide"], PICTURES["noise"]):
             exact = at_angle("exact", legacy, image, parameter, angle)
             assert close(at_angle("fast", modern, image, parameter, angle), exact, SHARE_OF_MOTION)
 
 
-@pytest.mark.parametrize("severity", check.SEVERITIES)
+@pytest.mark.parametrize("severity", [1, 4])
 def test_motion_blur_of_another_strength_or_angle_is_not_close(severity):
     image, (radius, sigma) = PICTURES["224"], check.parameter_of("motion_blur", severity)
     legacy, modern = Legacy(0), Modern(np.random.PCG64(0))
@@ -252,20 +250,26 @@ def excess(name, severity, draw, profile="imagecorruptions"):
     return np.abs(check.z_scores(own, exact_sample(name, severity, profile))).max() / check.limit(DRAWS)
 
 
-@pytest.mark.parametrize("profile", ["imagecorruptions", "cifar_c"])
-@pytest.mark.parametrize("severity", ENDS)
+CELLS = [
+    (severity, profile) if (severity, profile) in ((1, "imagecorruptions"), (5, "cifar_c"))
+    else pytest.param(severity, profile, marks=pytest.mark.slow)
+    for severity, profile in product(check.SEVERITIES, ("imagecorruptions", "cifar_c"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("severity", "profile"), CELLS)
 @pytest.mark.parametrize("name", [*NOISES, "glass_blur"])
 def test_fast_has_the_exact_distribution(name, severity, profile):
     assert excess(name, severity, lambda image, seed: check.fast(name, image, severity, seed, profile), profile) < 1
 
 
-@pytest.mark.parametrize("severity", ENDS)
+@pytest.mark.parametrize("severity", FIRST)
 def test_exact_impulse_noise_has_the_distribution_of_scikit_image(severity):
     draw = lambda image, seed: check.exactly("impulse_noise", image, severity, seed)  # noqa: E731
     assert excess("impulse_noise", severity, draw) < 1
 
 
-@pytest.mark.parametrize("severity", ENDS)
+@pytest.mark.parametrize("severity", FIRST)
 @pytest.mark.parametrize("name", [*NOISES, "glass_blur"])
 def test_noise_of_another_strength_has_another_distribution(name, severity):
     corruption = CORRUPTIONS.get(name)
@@ -312,10 +316,10 @@ def saved(image, **options):
     return np.array(Image.open(file))
 
 
-@pytest.mark.parametrize("picture", PICTURES)
-def test_stored_pictures_are_those_of_an_optimised_jpeg(picture):
-    for image in (PICTURES[picture], check.fast("gaussian_noise", PICTURES[picture], 5, 0)):
-        assert np.array_equal(store(image), saved(image, optimize=True))
+def test_stored_pictures_are_those_of_an_optimised_jpeg():
+    for picture in PICTURES.values():
+        for image in (picture, check.fast("gaussian_noise", picture, 5, 0)):
+            assert np.array_equal(store(image), saved(image, optimize=True))
 
 
 def test_storing_halves_the_chroma():

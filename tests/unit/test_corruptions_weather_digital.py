@@ -1,6 +1,7 @@
 """Snow, frost, fog, spatter, elastic and digital corruptions, held against imagecorruptions 1.1.2 and closed forms."""
 
 import warnings
+from itertools import product
 
 import cv2
 import numpy as np
@@ -10,15 +11,12 @@ from corruption_checks import (
     SEVERITIES,
     differing,
     disagreement,
-    limit,
     parameter_of,
     photograph,
     photographs,
     pictures,
     reference,
-    sample,
     statistics,
-    z_scores,
 )
 from patched import source
 from scipy.ndimage import gaussian_filter, map_coordinates
@@ -54,13 +52,13 @@ def exactly(name, image, severity, seed, profile="imagecorruptions"):
 # ---- exact
 
 
-@pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize("name", RANDOM + FIXED)
-def test_exact_is_the_reference_to_the_bit(name, picture):
-    image = PICTURES[picture]
-    for severity in SEVERITIES:
-        theirs = reference(name, image.copy(), severity, seed=severity)
-        assert differing(exactly(name, image, severity, severity), theirs) == (0, 0), severity
+def test_exact_is_the_reference_to_the_bit(name):
+    """Large photographs at one severity: the slow test below has the others."""
+    for picture, image in PICTURES.items():
+        for severity in (4,) if picture in ("224", "flower") else SEVERITIES:
+            theirs = reference(name, image.copy(), severity, seed=severity)
+            assert differing(exactly(name, image, severity, severity), theirs) == (0, 0), (picture, severity)
 
 
 @pytest.mark.slow
@@ -75,13 +73,12 @@ def test_exact_is_the_reference_on_many_photographs(name):
             assert differing(exactly(name, image, severity, seed), theirs) == (0, 0), (number, severity)
 
 
-@pytest.mark.parametrize("name", ["snow", "fog", "frost", "spatter", "elastic_transform"])
-@pytest.mark.parametrize("shape", [(3, 40), (40, 3), (4, 4), (16, 16)])
-def test_exact_is_the_reference_on_tiny_images(name, shape):
-    image = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    for severity in (4, 5):
-        theirs = reference(name, image.copy(), severity, seed=1)
-        assert differing(exactly(name, image, severity, 1), theirs) == (0, 0)
+@pytest.mark.parametrize("name", RANDOM)
+def test_exact_is_the_reference_on_tiny_images(name):
+    for shape in ((3, 40), (40, 3), (4, 4), (16, 16)):
+        image = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
+        theirs = reference(name, image.copy(), 5, seed=1)
+        assert differing(exactly(name, image, 5, 1), theirs) == (0, 0), shape
 
 
 def test_no_drop_leaves_the_picture_where_the_reference_divides_by_zero():
@@ -103,13 +100,15 @@ def test_frost_enlarges_its_pictures_for_large_images():
 # ---- fast
 
 
+SMALL = ("wide", "32", "black", "white", "noise")
+
+
 @pytest.mark.parametrize("name", FIXED)
-@pytest.mark.parametrize("profile", PROFILES)
-def test_without_randomness_fast_is_exact(name, profile):
-    for image in PICTURES.values():
-        for severity in SEVERITIES:
-            fast = corrupt(image[None], name, severity, profile=profile)[0]
-            assert np.array_equal(fast, exactly(name, image, severity, 0, profile))
+def test_without_randomness_fast_is_exact(name):
+    for picture, profile, severity in product(SMALL, PROFILES, SEVERITIES):
+        image = PICTURES[picture]
+        fast = corrupt(image[None], name, severity, profile=profile)[0]
+        assert np.array_equal(fast, exactly(name, image, severity, 0, profile)), (picture, profile, severity)
 
 
 class SameNumbers(np.random.Generator):
@@ -149,7 +148,7 @@ TOLERANCE = {
 @pytest.mark.parametrize("profile", PROFILES)
 def test_fast_is_exact_but_for_rounding_given_the_same_numbers(name, profile):
     few, fewer = TOLERANCE[name]
-    for image in PICTURES.values():
+    for image in (PICTURES[picture] for picture in SMALL):
         if name == "frost" and profile == "cifar_c":
             image = image[:62, :62].copy()  # its pictures are that small
         for severity in SEVERITIES:
@@ -185,7 +184,7 @@ def test_that_test_sees_every_parameter_moved_by_5_percent(name):
         assert (fast != exact).mean() > 2 * few, index
 
 
-@pytest.mark.parametrize("severity", [1, pytest.param(3, marks=pytest.mark.slow), 5])
+@pytest.mark.parametrize("severity", [*(pytest.param(s, marks=pytest.mark.slow) for s in (1, 3)), 5])
 @pytest.mark.parametrize("name", RANDOM)
 def test_fast_has_the_distribution_of_the_reference(name, severity):
     clean, parameter = photograph(64, 80), parameter_of(name, severity)
@@ -201,36 +200,6 @@ def test_fast_has_the_distribution_of_the_reference(name, severity):
     assert disagreement(ours, theirs, clean, draws=100) <= 1
 
 
-# Moved by 5 %, these are seen in so many draws; what the statistics cannot see, the same numbers show (above).
-SEEN = [
-    ("fog", 1, 0, 50),
-    ("fog", 5, 1, 100),
-    ("elastic_transform", 5, "alpha", 50),
-    ("elastic_transform", 5, "sigma", 50),
-    ("elastic_transform", 5, "swing", 50),
-    ("snow", 5, "mean", 100),
-    ("snow", 1, "deviation", 150),
-    ("snow", 5, "threshold", 100),
-    ("snow", 1, "kept", 50),
-    ("spatter", 3, "mean", 50),
-    ("spatter", 3, "level", 50),
-    pytest.param("spatter", 3, "sigma", 400, marks=pytest.mark.slow),
-    ("frost", 1, "image", 100),
-]
-
-
-@pytest.mark.parametrize(("name", "severity", "field", "draws"), SEEN)
-def test_the_distribution_test_sees_5_percent(name, severity, field, draws):
-    clean, parameter = photograph(64, 80), parameter_of(name, severity)
-    if isinstance(field, str):
-        moved = parameter._replace(**{field: 1.05 * getattr(parameter, field)})
-    else:
-        moved = tuple(value * (1.05 if index == field else 1) for index, value in enumerate(parameter))
-    own = sample(lambda seed: member(name).fast(clean, moved, generator(seed)), clean, draws)
-    other = sample(lambda seed: member(name).fast(clean, parameter, generator(seed)), clean, draws, first=10_000)
-    assert np.abs(z_scores(own, other)).max() > limit(draws)
-
-
 @pytest.mark.parametrize("name", RANDOM + FIXED)
 def test_threads_change_nothing(name):
     before = cv2.getNumThreads()
@@ -238,7 +207,7 @@ def test_threads_change_nothing(name):
     try:
         for threads in (1, 4):
             cv2.setNumThreads(threads)
-            pair = corrupt(PICTURES["224"][None], name, 3, seed=5), exactly(name, PICTURES["224"], 3, 5)[None]
+            pair = corrupt(PICTURES["wide"][None], name, 3, seed=5), exactly(name, PICTURES["wide"], 3, 5)[None]
             made.append(np.concatenate(pair))
     finally:
         cv2.setNumThreads(before)
@@ -377,7 +346,6 @@ def test_every_picture_of_frost_is_drawn_as_often():
     ("name", "profile", "severity", "refused", "works"),
     [
         ("pixelate", "imagecorruptions", 5, (3, 9), (4, 4)),
-        ("pixelate", "imagecorruptions", 1, (9, 1), (2, 2)),
         ("pixelate", "cifar_c", 3, (1, 1), (2, 2)),
         ("elastic_transform", "imagenet_c", 1, (2, 9), (3, 3)),
         ("frost", "imagenet_c", 1, (315, 20), (314, 526)),

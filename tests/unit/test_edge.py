@@ -147,19 +147,12 @@ def test_an_audit_attacks_inside_and_says_so(data):
     assert [check.flag for check in done.checks] == [check.flag for check in plain.checks]
 
 
-def test_checks_made_once_keep_what_they_found(data):
-    x, y, breakable, _ = data
-    model = behind(nn.Hardtanh(0, 1))
-    for _ in range(2):
-        found = attack(model, x, y, "fgsm-linf-8_255", eps=EPS, checks="once")
-        assert torch.equal(found.broken, breakable)
-
-
-@pytest.mark.parametrize("name", [name for name in bundled() if "_digits" in name])
-def test_no_model_of_the_package_is_blind(name):
-    runner = Runner(load_model(name), 16, CPU)
-    assert at_edge(runner, load_data("digits", limit=16).tensors()[0], PICTURES) == []
-    assert runner.presentation is ANY_LOGITS
+def test_no_model_of_the_package_is_blind():
+    images, _ = load_data("digits", limit=16).tensors()
+    for name in (name for name in bundled() if "_digits" in name):
+        runner = Runner(load_model(name), 16, CPU)
+        assert at_edge(runner, images, PICTURES) == [], name
+        assert runner.presentation is ANY_LOGITS
 
 
 def blind(model, x, form=PICTURES):
@@ -181,10 +174,9 @@ def test_blind_is_who_has_a_slope_just_inside_only(data):
         assert not blind(model, x)
 
 
-@pytest.mark.parametrize("exponent", [0.5, 0.45])
-def test_gradients_that_are_no_numbers_are_refused_as_before(exponent, data):
+def test_gradients_that_are_no_numbers_are_refused_as_before(data):
     with pytest.raises(EvaluationError, match="the gradient is NaN or infinite"):
-        attack(behind(Powers(exponent)), *data[:2], "fgsm-linf-8_255", eps=EPS)
+        attack(behind(Powers(0.5)), *data[:2], "fgsm-linf-8_255", eps=EPS)
 
 
 def test_the_nudge_moves_what_is_at_the_edge():

@@ -79,16 +79,10 @@ def test_nothing_but_the_copy_is_changed(not_loaded):
     assert sorted(path.name for path in frost_pictures().glob("frost1*")) == ["frost1.png"]
 
 
-def test_a_protocol_can_name_it(tmp_path):
+def test_a_protocol_can_name_it():
     how = {"corruptions": ["fog", "imagecorruptions:fog"], "severities": [3], "mode": "exact", "frost": "original"}
-    record = evaluate(
-        load_model("vit_digits"),
-        load_data("digits", limit=20),
-        protocol="common-corruptions",
-        out=tmp_path,
-        **how,
-        audit=False,
-    )
+    few = load_data("digits", limit=20)
+    record = evaluate(load_model("vit_digits"), few, protocol="common-corruptions", audit=False, **how)
     assert set(record.outcomes["corruption"]) == {"none", "fog", "imagecorruptions:fog"}
     with pytest.raises(BadInputError, match=r"'fogg'.*did you mean 'fog'"):
         corruption_for("imagecorruptions:fogg")

@@ -40,12 +40,6 @@ def test_smaller_pictures_are_means_of_squares(cifar):
     assert len(load_data(f"pixels:side=8,train=20:{cifar}", "val")) == 10
 
 
-def test_other_sets_have_pixels_too():
-    digits = load_data("pixels:side=8:digits")
-    assert digits.images.shape == (364, 1, 1, 64)
-    assert digits.labels == load_data("digits").labels
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.metrics import METRICS, measure, metric_for
+from robustbench_kpca.metrics import measure, metric_for
 from robustbench_kpca.metrics.shared.error_table import ALEXNET_CLEAN, ALEXNET_ERRORS
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
@@ -168,11 +168,3 @@ def test_calibration_of_confident_models():
     few = outcomes.where(np.arange(200) < 50)
     assert "ece" in measure(few, load_scenario("clean")[1])
     assert "rms_calibration_error_compat" not in measure(few, load_scenario("clean")[1])
-
-
-def test_every_metric_says_what_it_is():
-    for name in METRICS.names():
-        metric = metric_for(name)
-        assert metric.name == name
-        assert metric.title
-        assert metric.kinds

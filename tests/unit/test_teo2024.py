@@ -11,7 +11,6 @@ from robustbench_kpca.attacks import _spsa, cw_cleverhans, noise, spsa_cleverhan
 from robustbench_kpca.attacks.shared import one_gradient
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.presets import protocols
 from robustbench_kpca.protocols.threat import Threat
 
 PAIRS = ("fgsm", "pgd", "spsa", "sld", "noise", "cw", "autoattack", "square")
@@ -149,7 +148,7 @@ def test_cw_is_one_descent_whose_constant_stops_at_a_turn(model, few):
     assert float(far[~spoiled].max()) > 0.1
 
 
-@pytest.mark.parametrize("initial", [0.001, 0.01, 0.3, 3.0])
+@pytest.mark.parametrize("initial", [0.01, 3.0])
 def test_the_constant_of_cw_falls_rises_or_stays(initial):
     """From small constants, which fail first, and from large ones, which succeed first: in double precision."""
     model, images = Wavy((1, 5, 5)), 0.05 + 0.9 * rand(1, 6, 1, 5, 5)
@@ -215,9 +214,3 @@ def test_square_is_the_last_stage_of_autoattack():
             exclude={"title", "citations", "stage"}
         )
         assert square.stage == whole.stage[-1:]
-
-
-def test_every_twin_is_there():
-    assert {name for name in protocols() if name.startswith("teo2024")} == {
-        "teo2024-cut-off", *(f"teo2024{which}-{name}" for which in ("", "-corrected") for name in PAIRS)
-    }  # fmt: skip
