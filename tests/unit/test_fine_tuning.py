@@ -95,9 +95,8 @@ RPC = {"attention": "rpc", "layers": "all", "iterations": 2, "lam": 3.0}
 
 def tuned(name, **options):
     """A recipe that goes on with a bundled model under other options, and its model as it begins."""
-    parsed = load_recipe(name, {"init_checkpoint": name, **{f"model_options.{key}": options[key] for key in options}})[
-        1
-    ]
+    settings = {f"model_options.{key}": value for key, value in options.items()}
+    _, parsed, _ = load_recipe(name, {"init_checkpoint": name} | settings)
     model = create_model(parsed.model, **parsed.model_options)
     return model, start(model, parsed)
 
@@ -142,18 +141,13 @@ def test_what_no_weights_fit_begins_anew(fork):
 def test_weights_of_this_attention_are_taken_whole(tmp_path, fork):
     model = create_model("vit_digits", **RPC)
     save_checkpoint(tmp_path / "rpc.safetensors", model, {"config": json.dumps(model.config)})
-    _, parsed, _ = load_recipe(
-        "vit_digits", {"init_checkpoint": str(tmp_path / "rpc.safetensors"), "model_options": RPC}
-    )
+    asked = {"init_checkpoint": str(tmp_path / "rpc.safetensors"), "model_options": RPC}
+    _, parsed, _ = load_recipe("vit_digits", asked)
     assert start(create_model("vit_digits", **RPC), parsed).initial_sha256 == state_sha256(model.state_dict())
-    state = model.state_dict()
     model.blocks[0].attn.qkv = torch.nn.Linear(48, 3 * 48)
-    save_checkpoint(
-        tmp_path / "rpc.safetensors", model, {"config": json.dumps(create_model("vit_digits", **RPC).config)}
-    )
+    save_checkpoint(tmp_path / "rpc.safetensors", model, {"config": json.dumps(model.config)})
     with pytest.raises(BadInputError, match="mis-shaped"):
         start(create_model("vit_digits", **RPC), parsed)
-    assert state["blocks.0.attn.qkv.weight"].shape == (2 * 48, 48)
 
 
 @pytest.fixture
@@ -231,7 +225,7 @@ def test_the_number_of_threads_is_set_recorded_and_remarked_upon(tmp_path):
         seen.append(torch.get_num_threads())
         raise _StoppedError
 
-    with few_digits(FEW):
+    with few_digits(16):
         with pytest.raises(_StoppedError):
             train(*recipe(threads=2), tmp_path, Options(on_epoch=on_epoch, on_note=notes.append))
         assert (seen, torch.get_num_threads(), notes) == ([2], 1, [])

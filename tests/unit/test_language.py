@@ -60,7 +60,7 @@ def test_batches_of_windows_give_what_the_literal_loop_gives(lm, batch_size):
     assert nll(lm, data, batch_size=batch_size) == pytest.approx(literal(lm, data.stream, 12), abs=1e-5)
 
 
-@pytest.mark.parametrize("stride", [2, 5, 12])
+@pytest.mark.parametrize("stride", [2, 12])
 def test_so_it_does_with_a_stride(lm, stride):
     data = text()
     record = evaluate(lm, data, "clean-strided", stride=stride, batch_size=3)
@@ -128,14 +128,7 @@ def test_the_digest_of_a_part_covers_the_words_before_it():
     assert one.take(range(len(one))).digest() == one.digest()
 
 
-def test_several_models_share_the_text(tmp_path):
-    models = {f"m{seed}": Table(table(seed=seed)).eval() for seed in range(2)}
-    together = evaluate_under(models, text(), protocol="clean", batch_size=3, out=tmp_path)
-    for model, record in zip(models.values(), together, strict=True):
-        assert record.outcomes["nll"].tolist() == nll(model, text(), batch_size=3).tolist()
-
-
-@pytest.mark.parametrize("stop", [1, 3, 9, 14])
+@pytest.mark.parametrize("stop", [1, 9])
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, stop):
     data, model = text(), markov_models.small()
     whole = evaluate(model, data, batch_size=4)
@@ -177,25 +170,6 @@ def test_an_audit_of_a_language_model_finds_a_leak(lm):
     assert [check.name for check in honest.checks] == ["preflight", "neighbours", "runs", "untouched"]
 
 
-def test_models_with_smoother_copies_are_audited_without_attacks(fork):
-    model = create_model("rpc_lm_tiny", vocab_size=5, window=8, embed_dim=8, hidden=8).eval()
-    said = []
-    assert audit(model, text(block=4), batch_size=4, announce=said.append).flags == ()
-    assert said[0].startswith("full audit: at most")
-
-
-def test_one_mu_for_the_window_is_found_to_leak(fork):
-    """With weights so large that its sparse part is not empty, since only there mu matters."""
-    options = {"vocab_size": 5, "window": 12, "embed_dim": 8, "hidden": 8, "layers": "all", "lam": 0.5}
-    models = {span: create_model("rpc_lm_tiny", mu_span=span, **options).eval() for span in ("past", "window")}
-    with torch.no_grad():
-        for parameter in [one for model in models.values() for one in model.parameters()]:
-            parameter.mul_(4 if parameter.ndim == 2 else 1)
-    assert evaluate(models["past"], text()).flags == ()
-    with pytest.raises(BadInputError, match="change with later words"):
-        evaluate(models["window"], text())
-
-
 BAD = {
     "another vocabulary": (lambda: Table(table(7)).eval(), lambda: text(), "clean", "knows 7 words.*vocabulary of 5"),
     "no language model": (lambda: torch.nn.Identity().eval(), lambda: text(), "clean", "Identity is no language model"),
@@ -206,7 +180,6 @@ BAD = {
         markov_models.small, lambda: text(), {"window": 9, "stride": 1}, "window = 9 for a model that reads 6"
     ),
     "a stride longer than the window": (markov_models.small, lambda: text(), {"stride": 7}, "stride = 7"),
-    "one word": (markov_models.small, lambda: text(length=1), "clean", r"a text of shape \(1,\)"),
     "no block": (markov_models.small, lambda: text().spread(0), "clean", "limit 0"),
     "pictures": (markov_models.small, lambda: text(), "common-corruptions-32px", "words of a text"),
     "pixels": (markov_models.small, lambda: text(), "pgd20-linf-8_255", "pixel space"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.metrics import METRICS, leading, measure, metric_for
+from robustbench_kpca.metrics import leading, measure, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import cells_of
 from robustbench_kpca.records.differences import differences
@@ -121,14 +121,6 @@ def test_three_perplexities_under_corruption():
     assert leading(found) == "corrupted_perplexity"
 
 
-def test_without_a_swapped_word_there_is_no_perplexity_of_swapped_words():
-    outcomes = grid()
-    none = Outcomes(outcomes.task, outcomes.kind, {**outcomes.columns, "swapped": np.zeros(len(outcomes), np.int64)})
-    found = measure(none, RATES)
-    assert "swapped_perplexity" not in found
-    assert found["clean_target_perplexity"].value == pytest.approx(found["corrupted_perplexity"].value)
-
-
 def attacked(seed=0, gain=1.0, blocks=30):
     rng = np.random.default_rng(seed)
     words = np.full(blocks, 8)
@@ -162,12 +154,3 @@ def test_another_loss_before_the_attack_is_found_on_another_machine_too():
     other = Outcomes(old.task, old.kind, {**old.columns, "clean_nll": old["clean_nll"] + 0.01 * (old["words"] == 3)})
     (found,) = differences(old, other, exact=False)
     assert set(found.values) == {"clean_nll"}
-
-
-def test_lower_is_better_and_nothing_is_a_percentage():
-    for name in METRICS.names():
-        metric = metric_for(name)
-        if metric.task == "language":
-            assert metric.lower_is_better
-            assert (metric.unit.scale, metric.unit.symbol, metric.unit.full) == (1, "", None)
-            assert metric.better(5.0, 6.0)

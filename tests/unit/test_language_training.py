@@ -182,24 +182,6 @@ def test_the_source_itself_has_the_perplexity_of_its_entropy():
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
 
 
-def test_a_process_without_windows_of_its_own_is_passed_over(monkeypatch):
-    class Shown(Knowing):
-        def forward(self, x):
-            assert len(x), "no model is asked for answers to nothing"
-            return super().forward(x)
-
-    found = TextSource(load_recipe("rpc_lm_tiny")[1], None, Accelerator(cpu=True))
-    whole, held_out = held_out_scores(Shown(), found, "test", 50), found.held_out
-
-    def with_empty_batches(part):
-        for x, y in held_out(part):
-            yield x[:0], y[:0]
-            yield x, y
-
-    monkeypatch.setattr(found, "held_out", with_empty_batches)
-    assert held_out_scores(Shown(), found, "test", 50) == whole
-
-
 class _StoppedError(Exception):
     pass
 
@@ -240,12 +222,6 @@ def test_the_command_trains_and_says_the_perplexity(tmp_path, capsys, parts, sma
         evaluate(model, other, protocol="clean")
 
 
-def test_scores_are_shown_as_what_they_are():
-    scores = {"val_perplexity": 7.5314, "val_accuracy": "0.3412"}
-    assert TASK.describe("val", scores) == "val perplexity 7.53, val accuracy 34.1 %"
-    assert task_named("classification").describe("test", {"test_accuracy": 0.975}) == "test accuracy 97.5 %"
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -253,7 +229,6 @@ def test_scores_are_shown_as_what_they_are():
         ({"batch_size": 32}, "at least 32 windows"),
         ({"max_shift": 1}, r"\[text\] there is no"),
         ({"model_options": {"vocab_size": 5, "window": 6}}, r"a model of 5 classes.* at least 7.*vocab_size"),
-        ({"text.window": 7}, "7 words at once"),
         ({"data": "digits"}, "'digits' is for classification"),
     ],
 )

@@ -40,16 +40,13 @@ def data():
 
 
 PROTOCOLS = [
-    ("pgd20-linf-8_255", {}),
     ("pgd20-linf-8_255", {"eps": "1/255"}),
     ("pgd20-linf-8_255", {"eps": "2/255", "below": ["1/255"]}),
     ("pgd20-linf-8_255", {"draws": 3, "eps": "1/255"}),
     ("pgd20-linf-8_255", {"policy": "strongest"}),
     ("pgd20-linf-8_255", {"policy": "last", "restarts": 2}),
-    ("pgd20-linf-8_255", {"policy": "last", "labels": "predicted"}),
     ("pgd20-linf-8_255", {"policy": "strongest", "labels": "true_for_all", "restarts": 2}),
     ("square-linf-8_255", {"queries": 20, "eps": "1/255"}),
-    ("autoattack-linf-8_255", {"eps": "1/255"}),
     ("autoattack-linf-8_255", {"eps": "1/255", "policy": "strongest"}),
 ]
 

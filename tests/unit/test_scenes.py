@@ -117,68 +117,48 @@ def test_splits_of_a_folder(tmp_path):
         load_data(f"masks:{flat}", "train")
 
 
-def break_size(root: Path) -> None:
-    save(root / "masks" / "a.png", IDS[numbers(12, 9)])
-
-
-def break_id(root: Path) -> None:
-    save(root / "masks" / "a.png", np.full((9, 12), 3, np.uint8))
-
-
-def break_colour(root: Path) -> None:
-    pixels = COLOURS[numbers()]
-    pixels[4, 5] = 1, 2, 3
-    save(root / "masks" / "a.png", pixels)
-
-
-def break_palette(root: Path) -> None:
-    save(root / "masks" / "a.png", COLOURS[numbers()])
-    (root / "classes.csv").write_text("id,name\n2,road\n7,sky\n")
-
-
-def break_empty(root: Path) -> None:
-    save(root / "masks" / "a.png", np.full((9, 12), 255, np.uint8))
-
-
-def break_mode(root: Path) -> None:
-    save(root / "masks" / "a.png", picture(), "LA")
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def break_mask(root: Path) -> None:
-    cut(root / "masks" / "a.png")
+def one_pixel_of_another_colour(path: Path) -> None:
+    pixels = COLOURS[numbers()]
+    pixels[4, 5] = 1, 2, 3
+    save(path, pixels)
 
 
-BROKEN = [
-    (break_size, r"a\.png .*9 x 12 .*12 x 9", ""),
-    (break_id, r"a\.png .*id 3 .*row 0, column 0", " 2, 7, 9, 255"),
-    (break_colour, r"a\.png .*\(1, 2, 3\) .*row 4, column 5", " 4 "),
-    (break_palette, r"a\.png .*RGB", r"classes\.csv"),
-    (break_empty, r"a\.png .*empty", ""),
-    (break_mode, r"a\.png .*LA\b", ""),
-    (break_mask, r"mask .*a\.png", ""),
-]
+BROKEN = {
+    "size": (lambda path: save(path, IDS[numbers(12, 9)]), r"a\.png .*9 x 12 .*12 x 9", ""),
+    "id": (lambda path: save(path, np.full((9, 12), 3, np.uint8)), r"a\.png .*id 3 .*row 0, column 0", " 2, 7, 9, 255"),
+    "colour": (one_pixel_of_another_colour, r"a\.png .*\(1, 2, 3\) .*row 4, column 5", " 4 "),
+    "empty": (lambda path: save(path, np.full((9, 12), 255, np.uint8)), r"a\.png .*empty", ""),
+    "mode": (lambda path: save(path, picture(), "LA"), r"a\.png .*LA\b", ""),
+    "file": (cut, r"mask .*a\.png", ""),
+}
 """What is wrong, by its key fact, which is kept, too, where the scene is left out; and what was expected."""
 
 
-@pytest.mark.parametrize(("spoil", "fact", "expected"), BROKEN, ids=[row[0].__name__ for row in BROKEN])
-def test_a_bad_mask_is_named_or_left_out(tmp_path, spoil, fact, expected):
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_bad_mask_is_named_or_left_out(tmp_path, what):
+    spoil, fact, expected = BROKEN[what]
     root, _ = folder(tmp_path / "t", ["a", "b"])
-    spoil(root)
-    scenes = load_data(f"masks:{root}")
-    assert len(scenes) == 2
+    spoil(root / "masks" / "a.png")
     with pytest.raises(BadInputError, match=f"{fact}.*{expected}") as caught:
-        scenes.mask(0)
+        load_data(f"masks:{root}").mask(0)
     assert "\n" not in str(caught.value)
-    kept = load_data(f"masks:{root}", bad_images="skip") if spoil is not break_palette else None
-    if kept is not None:
-        assert (kept.ids, len(kept.skipped)) == (["b"], 1)
-        assert re.search(fact, kept.skipped[0])
-        assert str(tmp_path) not in kept.skipped[0]
-        assert kept.take([0]).skipped == kept.in_order().skipped == kept.skipped
+    kept = load_data(f"masks:{root}", bad_images="skip")
+    assert (kept.ids, len(kept.skipped)) == (["b"], 1)
+    assert re.search(fact, kept.skipped[0])
+    assert str(tmp_path) not in kept.skipped[0]
+    assert kept.take([0]).skipped == kept.in_order().skipped == kept.skipped
+
+
+def test_a_mask_of_colours_needs_a_table_of_colours(tmp_path):
+    root, _ = folder(tmp_path / "t", ["a"])
+    save(root / "masks" / "a.png", COLOURS[numbers()])
+    (root / "classes.csv").write_text("id,name\n2,road\n7,sky\n")
+    with pytest.raises(BadInputError, match=r"a\.png .*RGB.*classes\.csv"):
+        load_data(f"masks:{root}").mask(0)
 
 
 def test_a_bad_image_is_named_or_left_out(tmp_path):
@@ -233,20 +213,14 @@ def test_one_name_twice_is_refused_and_foreign_files_are_not_seen(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "0 classes|cannot be used"),
-        ("id,name\n", "0 classes"),
         ("id,name\n0,ignore\n", "0 classes"),
         ("id,name\n-1,a\n", "ids from 0"),
-        ("id,name\n70000,a\n", "ids from 0"),
         ("id,name\nx,a\n", "cannot be used"),
-        ("id,title\n0,a\n", "cannot be used"),
-        ("id,name\n0\n", "cannot be used"),
         ("id,name\n0,a\n0,b\n", "id 0 twice"),
         ("id,name\n0,a\n1,a\n", "name a twice"),
         ("id,name\n0,a\n1,\n", "names"),
         ("id,name,r,g,b\n0,a,1,2,3\n1,b,1,2,3\n", r"colour \(1, 2, 3\) twice"),
         ("id,name,r,g,b\n0,a,1,2,300\n", "cannot be used"),
-        ("id,name,r,g,b\n0,a,1,2,\n", "cannot be used"),
     ],
 )
 def test_tables_that_make_no_sense(tmp_path, text, message):
@@ -296,8 +270,9 @@ def test_ade20k(tmp_path):
         load_data(f"ade20k:{tmp_path}").mask(0)
 
 
-@pytest.mark.parametrize("places", [("images/val", "annotations/val"), ("val", "valannot")])
-@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+@pytest.mark.parametrize(
+    ("places", "suffix"), [(("images/val", "annotations/val"), ".png"), (("val", "valannot"), ".jpg")]
+)
 def test_camvid(tmp_path, places, suffix):
     save(tmp_path / places[0] / f"x{suffix}", picture(3, 4))
     save(tmp_path / places[1] / "x.png", np.arange(12, dtype=np.uint8).reshape(3, 4))
@@ -313,8 +288,6 @@ def test_camvid(tmp_path, places, suffix):
 @pytest.mark.parametrize(
     ("source", "split", "message"),
     [
-        ("shape", "val", "did you mean 'shapes'"),
-        ("masks", "val", "masks:FOLDER"),
         ("masks:/no/such", "val", "there is no folder"),
         ("ade20k", "val", "RBK_DATA"),
         ("ade20k:/no/such", "test", "'test'"),
@@ -376,11 +349,9 @@ def test_a_limit_is_spread():
     ("image", "mask", "message"),
     [
         (np.zeros((4, 6), np.uint8), np.zeros((4, 6), int), "expected uint8"),
-        (np.zeros((4, 6, 3)), np.zeros((4, 6), int), "expected uint8"),
         (picture(4, 6), np.zeros((6, 4), int), r"shape \(6, 4\)"),
         (picture(4, 6), np.zeros((4, 6)), "float64"),
         (picture(4, 6), np.full((4, 6), 3), "class 3.* 2"),
-        (picture(4, 6), np.full((4, 6), -2), "class -2"),
         (picture(4, 6), np.full((4, 6), -1), "is empty"),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, m
     assert [record.seconds for record in both] == [8 * 6 / 2 + windows, 8 * 6 / 2 + 10 * windows]
 
 
-@pytest.mark.parametrize("fail_at", [2, 7, 15])
+@pytest.mark.parametrize("fail_at", [2, 15])
 def test_an_interrupted_run_goes_on_where_it_stopped(scenes, small, tmp_path, monkeypatch, fail_at):
     monkeypatch.setattr(Journal, "due", lambda self: True)
     asked = {"protocol": small, "batch_size": 4, "name": "m", "out": tmp_path / "out"}
@@ -199,40 +199,6 @@ def test_an_interrupted_run_goes_on_where_it_stopped(scenes, small, tmp_path, mo
     evaluate(fresh, scenes, **{**asked, "out": None}, audit=False)
     assert fail_at < 7 or model.calls < fresh.calls
     assert not list((tmp_path / "out").glob(".*"))
-
-
-def test_a_sick_segmenter_is_named_and_the_others_keep_what_they_counted(scenes, small, tmp_path):
-    class Sick(ByColour):
-        def forward(self, x):
-            out = super().forward(x)
-            return out[:, 0] if self.calls > 4 else out
-
-    asked = {"protocol": small, "batch_size": 4, "out": tmp_path}
-    with pytest.raises(BadInputError, match="'sick'"):
-        evaluate({"well": ByColour(), "sick": Sick()}, scenes, **asked)
-    again, fresh = ByColour(), ByColour()
-    evaluate(again, scenes, name="well", **asked, audit=False)
-    evaluate(fresh, scenes, name="other", **asked, audit=False)
-    assert again.calls < fresh.calls
-
-
-def test_memory_that_ran_out_is_flagged_after_a_resumption_too(scenes, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(Journal, "due", lambda self: True)
-
-    class Small(ByColour):
-        most = 2
-
-        def forward(self, x):
-            if len(x) > self.most and self.calls > 1:
-                raise torch.OutOfMemoryError("out of memory")
-            return super().forward(x)
-
-    asked = {"protocol": small, "batch_size": 4, "name": "m", "out": tmp_path}
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(Small(fail_at=12), scenes, **asked, audit=False)
-    again = Small()
-    again.most = 4
-    assert evaluate(again, scenes, **asked, audit=False).flags == ("memory ran out at batch size 4: it went on with 2",)
 
 
 def test_the_clean_protocol_is_the_clean_cell(scenes, small):
@@ -327,9 +293,7 @@ def test_model_data_and_protocol_must_fit(scenes):
         ({"grid": [], "clean": False}, "grid"),
         ({"grid": [*GRID, {"corruptions": ["zoom_blur"], "severities": [5]}]}, "zoom_blur.*twice"),
         ({"grid": [{"corruptions": ["fog"], "severities": [6]}]}, "severity 6"),
-        ({"grid": [{"corruptions": [], "severities": [1]}]}, "corruptions"),
         ({"window": 32, "stride": 33}, "stride = 33"),
-        ({"window": 32, "stride": 0.5}, "stride"),
         ({"mode": "exact", "grid": [{"corruptions": ["frost"], "severities": [1]}]}, "frost = 'original'"),
     ],
 )
@@ -350,10 +314,6 @@ def test_a_scene_too_small_for_a_corruption_is_named_before_anything_is_measured
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate .*1 x 1"):
         evaluate(model, tiny, **asked, audit=False)
     assert model.calls == 1, "the probe's"
-    protocol = load_scenario("shapes-c", {"corruptions": ["pixelate"], "severities": [5], "clean": False})[1]
-    how = {"batch_size": 1, "workers": 0, "seed": 0, "frost": "generated"}
-    with pytest.raises(BadInputError, match=r"'tiny'.*pixelate"):
-        list(COMPUTE.shown(tiny, protocol, [0, 1, 2], **how))
 
 
 def test_what_was_left_out_is_flagged_with_its_reason(tmp_path, scenes):
@@ -370,9 +330,8 @@ def test_what_was_left_out_is_flagged_with_its_reason(tmp_path, scenes):
     (tmp_path / "town" / "images" / "e.png").write_bytes(b"junk")
     data = load_data(f"masks:{tmp_path / 'town'}", bad_images="skip")
     (flag,) = evaluate(ByColour(), data, protocol="segmentation", audit=False).flags
-    assert flag.startswith("4 images of the data cannot be used and were left out: image d.png has no mask; mask b.png")
-    assert "id 9 at row 0, column 0; mask c.png has 33 x 34 pixels" in flag
-    assert flag.endswith("34 x 34; ...")
+    assert flag.startswith("4 images")
+    assert all(fact in flag for fact in ("d.png has no mask", "id 9 at row 0, column 0", "c.png has 33 x 34 pixels"))
 
 
 def test_a_setting_reaches_every_part_of_a_grid():
@@ -380,8 +339,3 @@ def test_a_setting_reaches_every_part_of_a_grid():
     assert label == "ade20k-c-kamann+severities=2"
     assert {severity for _, severity in scenario.cells} == {0, 2}
     assert len(scenario.names) == 16
-    counts = {
-        name: sum(other == name for other, _ in load_scenario("ade20k-c-kamann")[1].cells)
-        for name in ("shot_noise", "fog")
-    }
-    assert counts == {"shot_noise": 3, "fog": 5}

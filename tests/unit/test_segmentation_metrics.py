@@ -76,7 +76,7 @@ def oracle(pairs):
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [0, 1, 5, 11])
 def test_clean_metrics_are_scikit_learns(seed):
     rng = np.random.default_rng(seed)
     pairs = maps(rng, 1 + seed, ignore=0.3 * (seed % 3), absent=(3,) if seed % 2 else (), right=seed / 12)
@@ -275,7 +275,7 @@ def test_incomplete_tables_are_refused(grid):
         PixelCounts.of(twice)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 6))
 def test_outcomes_survive_their_file(seed, count):
     pairs = maps(np.random.default_rng(seed), count)

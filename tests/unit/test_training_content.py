@@ -42,10 +42,10 @@ def test_every_byte_of_few_small_files_counts(tmp_path, sizes):
 
 @pytest.mark.usefixtures("small_steps")
 def test_of_a_large_file_beginning_and_end_count_and_places_between(tmp_path):
-    paths = files_of(tmp_path, os.urandom(1000))
-    counting = [place for place in range(1000) if changed(paths, 0, place) != content_sha256(paths)]
+    paths = files_of(tmp_path, os.urandom(200))
+    counting = [place for place in range(200) if changed(paths, 0, place) != content_sha256(paths)]
     assert len(counting) == 24
-    assert counting[:4] + counting[-4:] == [0, 1, 2, 3, 996, 997, 998, 999]
+    assert counting[:4] + counting[-4:] == [0, 1, 2, 3, 196, 197, 198, 199]
 
 
 @pytest.mark.usefixtures("small_steps")

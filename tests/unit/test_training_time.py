@@ -105,15 +105,6 @@ def test_the_time_of_one_device_says_nothing_about_another(tmp_path, monkeypatch
     assert (read_spent(weights).epochs, read_spent(weights).place) == (2, ("", "")), "two devices, so none is named"
 
 
-def test_a_file_from_before_devices_were_written_is_read(tmp_path):
-    weights = tmp_path / "m.safetensors"
-    spent_file(weights).write_text('{"epochs": 3, "seconds": 9.0, "cpu_seconds": 8.0}')
-    assert (read_spent(weights).epochs, read_spent(weights).place) == (3, ("", ""))
-    with timed(weights, CPU, write=True):
-        pass
-    assert read_spent(weights).place == ("", "")
-
-
 def spent_by(device, seconds, epochs=2):
     return Spent(epochs=epochs, seconds=seconds, cpu_seconds=seconds, device=device, processor="p" if device else "")
 

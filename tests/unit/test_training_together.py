@@ -34,18 +34,11 @@ def distance(ours, theirs):
     return float((flat[0] - flat[1]).norm() / flat[1].norm())
 
 
-OWN = [f"{name}_digits" for name in ("vit", "symvit", "rpc_symvit", "identity_symvit")]
-RIVALS = [
-    f"{name}_vit_digits"
-    for name in ("twicing", "neutreno", "elliptical", "pro", "temperature", "kde", "robust_kde", "mom", "l2", "cosine",
-                 "specformer")
-]  # fmt: skip
+STACKED = ["vit", "symvit", "rpc_symvit", *(f"{name}_vit" for name in ("neutreno", "robust_kde", "mom", "specformer"))]
 
 
 @pytest.mark.usefixtures("fork")
-@pytest.mark.parametrize(
-    ("name", "stem"), [*((name, "patch") for name in OWN + RIVALS), *((name, "conv") for name in OWN)]
-)
+@pytest.mark.parametrize(("name", "stem"), [*((f"{name}_digits", "patch") for name in STACKED), ("vit_digits", "conv")])
 def test_the_logits_and_gradients_of_each_model_are_its_own(name, stem):
     models = []
     for seed in range(3):
@@ -92,7 +85,6 @@ def test_a_parameter_outside_a_layer_that_belongs_to_no_row_is_refused():
     ("recipe", "settings"),
     [
         ("rpc_symvit_digits", {"clip_grad": 0.05, "optimizer": "adamw", "max_shift": 1, "hflip": 0.5}),
-        ("symvit_digits", {"optimizer": "sgd", "schedule": "cosine"}),
         ("identity_symvit_digits_adv", {}),
     ],
 )
@@ -139,7 +131,6 @@ def test_a_run_that_was_stopped_between_two_files_goes_on(tmp_path, monkeypatch)
     [
         ({f"mixup.{key}": 0.5 for key in ("mixup", "cutmix", "prob", "switch_prob")}, "mixup"),
         ({"ema_decay": 0.9}, "ema_decay"),
-        ({"precision": "bf16"}, "precision = 'bf16'"),
         ({"optimizer": "lamb"}, "optimizer = 'lamb'"),
         ({"model_options.drop_path_rate": 0.5, "model_options.depth": 2}, "DropPath"),
     ],

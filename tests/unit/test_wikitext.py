@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.io import encoded
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.sets import wikitext103
@@ -60,11 +59,6 @@ def test_articles_begin_at_headings_of_one_sign(folder):
     assert VALID.index("= Town =") == len(" \n = River = \n \n The river A . \n \n ")
     assert words(text)[first[0] - 1 : first[0] + 3] == ["<eos>", "=", "<unk>", "="]
     assert text.articles[first[0]] == 1
-
-
-def test_a_text_without_headings_has_an_article_for_each_block(folder):
-    (folder / "wiki.valid.tokens").write_text("the town . \n" * 60)
-    assert text_of(folder).articles.max() == len(text_of(folder)) - 1
 
 
 def test_an_end_without_line_feed_gives_the_same_stream(folder):
@@ -150,19 +144,6 @@ def test_files_that_are_no_text_are_refused(folder, content, message, monkeypatc
     assert "\n" not in str(caught.value)
 
 
-def test_one_word_is_a_text_of_one_prediction(folder):
-    (folder / "wiki.valid.tokens").write_text("town")
-    text = text_of(folder)
-    assert words(text) == ["town", "<eos>"]
-    assert len(text) == 1
-
-
-def test_train_is_needed_for_the_vocabulary(folder):
-    (folder / "wiki.train.tokens").unlink()
-    with pytest.raises(BadInputError, match="the vocabulary is made from it"):
-        text_of(folder)
-
-
 def test_unknown_words_without_unk_in_train_are_refused(folder):
     (folder / "wiki.train.tokens").write_text("the town \n")
     with pytest.raises(BadInputError, match="words that the vocabulary of wiki"):
@@ -174,16 +155,6 @@ def test_raw_files_are_not_taken(folder):
     with pytest.raises(BadInputError, match=r"the .raw files have no <unk>") as caught:
         text_of(folder, "test")
     assert f"give wikitext103:{'FOLDER'}" in str(caught.value)
-
-
-def test_a_bad_file_ends_the_command_with_2_and_one_line(folder, capsys):
-    (folder / "wiki.valid.tokens").write_bytes(b"")
-    options = ["--data", f"wikitext103:{folder}", "--split", "val", "-p", "clean", "-o", str(folder / "out")]
-    assert main(["eval", "-m", "symvit_digits", *options]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "is empty" in said
-    assert not (folder / "out").exists()
 
 
 @pytest.mark.slow

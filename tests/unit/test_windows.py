@@ -61,7 +61,7 @@ def by_hand(model, x, window, stride):
     return (total / count)[:, :, :height, :width]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(length=st.integers(1, 90), window=st.integers(1, 30), stride=st.integers(1, 30))
 def test_windows_cover_an_axis_and_stay_inside(length, window, stride):
     stride = min(stride, window)
@@ -73,8 +73,8 @@ def test_windows_cover_an_axis_and_stay_inside(length, window, stride):
     assert all(after - before <= stride for before, after in pairwise(places))
 
 
-@pytest.mark.parametrize("size", [(8, 8), (1, 1), (3, 20), (20, 3), (17, 23), (8, 16), (26, 19)])
-@pytest.mark.parametrize("stride", [8, 5, 3, 1])
+@pytest.mark.parametrize("size", [(8, 8), (1, 1), (3, 20), (20, 3), (17, 23)])
+@pytest.mark.parametrize("stride", [8, 5, 1])
 def test_a_position_independent_model_sees_the_whole_picture(size, stride):
     model, image = Pixelwise(), picture(*size)
     whole = model(tensor(image))[0].argmax(0).numpy()
@@ -83,8 +83,8 @@ def test_a_position_independent_model_sees_the_whole_picture(size, stride):
     assert np.array_equal(prediction, whole)
 
 
-@pytest.mark.parametrize("size", [(8, 8), (5, 5), (17, 23), (31, 9), (26, 19)])
-@pytest.mark.parametrize("stride", [8, 5, 1])
+@pytest.mark.parametrize("size", [(5, 5), (17, 23), (31, 9)])
+@pytest.mark.parametrize("stride", [8, 5])
 def test_overlapping_logits_are_averaged(size, stride):
     model, image = Positioned(), picture(*size)
     assert np.array_equal(

@@ -51,7 +51,7 @@ def whole(image, size, window, stride):
     return F.interpolate(logits, image.shape[:2], mode="bilinear", align_corners=False)[0]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(
     size=st.tuples(st.integers(1, 36), st.integers(1, 36)),
     window=st.integers(6, 20),
@@ -72,7 +72,7 @@ def test_a_picture_is_segmented_as_if_it_were_held_whole(size, window, share, re
     assert np.array_equal(found[clear], scores.argmax(0).numpy()[clear])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(size=st.tuples(st.integers(1, 30), st.integers(1, 30)), window=st.integers(3, 12), seed=st.integers(0, 100))
 def test_a_batch_has_the_logits_of_windows_side_by_side_and_their_slope(size, window, seed):
     images = np.random.default_rng(seed).integers(0, 256, (2, *size, 3), dtype=np.uint8)
