@@ -1,5 +1,6 @@
 """Every file in a registry folder keeps its room's promises, so a new file arrives tested."""
 
+import importlib
 import json
 from dataclasses import replace
 from functools import partial
@@ -43,33 +44,29 @@ def test_every_member_imports_and_says_what_it_is(family):
         assert len(family.summary(name)) > 20, f"{name}: the first line of the docstring"
 
 
-@pytest.mark.parametrize("name", [*presets.protocols()])
-def test_every_protocol_resolves(name):
-    label, scenario = load_scenario(name)
-    assert label == name
-    assert scenario.title
-    if scenario.kind == "attack":
-        assert scenario.citations
-        for stage in scenario.stage:
-            assert isinstance(validate(ATTACKS.get(stage.attack), stage.options, name), Attack)
-    if scenario.kind == "corruption":
-        for corruption in scenario.names if scenario.mode != "stored" else ():
-            assert scenario.profile in corruption_for(corruption).parameters
+def test_every_protocol_resolves():
+    for name in presets.protocols():
+        label, scenario = load_scenario(name)
+        assert label == name
+        assert scenario.title, name
+        if scenario.kind == "attack":
+            assert scenario.citations, name
+            for stage in scenario.stage:
+                assert isinstance(validate(ATTACKS.get(stage.attack), stage.options, name), Attack), name
+        if scenario.kind == "corruption":
+            for corruption in scenario.names if scenario.mode != "stored" else ():
+                assert scenario.profile in corruption_for(corruption).parameters, name
 
 
-@pytest.mark.parametrize("name", [*presets.find("leaderboards")])
-def test_every_board_reads(name):
-    spec = validate(BoardSpec, load_toml(presets.find("leaderboards")[name]), name)
-    for evaluation in spec.evaluations:
-        evaluation.resolve()
+def test_every_board_reads():
+    for name, path in presets.find("leaderboards").items():
+        for evaluation in validate(BoardSpec, load_toml(path), name).evaluations:
+            evaluation.resolve()
 
 
-@pytest.mark.parametrize("name", ATTACKS.names())
-def test_every_attack_is_documented_with_its_source(name):
-    import importlib
-
-    text = importlib.import_module(f"robustbench_kpca.attacks.{name}").__doc__
-    assert "arXiv:" in text
+def test_every_attack_is_documented_with_its_source():
+    for name in ATTACKS.names():
+        assert "arXiv:" in importlib.import_module(f"robustbench_kpca.attacks.{name}").__doc__, name
 
 
 SMALL = {"pathfinder": "side=12,contour=2,distractors=0,test=20"}  # a thousand pictures of the usual size take a minute
@@ -78,28 +75,35 @@ LONG = {"queries": 500, "steps": 50, "binary_steps": 3, "samples": 32, "max_prob
 
 
 def distinct_stages(most):
-    """Every stage of every protocol, once: many protocols share theirs. `most` is how long its loops may be."""
+    """Every stage of every protocol by its attack: many protocols share theirs. `most` is how long its loops may be."""
     found = {}
     for name in presets.find("attacks"):
         _, scenario = load_scenario(name)
-        for number, stage in enumerate(getattr(scenario, "stage", ())):
+        for stage in getattr(scenario, "stage", ()):
             cut = {key: min(value, most[key]) for key, value in stage.options.items() if key in most}
             stage = stage.model_copy(update={"options": stage.options | cut})
-            same = (stage.attack, json.dumps(stage.options, sort_keys=True), scenario.norm, scenario.clip)
-            found.setdefault(same, pytest.param(scenario.threat, stage, id=f"{name}-{number}"))
-    return list(found.values())
+            same = (json.dumps(stage.options, sort_keys=True), scenario.norm, scenario.clip)
+            found.setdefault(stage.attack, {}).setdefault(same, (scenario.threat, stage))
+    return {attack: list(stages.values()) for attack, stages in found.items()}
+
+
+LONG_STAGES = distinct_stages(LONG)
+STAGES = distinct_stages(LOOPS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("threat", "stage"), distinct_stages(LONG))
-def test_every_attack_keeps_its_promises_for_long(threat, stage):
-    keeps_state_per_sample_and_stays_in_its_ball(threat, stage, torch.float32)
+@pytest.mark.parametrize("attack", LONG_STAGES)
+def test_every_attack_keeps_its_promises_for_long(attack):
+    for threat, stage in LONG_STAGES[attack]:
+        keeps_state_per_sample_and_stays_in_its_ball(threat, stage, torch.float32)
 
 
-@pytest.mark.parametrize(("threat", "stage"), distinct_stages(LOOPS))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_attack_keeps_state_per_sample_and_stays_in_its_ball(threat, stage, dtype):
-    keeps_state_per_sample_and_stays_in_its_ball(threat, stage, dtype)
+@pytest.mark.parametrize("attack", STAGES)
+def test_every_attack_keeps_state_per_sample_and_stays_in_its_ball(attack):
+    """In single precision under every norm and option; the first stage in double precision, too."""
+    for number, (threat, stage) in enumerate(STAGES[attack]):
+        for dtype in (torch.float32, torch.float64)[: 2 - (number > 0)]:
+            keeps_state_per_sample_and_stays_in_its_ball(threat, stage, dtype)
 
 
 def keeps_state_per_sample_and_stays_in_its_ball(threat, stage, dtype):
@@ -116,16 +120,19 @@ def keeps_state_per_sample_and_stays_in_its_ball(threat, stage, dtype):
     keeps_ball_and_state(partial(build_attack, stage), case)
 
 
-@pytest.mark.parametrize("promise", corruption.PROMISES)
+PROFILES = ("imagenet_c", "imagecorruptions", "cifar_c")
+
+
 @pytest.mark.parametrize("name", CORRUPTIONS.names())
-@pytest.mark.parametrize("profile", ["imagenet_c", "imagecorruptions", "cifar_c"])
-@pytest.mark.parametrize("mode", ["fast", "exact"])
-def test_every_corruption(name, profile, mode, promise, frost_folder):
+def test_every_corruption(name, frost_folder):
+    """Fast forms under every profile; exact ones, which are compared with their library elsewhere, under one."""
     assert isinstance(CORRUPTIONS.get(name), Corruption)
-    assert set(CORRUPTIONS.get(name).parameters) == {"imagenet_c", "imagecorruptions", "cifar_c"}
+    assert set(CORRUPTIONS.get(name).parameters) == {*PROFILES}
     assert all(len(values) == 5 for values in CORRUPTIONS.get(name).parameters.values())
-    how = {"profile": profile, "mode": mode, "frost": frost_folder if mode == "exact" else "generated"}
-    corruption.PROMISES[promise](lambda image, severity, seed: corrupt(image[None], name, severity, seed, **how)[0])
+    for profile, mode in (*((profile, "fast") for profile in PROFILES), ("imagenet_c", "exact")):
+        how = {"profile": profile, "mode": mode, "frost": frost_folder if mode == "exact" else "generated"}
+        for promise in corruption.PROMISES.values():
+            promise(lambda image, severity, seed, how=how: corrupt(image[None], name, severity, seed, **how)[0])
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS.names())

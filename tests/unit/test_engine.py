@@ -120,15 +120,6 @@ def test_order_refilling_and_workers_change_no_bit(name):
     assert evaluate(model, data, **how, workers=2, audit=False).outcomes.to_csv() == whole.to_csv()
 
 
-def test_corruptions_change_no_bit_with_workers_or_order():
-    model, data = load_model("symvit_digits"), load_data("digits", limit=40)
-    how = {"protocol": "noise-blur-contrast-32px", "severities": [2, 5]}
-    whole = evaluate(model, data, **how, audit=False).outcomes
-    assert evaluate(model, data, **how, workers=2, audit=False).outcomes.digest() == whole.digest()
-    back = evaluate(model, data.take(range(39, -1, -1)), **how, audit=False).outcomes
-    assert back.to_csv() == whole.to_csv()
-
-
 def test_the_seed_matters_and_is_all_that_matters():
     model, data = load_model("symvit_digits"), load_data("digits", limit=20)
     first, again, other = (
@@ -190,14 +181,9 @@ def test_masked_gradients_are_refused_or_flagged():
     record = evaluate(_Flat().eval(), images, labels, protocol="fgsm-linf-8_255", audit=False)
     (flag,) = record.flags
     assert flag.startswith("3 samples met a gradient that was zero everywhere")
+    opaque = _Says(lambda x: x.detach().flatten(1).repeat(1, 2) * torch.tensor([0, 1])).eval()
     with pytest.raises(BadInputError, match="differentiate"):
-        evaluate(
-            _Says(lambda x: torch.cat([0 * x.detach().flatten(1), x.detach().flatten(1)], 1)).eval(),
-            images,
-            labels,
-            protocol="fgsm-linf-8_255",
-            audit=False,
-        )
+        evaluate(opaque, images, labels, protocol="fgsm-linf-8_255", audit=False)
 
 
 class _Fragile(nn.Module):
@@ -254,14 +240,8 @@ class _Cheat:
     ],
 )
 def test_a_proposal_outside_is_refused_not_clipped(linear, move, message):
-    engine = Engine(
-        Runner(linear(torch.ones(1, 1, 1), -0.5).eval(), 4, torch.device("cpu")),
-        scenario(),
-        attack_checks.MISCLASSIFIED,
-        ["0"],
-        0,
-        lambda sample: None,
-    )
+    runner = Runner(linear(torch.ones(1, 1, 1), -0.5).eval(), 4, torch.device("cpu"))
+    engine = Engine(runner, scenario(), attack_checks.MISCLASSIFIED, ["0"], 0, lambda sample: None)
     engine.pools[0].attack = _Cheat(move)
     with pytest.raises(EvaluationError, match=message):
         engine.run(iter([([0], torch.full((1, 1, 1, 1), 0.95), torch.tensor([1]))]))
@@ -281,7 +261,6 @@ def test_the_worst_image_is_returned(known):
 @pytest.mark.parametrize(
     "how",
     [
-        {"protocol": "pgd20-linf-4_255"},
         {"protocol": "pgd20-linf-4_255", "eps": "4.4/255", "storage": "png"},
         {"protocol": "noise-blur-contrast-32px", "severities": [2, 5]},
     ],
@@ -348,18 +327,11 @@ class _Says(nn.Module):
 
 @pytest.mark.parametrize(
     ("answer", "message"),
-    [
-        (lambda x: x.flatten(1)[:, 0], r"\(64,\)"),
-        (lambda x: x, r"\(64, 1, 1, 1\)"),
-        (lambda x: (x,), "tuple"),
-        (lambda x: x.flatten(1).repeat(1, 2) * torch.nan, "4 of 4 clean"),
-        (lambda x: x.flatten(1), r"one logit an image: \(64, 1\)"),
-    ],
+    [(lambda x: x, r"\(64, 1, 1, 1\)"), (lambda x: (x,), "tuple"), (lambda x: x.flatten(1), r"\(64, 1\)")],
 )
-@pytest.mark.parametrize("protocol", ["clean", "pgd20-linf-8_255"])
-def test_models_that_cannot_be_evaluated(answer, message, protocol, tmp_path):
+def test_models_that_cannot_be_evaluated(answer, message, tmp_path):
     with pytest.raises(BadInputError, match=message):
-        evaluate(_Says(answer).eval(), IMAGES, LABELS, protocol=protocol, out=tmp_path, audit=False)
+        evaluate(_Says(answer).eval(), IMAGES, LABELS, protocol="clean", out=tmp_path, audit=False)
     assert not list(tmp_path.iterdir())
 
 
@@ -371,7 +343,6 @@ def test_models_that_cannot_be_evaluated(answer, message, protocol, tmp_path):
         (IMAGES * torch.nan, LABELS, "NaN"),
         ((IMAGES * 255).byte(), LABELS, "dtype torch.uint8"),
         (IMAGES[:, 0], LABELS, "shape"),
-        (IMAGES.half(), LABELS, "dtype torch.float16"),
         (IMAGES, "abcd", "tensor"),
         (IMAGES, LABELS[:3], r"\(3,\)"),
         (IMAGES, LABELS.float(), "dtype torch.float32"),
@@ -406,11 +377,11 @@ def test_training_mode_is_refused_by_the_name_of_what_is_in_it(linear, ask):
         ask(part, IMAGES, LABELS, **how)
 
 
-@pytest.mark.parametrize("images", [IMAGES * 255, IMAGES * torch.nan, IMAGES - 1, (IMAGES * 255).byte()])
-def test_corruption_protocols_check_images_too(linear, images):
-    model = linear(torch.ones(3, 1, 1), -0.5).eval()
-    with pytest.raises(BadInputError, match="images"):
-        evaluate(model, images.expand(-1, 3, -1, -1), LABELS, protocol="noise-blur-contrast", audit=False)
+def test_corruption_protocols_check_images_too(linear):
+    model, images = linear(torch.ones(3, 1, 1), -0.5).eval(), IMAGES.expand(-1, 3, -1, -1)
+    for wrong in (images * 255, images * torch.nan):
+        with pytest.raises(BadInputError, match="images"):
+            evaluate(model, wrong, LABELS, protocol="noise-blur-contrast", audit=False)
 
 
 @pytest.mark.untyped  # wrong types, on purpose
@@ -432,17 +403,6 @@ def test_equal_weights_are_not_yet_an_equal_model(linear, tmp_path):
             evaluate(model, IMAGES, LABELS, protocol="clean", out=tmp_path, audit=False).metrics["clean_accuracy"].value
             == right
         )
-
-
-def test_every_specification_has_files_of_its_own(linear, tmp_path):
-    from robustbench_kpca.records.record import find_records
-
-    model = linear(torch.ones(1, 1, 1), -0.5).eval()
-    for images, batch_size in ((IMAGES, 4), (IMAGES, 2), (IMAGES[:3], 4)):
-        evaluate(
-            model, images, LABELS[: len(images)], protocol="clean", batch_size=batch_size, out=tmp_path, audit=False
-        )
-    assert len(find_records(tmp_path)) == 3
 
 
 def test_a_newer_record_is_never_replaced(linear, tmp_path):

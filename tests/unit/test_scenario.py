@@ -6,21 +6,10 @@ from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, Corruption, parse_scenario
 
 PGD = {
-    "title": "t",
-    "citations": [],
-    "kind": "attack",
-    "norm": "linf",
-    "eps": "8/255",
-    "policy": "stop_at_first",
-    "labels": "true",
-    "target": "none",
-    "space": "pixel",
-    "clip": True,
-    "draws": 1,
-    "precision": "fp32",
-    "below": [],
+    "title": "t", "citations": [], "kind": "attack", "norm": "linf", "eps": "8/255", "policy": "stop_at_first",
+    "labels": "true", "target": "none", "space": "pixel", "clip": True, "draws": 1, "precision": "fp32", "below": [],
     "stage": [{"attack": "pgd", "restarts": 1, "steps": 20, "step_size": "0.25 eps", "random_start": True}],
-}
+}  # fmt: skip
 
 
 def test_a_protocol_is_what_its_file_says():
@@ -53,18 +42,13 @@ def test_the_digest_ignores_words_and_sees_numbers():
     [
         ({"epsilon": 1}, "'epsilon'.*did you mean 'eps'"),
         ({"eps": 8}, "8/255"),
-        ({"eps": "a lot"}, "fraction"),
         ({"norm": "l7"}, "norm = 'l7'"),
         ({"below": ["8/255"]}, "ascending .*0.0313"),
-        ({"below": ["4/255", "2/255"]}, "ascending"),
         ({"below": [0]}, "ascending"),
         ({"labels": "predicted"}, "'last' or 'strongest'"),
-        ({"policy": "first"}, "policy = 'first'"),
-        ({"draws": 0}, "draws = 0"),
         ({"clip": "no"}, "clip = 'no'"),
         ({"stage": [PGD["stage"][0] | {"restarts": "1"}]}, "restarts = '1'"),
         ({"kind": []}, "kind"),
-        ({"kind": "attak"}, "kind = 'attak'"),
     ],
 )
 def test_bad_protocols(change, message):
@@ -86,9 +70,7 @@ def test_unknown_protocol_suggests():
     ("asked", "nearest", "eps"),
     [
         ("pgd20-linf-3_255", "pgd20-linf-4_255", "3/255"),
-        ("pgd20-linf-16_255", "pgd20-linf-8_255", "16/255"),
         ("fmn-l2-0.5", "fmn-l2-2", "0.5"),
-        ("cw-l2-64_255", "cw-l2-128_255", "64/255"),
     ],
 )
 def test_another_eps_is_set_in_the_nearest_protocol(asked, nearest, eps):

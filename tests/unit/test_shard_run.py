@@ -97,14 +97,8 @@ class Scripted:
     """Processes that do what a script says: shard -> kinds of answers, attempt by attempt; else "made"."""
 
     def __init__(self, monkeypatch, count, script=None, starts=(), seconds=0):
-        self.engine, self.script, self.starts, self.begun, self.killed = (
-            Processes(count),
-            script or {},
-            list(starts),
-            [],
-            [],
-        )
-        self.seconds = seconds
+        self.engine, self.script, self.starts = Processes(count), script or {}, list(starts)
+        self.begun, self.killed, self.seconds = [], [], seconds
         monkeypatch.setattr(processes, "Process", partial(Stand, self))
 
 
@@ -172,12 +166,6 @@ def test_processes_that_cannot_start_end_the_run(starts, tmp_path, monkeypatch):
     carry(Scripted(monkeypatch, 1, starts=["lost", "lost", "well"]), 8, tmp_path).require_complete()
 
 
-def test_an_idle_worker_is_used_before_another_one_is_started(monkeypatch):
-    pool = Scripted(monkeypatch, 4)
-    with closing(pool.engine) as engine:
-        for _ in range(5):
-            engine.submit(b"", planned(1)[0]).result()
-        assert len(pool.begun) == 1
 
 
 def test_the_time_left_follows_from_finished_shards(tmp_path):

@@ -12,7 +12,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation import part
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.evaluation.shard_run import IncompleteError, WaitingError
+from robustbench_kpca.evaluation.shard_run import WaitingError
 from robustbench_kpca.evaluation.sharded import Share
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -138,9 +138,3 @@ def test_the_command_ends_well_and_says_what_is_missing(tmp_path, capsys):
     assert main(["records", "status", str(tmp_path)]) == 0
     assert main([*asked, "-o", str(tmp_path), "--part", "2/2"]) == 0
     assert "robust_accuracy" in capsys.readouterr().out
-
-
-def test_what_waits_for_others_hides_no_failure():
-    waiting, failed = WaitingError("part 1 of 2 is made"), IncompleteError("1 of 2 shards failed")
-    assert type(IncompleteError.of([waiting, waiting])) is WaitingError
-    assert type(IncompleteError.of([waiting, failed])) is IncompleteError

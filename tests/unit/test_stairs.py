@@ -33,8 +33,10 @@ def turned(model, images, labels, task=CLASSIFICATION, eps="8/255"):
     return stairs(AuditContext(task, model, Runner(model, COUNT, CPU), images, labels, eps, threat, 0))
 
 
-@pytest.mark.parametrize("base", ["vit_digits", "symvit_digits_adv"])
-@pytest.mark.parametrize(("levels", "steep"), [(4, 80), (8, 20), (8, 80), (16, 10), (16, 40), (32, 10), (32, 80)])
+@pytest.mark.parametrize(
+    ("base", "levels", "steep"),
+    [("vit_digits", 4, 80), ("vit_digits", 16, 10), ("symvit_digits_adv", 8, 20), ("symvit_digits_adv", 32, 80)],
+)
 def test_soft_stairs_are_flagged(base, levels, steep, digits):
     check = turned(Fake(load_model(base), **planted(levels, steep)), *digits)
     assert check.flag
@@ -53,9 +55,9 @@ def test_a_quick_audit_asks_for_stairs():
     assert "stairs" in {check.name for check in done.flags}
 
 
-@pytest.mark.parametrize("name", sorted(name for name in bundled() if "digits" in name))
-def test_no_image_of_an_honest_network_turns(name, digits):
-    assert turned(load_model(name), *digits).values == {"turned": 0}
+def test_no_image_of_an_honest_network_turns(digits):
+    for name in (name for name in bundled() if "digits" in name):
+        assert turned(load_model(name), *digits).values == {"turned": 0}, name
 
 
 def test_stairs_of_a_segmenter():
