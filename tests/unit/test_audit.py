@@ -410,14 +410,12 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert code == int(any(check["flag"] for check in shown["checks"]))
     assert shown["plan"]["attacks"]["pgd-doubled"]["protocol"] == "pgd20-linf-8_255+eps=8_255+steps=2"
-    planted = ["--set", "model.base=vit_digits", "--set", "model.kind=quantise", "--set", "model.strength=0"]
-    assert main(["audit", "fakes:fake", *planted, "--data", "digits", "--limit", "8", "-q"]) == 1
-    assert "gradients" in capsys.readouterr().out
     assert main(["audit", "vit_digits", "--device", "foo"]) == 2
     assert capsys.readouterr().err.startswith("rbk: error: device 'foo'")
     assert main(["audit", "vit_digits", "--set", "eps=1/255"]) == 2
     assert "model.KEY=VALUE" in capsys.readouterr().err
-    assert main(["eval", "-m", "fakes:fake", *planted[:2], "--set", "model.kind=scale", "--set", "model.strength=1",
+    assert main(["eval", "-m", "fakes:fake", "--set", "model.base=vit_digits",
+                 "--set", "model.kind=scale", "--set", "model.strength=1",
                  "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "refused", "-q"]) == 2  # fmt: skip
     assert "meaningless" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()

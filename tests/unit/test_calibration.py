@@ -2,8 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
@@ -19,14 +17,6 @@ def simulated(seed, n, over=0.15):
     return confidence, rng.random(n) < np.clip(confidence - over, 0, 1)
 
 
-def bins_of(confidence, correct, size=100):
-    """The bins in words: by rising confidence, `size` each, the rest to the last."""
-    order = sorted(range(len(confidence)), key=lambda i: confidence[i])
-    cuts = list(range(0, len(order) - size + 1, size)) or [0]
-    groups = [order[a:b] for a, b in zip(cuts, [*cuts[1:], len(order)], strict=True)]
-    return [(len(g), abs(np.mean(confidence[g]) - np.mean(correct[g]))) for g in groups]
-
-
 # ECE
 
 
@@ -35,12 +25,6 @@ def test_ece_by_hand():
     correct = np.array([True, False, True, False, False])
     expected = 2 / 5 * (0.5 - 0.32) + 3 / 5 * (0.92 - 1 / 3)
     assert expected_calibration_error(confidence, correct) == pytest.approx(expected, abs=1e-12)
-
-
-def test_errors_within_a_bin_cancel_and_across_bins_do_not():
-    correct = np.array([True, False])
-    assert expected_calibration_error(np.array([0.49, 0.51]), correct) == pytest.approx(0, abs=1e-12)
-    assert expected_calibration_error(np.array([0.45, 0.55]), correct) == pytest.approx(0.55, abs=1e-12)
 
 
 def test_bins_are_closed_on_the_right():
@@ -91,17 +75,6 @@ def test_rms_by_hand():
     assert rms_calibration_error(confidence, correct) == pytest.approx(expected, abs=1e-12)
     without_last = math.sqrt(0.4 * 0.1**2)
     assert rms_calibration_error(confidence, correct, compat=True) == pytest.approx(without_last, abs=1e-12)
-
-
-@given(st.integers(0, 10_000), st.integers(1, 750))
-def test_rms_in_words(seed, n):
-    confidence, correct = simulated(seed, n)
-    bins = bins_of(confidence, correct)
-    correctly = math.sqrt(sum(size / n * gap**2 for size, gap in bins))
-    assert rms_calibration_error(confidence, correct) == pytest.approx(correctly, abs=1e-12)
-    if n >= 100:
-        published = math.sqrt(sum(size / n * gap**2 for size, gap in bins[:-1]))
-        assert rms_calibration_error(confidence, correct, compat=True) == pytest.approx(published, abs=1e-12)
 
 
 def test_the_dropped_bin_matters_most_on_few_images():

@@ -147,15 +147,6 @@ def test_of_two_sets_of_weights_one_is_named(layout, plain, averaged, tmp_path, 
     assert_equal(load_model(NAME, f"{tmp_path}/v2.pth::{averaged}"), other)
 
 
-def test_a_part_of_the_weights_is_named_by_what_its_names_begin_with(tmp_path, state):
-    """A teacher of DINO is a backbone and a head of its own."""
-    teacher = {f"backbone.{name}": value for name, value in state.items()} | {"head.mlp": torch.zeros(2)}
-    torch.save({"student": teacher, "teacher": teacher}, tmp_path / "dino.pth")
-    assert_equal(load_model(NAME, f"{tmp_path}/dino.pth::teacher::backbone"), state)
-    with pytest.raises(BadInputError, match=r"unexpected.*add ::backbone to its name$"):
-        load_model(NAME, f"{tmp_path}/dino.pth::teacher")
-
-
 @pytest.mark.parametrize(
     ("content", "key", "message"),
     [
@@ -364,11 +355,6 @@ def test_models_without_a_position_of_the_class_token_are_resized_whole(tmp_path
 def test_a_head_of_another_number_of_classes_says_which(options, fix):
     with pytest.raises(BadInputError, match=fix):
         load_model(NAME, FILE, **options)
-
-
-def test_options_of_a_checkpoint_need_one():
-    with pytest.raises(BadInputError, match=r"resize_positions .*--checkpoint"):
-        load_model("timm:vit_tiny_patch16_224", untrained=True, resize_positions=True)
 
 
 def test_a_hub_checkpoint_goes_through_timm(monkeypatch, state):

@@ -17,7 +17,6 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.evaluation.command import parse
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.tasks.classification.classes import UNLIKELY, match_classes, probability_of_lower
-from robustbench_kpca.tasks.prepare import prepare
 
 TENCH, GOLDFISH, CRANE_BIRD = "n01440764", "n01443537", "n02012849"
 VIEW = View(8, 1.0)
@@ -213,11 +212,6 @@ def test_an_attack_sees_the_labels_of_the_model(tmp_path):
     assert record.outcomes["label"].tolist() == [1, 0]
 
 
-def test_segmentation_attacks_on_classifiers_are_refused():
-    with pytest.raises(BadInputError, match=r"'segpgd'.*many labels"):
-        evaluate(Hue(10), "digits", protocol="segpgd20-linf-8_255", audit=False)
-
-
 # --- folders ---
 
 
@@ -269,8 +263,3 @@ def test_a_flat_folder_is_of_unknown_classes(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "cat" / "0.png")
     with pytest.raises(BadInputError, match="2 images beside its class folders"):
         load_data(str(tmp_path), view=VIEW)
-
-
-def test_autoattack_suggests_the_standard_one():
-    with pytest.raises(BadInputError, match="did you mean 'autoattack-linf-8_255', '"):
-        prepare("autoattack", {})

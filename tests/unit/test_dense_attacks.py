@@ -1,7 +1,5 @@
 """Attacks where every pixel has a label: what can flip does, what is to be ignored counts nowhere, the worst stays."""
 
-from contextlib import suppress
-
 import attack_checks
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.cost import most_passes, passes_of
-from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.sliding_window import through_windows
 from robustbench_kpca.attacks import ATTACKS
@@ -299,35 +296,6 @@ def test_every_stage_keeps_its_own_worst_picture(split):
         ]
     hits = {(row["sample"], row["picture"]): row["intersection"] for row in together if row["class"] == -1}
     assert all(hits[name, 1] < hits[name, 2] < hits[name, 0] for name in data.ids)
-
-
-def test_a_killed_attack_goes_on_where_it_was(split, tmp_path):
-    model, data, eps, _, _ = split
-    stage = SEGPGD | {"random_start": True, "restarts": 2}
-    whole = measure(model, data, stage, eps=eps)[0].to_csv()
-
-    class Killed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner, self.left = model, 7
-
-        def forward(self, x):
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-            return self.inner(x)
-
-    class Diligent(Journal):
-        def due(self):
-            return True
-
-    found, attempts = None, 0
-    while found is None and attempts < 50:
-        attempts += 1
-        with suppress(KeyboardInterrupt):
-            found = measure(Killed(), data, stage, eps=eps, journal=Diligent(tmp_path / "journal", "spec"))[0]
-    assert found.to_csv() == whole
-    assert attempts > 3
 
 
 def test_smaller_budgets_count_at_larger_ones(split):

@@ -14,7 +14,6 @@ from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.metrics.accuracy import correct
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -95,17 +94,6 @@ def test_the_model_always_runs_at_one_batch_size_and_its_parameters_are_left_alo
     assert model.weight.grad is None
 
 
-def test_full_batches_as_long_as_there_is_work(linear):
-    """100 samples of 10 steps each at batch 8: refilling leaves only the tail short."""
-    model = linear(torch.ones(1, 1, 1), -0.5).eval()
-    calls = []
-    model.register_forward_hook(lambda *a: calls.append(1))
-    images, labels = torch.full((100, 1, 1, 1), 0.9), torch.ones(100, dtype=torch.int64)
-    run(model, images, labels, scenario())
-    # 100 clean + 1000 steps + 100 checks, in batches of 8: 13.x + 125 + 12.5 if every batch were full
-    assert len(calls) <= 20 + 130 + 13
-
-
 @pytest.mark.parametrize("name", ["symvit_digits", pytest.param("rpc_symvit_digits", marks=pytest.mark.slow)])
 def test_order_refilling_and_workers_change_no_bit(name):
     model, data = load_model(name), load_data("digits", limit=40)
@@ -121,7 +109,7 @@ def test_order_refilling_and_workers_change_no_bit(name):
 
 
 def test_the_seed_matters_and_is_all_that_matters():
-    model, data = load_model("symvit_digits"), load_data("digits", limit=20)
+    model, data = load_model("symvit_digits"), load_data("digits", limit=10)
     first, again, other = (
         evaluate(model, data, protocol="pgd20-linf-4_255", seed=s, audit=False).outcomes for s in (0, 0, 1)
     )
@@ -382,13 +370,6 @@ def test_corruption_protocols_check_images_too(linear):
     for wrong in (images * 255, images * torch.nan):
         with pytest.raises(BadInputError, match="images"):
             evaluate(model, wrong, LABELS, protocol="noise-blur-contrast", audit=False)
-
-
-@pytest.mark.untyped  # wrong types, on purpose
-@pytest.mark.parametrize("seed", [0.0, True, "1", None])
-def test_a_seed_is_a_whole_number(seed):
-    with pytest.raises(BadInputError, match="integer"):
-        RunOptions(seed=seed)
 
 
 def test_equal_weights_are_not_yet_an_equal_model(linear, tmp_path):

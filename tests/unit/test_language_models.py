@@ -13,7 +13,7 @@ from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import RPCAttention
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.audit.preflight import future_leak, leaking_places
-from robustbench_kpca.models._adaptive import AdaptiveHead, TiedHead
+from robustbench_kpca.models._adaptive import AdaptiveHead
 from robustbench_kpca.models.language import sinusoids
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.types import LanguageModel
@@ -103,13 +103,6 @@ def test_one_mu_for_the_window_is_found_to_leak(fork, layers, words):
     assert future_leak(model, words, cuts=WINDOW) == int(places.sum()) > WINDOW
     assert min(densities(model, words)) > 0
     assert create_model("rpc_lm_tiny").config["mu_span"] == "past"
-
-
-def test_a_leak_without_a_sparse_part_changes_nothing(words):
-    """mu decides where keys are clipped and nothing else, so without clipping no leak exists."""
-    model = build("rpc_lm", lam=1e9, mu_span="window")
-    assert densities(model, words) == [0.0]
-    assert future_leak(model, words) == 0
 
 
 def test_a_model_that_looks_ahead_everywhere(words):
@@ -259,13 +252,6 @@ def test_biases_of_words_in_a_tail(fork):
     tail = h @ head.weight[5:10].T + head.bias[5:10]
     expected = first.exp()[..., 6] / first.exp().sum(-1) * tail.exp()[..., 2] / tail.exp().sum(-1)
     assert torch.allclose(found[..., 7].exp(), expected)
-
-
-def test_a_mixture_of_words_is_the_mean_of_their_vectors(fork, words):
-    head = TiedHead(WORDS, 4)
-    assert torch.allclose(head.embed(one_hot(words)), head.embed(words), atol=1e-6)
-    mixed = 0.25 * one_hot(words) + 0.75 * one_hot(words.flip(-1))
-    assert torch.allclose(head.embed(mixed), 0.25 * head.embed(words) + 0.75 * head.embed(words.flip(-1)), atol=1e-6)
 
 
 # --- rotary positions ---

@@ -253,16 +253,6 @@ def test_unknown_images_are_scored_among_the_classes_asked_for():
         evaluate(Thousand().eval(), Pair(stray, unknown), protocol="imagenet-o", audit=False)
 
 
-def test_pairs_that_ask_nothing(digits):
-    photos = load_data("photos", limit=10)
-    with pytest.raises(BadInputError, match="'photos'"):
-        Pair(photos, digits)
-    with pytest.raises(BadInputError, match="'digits'"):
-        Pair(digits, digits)
-    with pytest.raises(BadInputError, match="two data sets"):
-        evaluate(load_model("vit_digits"), Pair(digits, photos), protocol="fgsm-linf-8_255", audit=False)
-
-
 def test_frost_comes_from_where_the_protocol_says(digits, frost_folder):
     model, how = Counted().eval(), {"protocol": "common-corruptions-32px", "corruptions": ["frost"], "severities": [3]}
     own = evaluate(model, digits, **how, audit=False)

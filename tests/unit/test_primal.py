@@ -278,14 +278,6 @@ def test_bad_options(fork, options, message):
         layer(**options)
 
 
-def test_what_timm_passes_is_accepted(fork):
-    layer(proj_bias=True, attn_drop=0.0, proj_drop=0.1, qk_norm=False, scale_norm=False, norm_layer=None, device="cpu")
-    with pytest.raises(TypeError, match="rnak"):
-        layer(rnak=3)
-    with pytest.raises(BadInputError, match="12 with 5 heads"):
-        PrimalAttention(12, 5, tokens=7)
-
-
 def test_bad_calls(x):
     with pytest.raises(BadInputError, match=r"5 tokens.* 7"):
         layer()(x[:, :5])

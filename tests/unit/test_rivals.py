@@ -117,15 +117,6 @@ def test_the_metric_of_two_tokens():
     assert doubled.flatten().tolist() == pytest.approx([1.5 / 4.5, 1.0])
 
 
-def test_lambda_of_differential_attention_grows_with_the_layer(fork):
-    assert [layer("differential", layer=n).start for n in (0, 1, 11)] == pytest.approx(
-        [0.2, 0.35551, 0.77787], abs=5e-6
-    )
-    first = layer("differential")
-    torch.nn.init.zeros_(first.lambda_q1), torch.nn.init.zeros_(first.lambda_q2)
-    assert first.share().item() == pytest.approx(0.2)
-
-
 @pytest.mark.parametrize("groups", ["released", "heads"])
 def test_the_penalty_of_multiples_of_the_unit_matrix(fork, groups):
     built = layer("specformer", groups=groups)
@@ -309,21 +300,6 @@ def test_other_limits(x):
     assert torch.allclose(layer("robust_kde", loss="hampel", a=0.2)(x), layer("kde")(x)), "as released, for a <= 1/3"
     assert torch.allclose(layer("robust_kde", a=0.2)(x), layer("robust_kde", a=0.9)(x)), "as released, for a <= 1"
     assert not torch.allclose(layer("robust_kde", form="textbook")(x), layer("kde")(x), atol=1e-4)
-
-
-def test_l2_attention_of_keys_of_one_length_is_symmetric_at_the_doubled_scale(fork):
-    k = torch.nn.functional.normalize(torch.randn(5, 3, dtype=torch.float64), dim=-1)
-    v = torch.randn(5, 3, dtype=torch.float64)
-    assert torch.allclose(mixed("l2", k, k, v), (2 * k @ k.mT / 3**0.5).softmax(-1) @ v)
-
-
-def test_differential_attention_of_equal_branches_is_normalised_softmax_attention(x):
-    built = layer("differential")
-    q, k, v = built.queries_keys_values(x)
-    q, k = (part[..., :2].repeat(1, 1, 1, 2) for part in (q, k))
-    plain = torch.nn.functional.scaled_dot_product_attention(q[..., :2], k[..., :2], v)
-    expected = 0.8 * torch.nn.functional.normalize(plain, dim=-1) * D**0.5
-    assert torch.allclose(built.attend(q, k, v), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=ids(FORMS))

@@ -93,11 +93,6 @@ def test_unknown_override_suggests(key, message):
         load_scenario("pgd20-linf-8_255", {key: 1})
 
 
-def test_severity_six():
-    with pytest.raises(BadInputError, match="severity 6"):
-        load_scenario("noise-blur-contrast", {"severities": [1, 6]})
-
-
 def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
     (tmp_path / "corruptions").mkdir()
     text = corruption_protocol(["contrast"], [3], "cifar_c")

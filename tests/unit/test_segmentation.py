@@ -1,7 +1,5 @@
 """Segmenters are evaluated on scenes: the numbers are those of their predictions, whoever asks and however often."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -16,11 +14,8 @@ from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.corruptions import corrupt
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
-from robustbench_kpca.evaluation import part
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import parse_scenario
-from robustbench_kpca.tasks import results
-from robustbench_kpca.tasks.segmentation.compute import COMPUTE
 from robustbench_kpca.tasks.segmentation.pages import PAGES
 
 GRID = [
@@ -153,36 +148,6 @@ def test_together_is_the_same_as_one_by_one_whatever_the_batch(scenes, small, tm
     assert [record.created for record in kept] == [record.created for record in both]
 
 
-def test_a_models_seconds_are_its_own_and_its_share_of_making_pictures(scenes, monkeypatch):
-    """On a clock that only the two move: 6 s for each picture, and 1 s or 10 s for each window."""
-    clock = [0.0]
-
-    made = COMPUTE.shown
-
-    def slowly(*at, **how):
-        for shown in made(*at, **how):
-            clock[0] += 6
-            yield shown
-
-    class Slow(ByColour):
-        def forward(self, x):
-            clock[0] += self.gain
-            return super().forward(x)
-
-    def slow(gain):
-        model = Slow()
-        model.gain = gain
-        return model
-
-    monkeypatch.setattr(COMPUTE, "shown", slowly)
-    for module in (part, results):
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    asked = {"protocol": "segmentation", "batch_size": 1}
-    both = evaluate({"fast": slow(1), "slow": slow(10)}, scenes, **asked)
-    windows = both[0].passes.forwards
-    assert [record.seconds for record in both] == [8 * 6 / 2 + windows, 8 * 6 / 2 + 10 * windows]
-
-
 @pytest.mark.parametrize("fail_at", [2, 15])
 def test_an_interrupted_run_goes_on_where_it_stopped(scenes, small, tmp_path, monkeypatch, fail_at):
     monkeypatch.setattr(Journal, "due", lambda self: True)
@@ -242,15 +207,6 @@ def test_tables_by_corruption_group_and_class(scenes, small):
     named = PAGES.by_class(record)
     assert named.index.tolist() == list(NAMES)
     assert np.array_equal(named.to_numpy(), by_class.to_numpy())
-
-
-def test_a_class_that_occurs_nowhere_has_a_row_where_it_has_a_name():
-    dark = ArrayScenes([np.zeros((32, 32, 3), np.uint8)], [np.zeros((32, 32), np.int16)], NAMES)
-    record = evaluate(ByColour(), dark, protocol="segmentation", audit=False)
-    assert PAGES.by_class(unnamed(record)).index.tolist() == [0]
-    named = PAGES.by_class(record)
-    assert named["clean IoU"].dropna().to_dict() == {"dark": 100}
-    assert named.index.tolist() == list(NAMES)
 
 
 def test_an_attack_keeps_the_worst_picture(scenes):

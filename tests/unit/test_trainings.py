@@ -141,7 +141,7 @@ def test_the_test_is_normal_where_only_samples_matter():
 
 
 @pytest.mark.parametrize(("k", "arms"), [(3, 2), (3, 4), (5, 4)])
-@pytest.mark.parametrize("training", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("training", [0.0, 0.1])
 def test_equal_recipes_differ_rarely(training, k, arms):
     """Seeds alone move every recipe by far more than chance does."""
     rng, p_values = np.random.default_rng(1), []

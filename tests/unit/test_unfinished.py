@@ -98,15 +98,3 @@ def test_a_record_that_is_finished_meanwhile_is_no_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", scandir)
     assert main(["records", "status", str(tmp_path)]) == 0
-
-
-def test_no_number_of_waiting_shards_is_negative(tmp_path, capsys):
-    """A shard was finished after the state was written."""
-    folder = folder_of(tmp_path, "vit.clean", "0123456789")
-    folder.mkdir()
-    write_state(folder, replace(STATE, running={"b.shard": Running("node7", 33, "2025-01-01T00:00:00+00:00", 4, 10)}))
-    for number in range(STATE.shards):
-        (folder / f"{number}.shard").touch()
-    with locked(lock_of(tmp_path, "vit.clean"), wait=False):
-        assert main(["records", "status", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["unfinished"][0]["waiting"] == 0

@@ -8,7 +8,6 @@ from robustbench_kpca.data.io import encoded
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.sets import wikitext103
 from robustbench_kpca.data.text import Text
-from robustbench_kpca.data.vocabulary import Vocabulary
 from robustbench_kpca.tasks.language.compute import swapped_stream
 
 TRAIN = " \n = A town = \n \n The town , the <unk> and the river . \n \n = = History = = \n \n AAA , a town . \n"
@@ -168,10 +167,3 @@ def test_the_real_files_have_the_published_counts(real_data):
             assert found[split] == wikitext103.PUBLISHED.words[split]
             assert text.articles.max() + 1 == 60
     assert found
-
-
-def test_a_vocabulary_begins_with_the_end_of_a_line():
-    for words in (["a", "<eos>"], ["a"], [], ["<eos>", "a", "a"]):
-        with pytest.raises(BadInputError, match="the first of them <eos>"):
-            Vocabulary(words)
-    assert Vocabulary(["<eos>", "a"]).end == 0

@@ -54,7 +54,6 @@ def test_only_an_accelerator_gets_another_batch(monkeypatch, tmp_path):
     record = evaluate(model, digits, **FAST)
     assert record.spec.batch_size == 256
     assert evaluate(model, digits.take(range(64)), **FAST).spec.batch_size == 64
-    assert evaluate(model, digits, **FAST, batch_size=32).spec.batch_size == 32
     images, labels = digits.tensors()
     assert int((~attack(model, images, labels, "fgsm-linf-8_255").broken).sum()) == sum(
         record.outcomes["broken_by"] == ""
