@@ -228,11 +228,11 @@ def test_an_audit_looks_at_scenes_of_the_commonest_size():
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     planted = ["--set", "model.base=symvit_shapes", "--set", "model.kind=quantise", "--set", "model.strength=2"]
-    asked = ["audit", "fakes:fake", *planted, "--data", "shapes", "--limit", "2", "--json", "-o", "kept"]
+    asked = ["audit", "fakes:fake", *planted, "--data", "shapes", "--limit", "4", "--json", "-o", "kept"]
     assert main(asked) == 1
     shown = json.loads(capsys.readouterr().out)
     assert "gradients" in {check["name"] for check in shown["checks"] if check["flag"]}
-    assert (shown["plan"]["images"], shown["subject"]["split"]) == (2, "val")
+    assert (shown["plan"]["images"], shown["subject"]["split"]) == (4, "val")
     assert len(list(tmp_path.rglob("*.audit.json"))) == 1
     assert main(["audit", "vit_digits", "--data", "shapes"]) == 2
     assert "64 x 64 pixels" in capsys.readouterr().err
