@@ -347,7 +347,7 @@ def test_a_fresh_evaluation_renews_the_audit(tmp_path, monkeypatch):
 def test_an_rpc_model_is_compared_with_smoother_copies_of_itself(data):
     model = load_model("rpc_symvit_digits")
     pursuits = [layer.pursuit for layer in rpc_layers(model)]
-    surrogate = next(check for check in audit(model, data, limit=2).checks if check.name == "surrogate")
+    surrogate = next(check for check in audit(model, data, limit=1).checks if check.name == "surrogate")
     assert set(surrogate.values) == {"0 iterations", "2 iterations"}
     assert [layer.pursuit for layer in rpc_layers(model)] == pursuits
 
@@ -396,7 +396,7 @@ def test_records_of_attacks_keep_the_audit_of_their_own_model(data, tmp_path):
 def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     common = ["-m", "test_audit:Flat", "-p", "clean", "-p", "fgsm-linf-8_255"]
-    common += ["--data", "digits", "--limit", "20", "-q"]
+    common += ["--data", "digits", "--limit", "8", "-q"]
     assert main(["eval", *common, "-o", "bare", "--audit", "none"]) == 0
     assert not list(tmp_path.rglob("*.audit.json"))
     for _ in range(2):
@@ -404,9 +404,9 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert len(list(tmp_path.rglob("*.audit.json"))) == 1
     audited = {record.spec.protocol.name: record.audit for record in map(load_record, find_records("runs"))}
     assert audited["clean"] is None
-    assert audited["fgsm-linf-8_255"].plan.images == 20
+    assert audited["fgsm-linf-8_255"].plan.images == 8
     capsys.readouterr()
-    code = main(["audit", "test_audit:Flat", "--data", "digits", "--limit", "20", "--json", "-o", "kept"])
+    code = main(["audit", "test_audit:Flat", "--data", "digits", "--limit", "8", "--json", "-o", "kept"])
     shown = json.loads(capsys.readouterr().out)
     assert code == int(any(check["flag"] for check in shown["checks"]))
     assert shown["plan"]["attacks"]["pgd-doubled"]["protocol"] == "pgd20-linf-8_255+eps=8_255+steps=2"
@@ -416,7 +416,7 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert "model.KEY=VALUE" in capsys.readouterr().err
     assert main(["eval", "-m", "fakes:fake", "--set", "model.base=vit_digits",
                  "--set", "model.kind=scale", "--set", "model.strength=1",
-                 "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "20", "-o", "refused", "-q"]) == 2  # fmt: skip
+                 "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "8", "-o", "refused", "-q"]) == 2  # fmt: skip
     assert "meaningless" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()
 

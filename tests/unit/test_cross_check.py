@@ -188,8 +188,13 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
-@pytest.mark.parametrize("model", ["vit_digits", pytest.param("symvit_digits_adv", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("ddn", "vit_digits"),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("cw", "vit_digits"), ("ddn", "symvit_digits_adv"))),
+    ],
+)
 def test_distances_are_those_of_foolbox(name, model):
     """At equal steps, constants and rates; where both find something, and ours no less often."""
     pytest.importorskip("foolbox")

@@ -67,7 +67,7 @@ def test_one_pixel_is_judged_at_its_level(linear, eps, threshold, broken, unroun
 )
 def test_what_was_found_is_rounded_and_shown_to_the_model(protocol, changed, tmp_path):
     """Other than rounding, nothing changes: the oracle rounds what the same protocol finds without it."""
-    model, (images, labels) = load_model("vit_digits_adv"), load_data("digits", limit=24).tensors()
+    model, (images, labels) = load_model("vit_digits_adv"), load_data("digits", limit=12).tensors()
     found, stored = (attack(model, images, labels, protocol, **changed, **how) for how in ({}, {"storage": "png"}))
     threat = load_scenario(protocol, changed)[1].threat
     expected = torch.stack([as_stored(one, clean, threat) for one, clean in zip(found.images, images, strict=True)])

@@ -254,8 +254,8 @@ def test_the_worst_image_is_returned(known):
     ],
 )
 def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, how):
-    model, data = load_model("symvit_digits"), load_data("digits", limit=40)
-    how = how | {"name": "m", "batch_size": 16}
+    model, data = load_model("symvit_digits"), load_data("digits", limit=20)
+    how = how | {"name": "m", "batch_size": 8}
     calls = []
     model.register_forward_hook(lambda *a: calls.append(1))
     whole = evaluate(model, data, **how, audit=False).outcomes

@@ -249,11 +249,6 @@ def test_views_of_timms_configurations_are_their_transforms(mode, crop, picture)
     assert torch.allclose(theirs, torch.from_numpy(np.array(view.apply(picture))).permute(2, 0, 1) / 255, atol=1e-6)
 
 
-def test_a_border_is_refused():
-    with pytest.raises(BadInputError, match="crop_mode = 'border'"):
-        stated_view(posing_as(nn.Module, pretrained_cfg={"input_size": (3, 64, 64), "crop_mode": "border"}))
-
-
 class Scores(nn.Module):
     def __init__(self):
         super().__init__()
@@ -470,13 +465,6 @@ def test_a_model_of_robustbench_is_the_one_of_its_list(zoo, images, capsys):
     assert stated_view(imagenet).how == "bicubic 224 of 256, as torchvision"
     assert class_names_of(imagenet)[0] == "n01440764"
     assert capsys.readouterr().out == ""
-
-
-def test_a_model_of_robustbench_takes_weights_from_a_file(zoo, images, tmp_path):
-    first = load_model("robustbench:Rice2020Overfitting", untrained=True)
-    torch.save(first.state_dict(), tmp_path / "w.pt")
-    assert torch.equal(load_model("robustbench:Rice2020Overfitting", tmp_path / "w.pt")(images), first(images))
-    assert zoo == []
 
 
 @pytest.mark.parametrize(

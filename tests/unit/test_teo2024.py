@@ -15,7 +15,7 @@ from robustbench_kpca.protocols.threat import Threat
 
 PAIRS = ("fgsm", "pgd", "spsa", "sld", "noise", "cw", "autoattack", "square")
 SHARED = ("fgsm", "pgd", "noise", "autoattack", "square")
-IMAGES = 4
+IMAGES = 3
 
 
 @pytest.fixture(scope="module")
