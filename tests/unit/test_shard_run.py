@@ -166,8 +166,6 @@ def test_processes_that_cannot_start_end_the_run(starts, tmp_path, monkeypatch):
     carry(Scripted(monkeypatch, 1, starts=["lost", "lost", "well"]), 8, tmp_path).require_complete()
 
 
-
-
 def test_the_time_left_follows_from_finished_shards(tmp_path):
     run = ShardRun(tmp_path, plan_shards([str(number) for number in range(40)], "key", 10), STATE, 1, None)
     assert run._left(0, 2) is None
