@@ -260,18 +260,6 @@ def test_code_that_a_record_or_a_board_names_is_not_run_unasked(folder, capfd):
     assert not (folder / "was-run").exists()
 
 
-def test_a_record_of_a_file_that_is_gone_is_shown_and_not_made_again(folder, capfd):
-    assert rbk(*EVAL, "-p", "push.toml") == 0
-    (folder / "mine.py").unlink()
-    assert rbk("records", "show", "runs") == 0
-    assert rbk(*CHECK) == 0
-    capfd.readouterr()
-    assert rbk("records", "verify", "runs", "--run-code") == 2
-    err = capfd.readouterr().err
-    assert "address 'mine.py:Push': there is no file mine.py" in err
-    assert err.count("\n") == 1
-
-
 def test_weights_of_a_placed_attention_are_not_evaluated_with_another(folder):
     with torch.random.fork_rng():
         model = create_model("vit_digits", attention="mine.py:Mine", layers="first")
@@ -287,6 +275,7 @@ def test_a_task_is_never_an_address(folder):
         task_named("mine.py:Push")
 
 
+@pytest.mark.slow
 def test_workers_find_addresses_and_added_members(folder, monkeypatch):
     assert rbk(*EVAL, "-p", "push.toml", "-p", "darker.toml", "--data", "mine.py:few", "-o", "one") == 0
     words = ("-p", "push.toml", "-p", "darker.toml", "--data", "mine.py:few", "-o", "two", "--processes", 2)

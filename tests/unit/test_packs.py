@@ -450,12 +450,9 @@ def test_what_a_row_costs(two_turns, tmp_path, few_resamples):
     assert trained[3] == "1"
     assert trained[6:9] == [str(len(records)), f"{sum(r.passes.forwards for r in records):,}",
                             f"{sum(r.passes.backwards for r in records):,}"]  # fmt: skip
-    assert "<td" in (out / "table-3" / "index.html").read_text()
-    assert f"2 of 2 trainings done. Made by `rbk reproduce {two_turns} --scale embedded" in text
     model = load_model("vit_digits")
     evaluate(model, load_data("digits", limit=3), protocol="clean", name=records[0].spec.model.name, seed=7,
              out=out / "records", audit=False)  # fmt: skip
     assert main(["reproduce", str(two_turns), "-o", str(out), "--limit", "8", "--pages", "-q"]) == 0
     assert (out / "table-3" / "README.md").read_text() == text, "only what a table shows has a cost"
-    for page in ("README.md", "table-2/index.html"):
-        assert "Does Trained help?" in (out / page).read_text()
+    assert "Does Trained help?" in (out / "README.md").read_text()
