@@ -93,8 +93,6 @@ def readable_on(colour: Iterable[float]) -> str:
 
 DETAILED = 60
 """Models whose errors are shown at each severity, too: the first of the ranks."""
-MOST = 200
-"""Models with errors by corruption."""
 
 
 @dataclass(frozen=True)
