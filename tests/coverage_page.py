@@ -23,7 +23,6 @@ from robustbench_kpca.models import ARCHITECTURES, bundled
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.presets import board_path
 from robustbench_kpca.study.diagnostics import CLAIMS, CORRECTED, PROCEDURES
-from robustbench_kpca.study.diagnostics.lists import load_list
 from robustbench_kpca.study.diagnostics.saritas2025 import STUDY
 from robustbench_kpca.study.reproduction.pack import Item, Open, load_pack
 from robustbench_kpca.study.reproduction.roles import Roles, ScaleName
@@ -253,6 +252,5 @@ _NAMES: dict[str, Callable[[Any], object]] = {
     "against": lambda name: _known(name.partition(":")[0], DATASETS.names(), "data set"),
     "corruption": lambda name: _known(name, [member for kind in ALL for member in kind.names()], "corruption"),
     "board": lambda name: board_path(name),
-    "models": lambda name: load_list(name),
     "pack": lambda name: _pack(name),
 }

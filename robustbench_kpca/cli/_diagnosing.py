@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,38 +33,6 @@ class Asked:
     block: int | None
     seed: int
     device: str | None
-
-    def made(self, folder: Path, request: "ModelRequest") -> bool:
-        """Tell whether a folder holds a diagnosis of this model with these options, whatever its data."""
-        from robustbench_kpca.study.diagnostics.diagnosis import FILE, load_diagnosis
-
-        if not (folder / FILE).is_file():
-            return False
-        diagnosis = load_diagnosis(folder)
-        done, model = diagnosis.protocol, diagnosis.model
-        settings = (done.procedure, done.images, done.seed, done.layers, done.heads)
-        same = settings == (self.protocol, self.images, self.seed, _sorted(self.layers), _sorted(self.heads))
-        same &= self.block is None or min(self.block, done.images) == done.block
-        same &= model.source == request.source and model.agrees(request.options)
-        return same and (self.claims is None or set(self.claims) == set(done.claims))
-
-    def of_these_data(self, folder: Path, request: "ModelRequest") -> bool:
-        """Tell whether the diagnosis in a folder is of the data and split that are asked for, by their names."""
-        from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
-
-        data = load_diagnosis(folder).data
-        if request.model.startswith(TEXT):
-            return data.name == Path(self.data).stem
-        return (data.name, data.split) == _name_and_split(self.data, self.split)
-
-
-@cache
-def _name_and_split(data: str, split: str | None) -> tuple[str, str]:
-    """Return what data call themselves; they are loaded once for all models of a list."""
-    from robustbench_kpca.data.load import load_data
-
-    loaded = load_data(data, split)
-    return loaded.name, loaded.split
 
 
 def measured(
@@ -104,9 +71,7 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
 
     literal, claims = asked.protocol == SARITAS, asked.claims
     if request.model.startswith(TEXT):
-        name, file = request.model.removeprefix(TEXT), Path(asked.data)
-        options = {key: value for key, value in request.settings.items() if key != "untrained"}
-        network, texts = load_text_model(name, file, asked.images, untrained=request.untrained, options=options)
+        network, texts = load_text_model(request.model.removeprefix(TEXT), Path(asked.data), asked.images)
         return network, procedures.study_of_texts(texts, claims) if literal else procedures.corrected(texts, claims)
     network = request.load()
     if isinstance(network, LanguageModel) and not literal:
@@ -122,10 +87,6 @@ def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, 
     samples = Samples.require(pictures.load_for(network))
     _console.note(how_shown(samples, network), quiet=quiet)
     return network, procedures.corrected(ImageSource(samples.in_order()), claims)
-
-
-def _sorted(asked: list[int] | None) -> tuple[int, ...] | None:
-    return None if asked is None else tuple(sorted(set(asked)))
 
 
 def numbers(text: str | None) -> list[int] | None:

@@ -1,8 +1,7 @@
 """`rbk diagnose`: test the kernel-PCA claims about attention on a model."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,15 +9,8 @@ from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, written
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_claims, require_names, split_settings
 
-if TYPE_CHECKING:
-    from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
-
-_OF_LISTS = (
-    "model", "models", "texts", "depth", "data", "split", "images", "protocol", "claim", "layers", "heads",
-    "block", "out", "seed", "device", "quiet",
-)  # fmt: skip
 _OF_TEXTS = (
-    "model", "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "set_", "out",
+    "model", "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "out",
     "seed", "device", "json", "quiet",
 )  # fmt: skip
 _OF_RUNS = ("model", "data", "split", "images", "out", "seed", "json", "quiet")
@@ -64,32 +56,13 @@ def diagnose(
     checkpoint: _options.Checkpoint = None,
     name: Annotated[str | None, typer.Option(help="Name of the model in the diagnosis; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
-    models: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of MODEL: a list of models, or a TOML file with one (saritas2025: the reproduction study's "
-            "ten vision transformers and nine text encoders). Each is diagnosed in a folder of --out, and all are "
-            "compared there."
-        ),
-    ] = None,
-    texts: Annotated[
-        str | None, typer.Option(help="With --models: the file of texts, one per line, for text encoders.")
-    ] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="With --models: untrained models of so many layers.")] = None,
     compare: Annotated[
         list[Path],
         typer.Option(help="Instead of MODEL: a folder with a diagnosis, to compare several on one page. Repeatable."),
     ] = [],  # noqa: B006
-    records: Annotated[
-        list[Path],
-        typer.Option(help="With --compare: a folder of records, to compare RPC models with their twins. Repeatable."),
-    ] = [],  # noqa: B006
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for diagnosis.json and its pages; by default none.")
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Print every statistic and published number below the verdicts.")
-    ] = False,
     seed: _options.Seed = 0,
     device: _options.Device = None,
     json: _options.Json = False,
@@ -115,22 +88,14 @@ def diagnose(
     )
     given = given_options(diagnose, arguments)
     require_claims(protocol, claim)
-    if models is not None:
-        refuse_others(given, "--models", _OF_LISTS)
-        _measure_all(models, asked, texts, out, depth=depth, quiet=quiet)
-        return
-    if texts is not None or depth is not None:
-        raise BadInputError("--texts or --depth without --models", expected="--data FILE, or --set model.KEY=VALUE")
     if compare or model is None:
-        refuse_others(given, "--compare", ("model", "compare", "records", "out", "quiet"))
-        _compare(compare, model, out, records, quiet=quiet)
+        refuse_others(given, "--compare", ("model", "compare", "out", "quiet"))
+        _compare(compare, model, out, quiet=quiet)
         return
     if _is_run(model):
         refuse_others(given, "a folder of checkpoints", _OF_RUNS)
     elif model.startswith(TEXT):
         refuse_others(given, f"{TEXT}NAME", _OF_TEXTS)
-    elif records:
-        raise BadInputError("--records without --compare", expected="--compare DIR --records DIR")
     if not _is_run(model) and not model.startswith(TEXT):
         require_names(models=[model], data=[data])
     from robustbench_kpca._core.files import require_writable
@@ -155,57 +120,15 @@ def diagnose(
     if json:
         _console.show_json(done.model_dump(mode="json"))
     else:
-        _show(done, every=every)
+        from robustbench_kpca.study.diagnostics import tables
+
+        _console.show_table(done.model.name, tables.VERDICTS, tables.verdict_rows(done))
 
 
-def _measure_all(
-    name: str, asked: Asked, texts: str | None, out: Path | None, *, depth: int | None, quiet: bool
-) -> None:
-    """Diagnose every model of a list that can be loaded, each in a folder of its own; then compare them.
-
-    What is there, measured with the same options, is not measured again.
-    """
-    from robustbench_kpca._core.errors import BadInputError
-    from robustbench_kpca._core.files import require_writable
-    from robustbench_kpca.evaluation.requests import ModelRequest
-    from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
-    from robustbench_kpca.study.diagnostics.lists import load_list
-    from robustbench_kpca.study.diagnostics.pages import require_own, write_comparison
-
-    models = load_list(name)
-    if out is None:
-        raise BadInputError("--models without --out", expected="a folder for the diagnoses and their comparison")
-    require_writable(out)
-    require_own(out, "comparison")
-    missing: dict[str, str] = {}
-    with _console.progress(quiet=quiet) as start:
-        for model in models.model:
-            request = ModelRequest(
-                model.model, untrained=depth is not None, name=model.name, options=model.with_depth(depth)
-            )
-            folder = out / model.name
-            made = asked.made(folder, request)
-            if model.reads_texts and texts is None:
-                missing |= {} if made else {model.name: "no --texts"}
-                continue
-            wanted = replace(asked, data=texts) if model.reads_texts and texts is not None else asked
-            try:
-                if not made or not wanted.of_these_data(folder, request):
-                    written(measured(request, wanted, start, quiet=quiet), folder, quiet=quiet)
-            except BadInputError as error:
-                missing[model.name] = " ".join(str(error).split())
-    shown = [out / model.name for model in models.model if model.name not in missing]
-    for path in write_comparison([load_diagnosis(folder) for folder in shown], out, missing=missing):
-        _console.note(str(path), quiet=quiet)
-    for label, why in missing.items():
-        _console.note(f"not run: {label}: {why}", quiet=quiet)
-
-
-def _compare(folders: list[Path], model: str | None, out: Path | None, records: list[Path], *, quiet: bool) -> None:
+def _compare(folders: list[Path], model: str | None, out: Path | None, *, quiet: bool) -> None:
     """Write one page that compares the diagnoses in several folders; does not import torch."""
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import require_writable
-    from robustbench_kpca.records.record import find_records, load_record
     from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
     from robustbench_kpca.study.diagnostics.pages import require_own, write_comparison
 
@@ -214,8 +137,8 @@ def _compare(folders: list[Path], model: str | None, out: Path | None, records: 
         raise BadInputError(met, expected="a MODEL, or --compare DIR --compare DIR --out DIR")
     require_writable(out)
     require_own(out, "comparison")
-    trained = [load_record(path) for folder in records for path in find_records(folder)]
-    for path in write_comparison([load_diagnosis(folder) for folder in folders], out, trained):
+    diagnoses = [load_diagnosis(folder) for folder in folders]
+    for path in write_comparison(diagnoses, out):
         _console.note(str(path), quiet=quiet)
 
 
@@ -243,13 +166,3 @@ def _over_training(
         _console.show_json(trajectory.model_dump(mode="json"))
     else:
         _console.show_table(trajectory.name, COLUMNS, trajectory.rows())
-
-
-def _show(done: "Diagnosis", *, every: bool) -> None:
-    """Print the verdicts; with `every`, what they rest on below."""
-    from robustbench_kpca.study.diagnostics import tables
-
-    _console.show_table(done.model.name, tables.VERDICTS, tables.verdict_rows(done))
-    if every:
-        _console.show_table("\nStatistics", tables.STATISTICS, tables.statistic_rows(done))
-        _console.show_table("\nWhat others found", tables.FINDINGS, tables.finding_rows(done))

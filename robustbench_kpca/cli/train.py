@@ -28,9 +28,6 @@ def train(
     seeds: Annotated[
         str, typer.Option(help="Seeds, such as 0,1,2 or 0-4: one run each, with files named NAME-s0, NAME-s1, ...")
     ] = "",
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Train so many seeds at once, each in a process with --threads, by default 1.")
-    ] = 1,
     together: Annotated[
         bool,
         typer.Option(
@@ -54,46 +51,30 @@ def train(
 ) -> None:
     """Train a model from a recipe; write its weights with their provenance, and its training curves.
 
-    With --seeds 0,1,2 three runs are trained, one after the other; with --jobs 3 or --together all at once. --resume
-    goes on after an interruption.
+    With --seeds 0,1,2 three runs are trained, one after the other; with --together all at once. --resume goes on after
+    an interruption.
     rbk images draw curves NAME... draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import safe_name
-    from robustbench_kpca._core.strict import assignment, parse_assignments
+    from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.training.schedules import read_recipe
 
     read_recipe(recipe)
     from robustbench_kpca.training.loop import require_free
-    from robustbench_kpca.training.seeds import parse_seeds, runs_of, train_at_once
+    from robustbench_kpca.training.seeds import runs_of
 
     if fresh and resume:
         raise BadInputError("--fresh and --resume", expected="one of them: begin anew, or go on")
     if data is not None and not data.exists():
         raise BadInputError(f"no data at {data}", fix="check --data")
-    how = f"--jobs {jobs}" if jobs > 1 else "--together" if together else ""
-    if how and not seeds:
-        raise BadInputError(how, expected="several seeds", fix=f"add --seeds 0-9, or leave {how} out")
-    if jobs > 1 and together:
-        raise BadInputError(f"--jobs {jobs} and --together", expected="one of them")
+    if together and not seeds:
+        raise BadInputError("--together", expected="several seeds", fix="add --seeds 0-9, or leave --together out")
     overrides = parse_assignments(set_ or []) | ({} if threads is None else {"threads": threads})
     runs = runs_of(recipe, overrides, seeds, safe_name(name) if name else "")
     if not fresh:
         require_free(out, {run.name: run.text for run in runs}, resume=resume)
-    if jobs > 1:
-        options = {"--out": out, "--data": data, "--name": name, "--keep-every": keep_every or None}
-        words = [recipe, *(part for key, value in options.items() if value for part in (key, str(value)))]
-        words += [
-            part for key, value in ({"threads": 1} | overrides).items() for part in ("--set", assignment(key, value))
-        ]
-        words += ["--resume"] * resume + ["--fresh"] * fresh
-        with _console.progress(quiet=quiet) as start:
-            progress = start(f"{recipe}, seeds {seeds}")
-            for done, line in enumerate(train_at_once(words, parse_seeds(seeds), jobs), 1):
-                _console.say(line)
-                progress(done, len(runs))
-        return
     first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
     settings = {"resume": resume, "fresh": fresh, "data": data, "keep_every": keep_every}
     for at_once in [runs] if together else [[run] for run in runs]:
@@ -128,14 +109,11 @@ def _train(runs: Sequence["Wanted"], out: Path, settings: dict[str, Any], *, qui
             **settings,
         )
         paths = train_together(runs, [out] * len(runs), options)
-    return [_line(run.name, path, task, read_header(path)) for run, path in zip(runs, paths, strict=True)]
+    return [_line(path, task, read_header(path)) for path in paths]
 
 
-def _line(name: str, path: Path, task: Any, header: Mapping[str, str]) -> str:
-    line = f"{path}: {task.describe('test', header) or task.describe('val', header)}"
-    if "unreadable" in header:
-        line += f"; {header['unreadable']} unreadable files were skipped: see {name}.unreadable.txt"
-    return line
+def _line(path: Path, task: Any, header: Mapping[str, str]) -> str:
+    return f"{path}: {task.describe('test', header) or task.describe('val', header)}"
 
 
 def _describe(epoch: Any, epochs: int, task: Any) -> str:

@@ -8,7 +8,6 @@ Corruption degradation (Kamann & Rother 2020, "Benchmarking the Robustness of Se
 arXiv:1908.05005; the formula as cited by others, not read there) against a reference model, D = 1 - mIoU:
 
     CD_c = sum_s D_{s,c} / sum_s D^ref_{s,c}                                                    CD = mean_c CD_c
-    rCD_c = sum_s (D_{s,c} - D_clean) / sum_s (D^ref_{s,c} - D^ref_clean)                      rCD = mean_c rCD_c
 """
 
 from collections.abc import Callable
@@ -121,36 +120,34 @@ def _retained(measure: pixels.Measure, **how: Any) -> Statistic:
 
 @dataclass(frozen=True, kw_only=True)
 class Degradation(Statistic):
-    """(Relative) corruption degradation. It has a value only `relative_to` a reference."""
-
-    relative: bool
+    """Corruption degradation. It has a value only `relative_to` a reference."""
 
     @classmethod
-    def by_reference(cls, *, relative: bool, **how: Any) -> "Degradation":
+    def by_reference(cls, **how: Any) -> "Degradation":
         """Return the metric without its reference."""
         return cls(
             task="segmentation", unit=PERCENT, kinds=("corruption",), lower_is_better=True, needs_reference=True,
-            relative=relative, weighted=_no_reference, applies=_never, **how,
+            weighted=_no_reference, applies=_never, **how,
         )  # fmt: skip
 
     def relative_to(self, reference: Outcomes) -> Metric:
         """Divide by the errors of the model with these outcomes, which are taken as exact.
 
         Raises:
-            BadInputError: its outcomes have no corruption, or no clean cell, or it makes no error there.
+            BadInputError: its outcomes have no corruption, or it makes no error there.
         """
         counts = pixels.PixelCounts.of(reference)
-        loss = _losses(counts.cells, counts.levels(pixels.miou), self.relative)
+        loss = _losses(counts.cells, counts.levels(pixels.miou))
         odd = [name for name, value in loss.items() if value < 1e-9]
         if odd or not loss:
-            what = "is no worse than on clean images" if self.relative else "makes no error"
-            raise BadInputError(f"the reference model {what} under {', '.join(odd)}", fix="choose another reference")
+            met = f"the reference model makes no error under {', '.join(odd)}"
+            raise BadInputError(met, fix="choose another reference")
 
         def of(outcomes: Outcomes) -> Weighted:
             own = pixels.PixelCounts.of(outcomes)
 
             def value(weights: Weights | None) -> Values:
-                own_loss = _losses(own.cells, own.levels(pixels.miou, weights), self.relative)
+                own_loss = _losses(own.cells, own.levels(pixels.miou, weights))
                 if set(own_loss) != set(loss):
                     raise BadInputError("corruptions that the reference was not measured under", fix="measure it there")
                 return np.asarray(np.mean([own_loss[name] / loss[name] for name in own_loss], axis=0))
@@ -164,14 +161,11 @@ def _no_reference(outcomes: Outcomes) -> Weighted:  # noqa: ARG001
     raise BadInputError("a corruption degradation without a reference model", fix="name one: reference = 'MODEL'")
 
 
-def _losses(cells: tuple[pixels.Cell, ...], levels: Values, relative: bool) -> dict[str, Values]:
-    """Return the mean error over severities by corruption, less the clean one if relative."""
-    if relative and CLEAN not in cells:
-        raise BadInputError("no clean images to be relative to", fix="set clean = true")
-    base = 1 - levels[..., cells.index(CLEAN)] if relative else 0.0
+def _losses(cells: tuple[pixels.Cell, ...], levels: Values) -> dict[str, Values]:
+    """Return the mean error over severities by corruption."""
     names = [name for name in dict.fromkeys(name for name, _ in cells) if name != CLEAN_CELL]
     of = {name: [at for at, (other, _) in enumerate(cells) if other == name] for name in names}
-    return {name: np.asarray((1 - levels[..., places]).mean(-1) - base) for name, places in of.items()}
+    return {name: np.asarray((1 - levels[..., places]).mean(-1)) for name, places in of.items()}
 
 
 def _never(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
@@ -263,17 +257,9 @@ METRICS = (
         "arXiv:2204.12451).",
     ),
     Degradation.by_reference(
-        relative=False,
         name="corruption_degradation",
         title="CD",
         what="Corruption degradation (CD): 1 - mIoU under each corruption as a fraction of a reference model's; then "
         "the mean.",
-    ),
-    Degradation.by_reference(
-        relative=True,
-        name="relative_corruption_degradation",
-        title="Relative CD",
-        what="Relative corruption degradation (rCD): the loss of mIoU under each corruption as a fraction of a "
-        "reference model's.",
     ),
 )

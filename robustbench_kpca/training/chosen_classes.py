@@ -35,17 +35,14 @@ def class_numbers(chosen: str | None) -> dict[str, int]:
     return {name: number for number, name in enumerate(sorted(names))}
 
 
-def require_classes(data: Any, chosen: dict[str, int]) -> None:
-    """Refuse data without images of some chosen class, or whose reader does not tell."""
-    reader = getattr(data, "reader", None)
-    samples, targets = getattr(reader, "samples", None), getattr(reader, "targets", None)
-    if samples is None:
-        raise BadInputError("images.classes for data that is no folder", expected="class folders, or tar files of them")
-    numbers = {int(number) for number in (targets if targets is not None else (sample[1] for sample in samples))}
+def require_classes(reader: Any, chosen: dict[str, int]) -> None:
+    """Refuse a folder, or a tar file, without images of some chosen class."""
+    targets = getattr(reader, "targets", None)
+    numbers = {int(number) for number in (targets if targets is not None else (image[1] for image in reader.samples))}
     missing = [name for name, number in chosen.items() if number not in numbers]
     if missing:
         raise BadInputError(
-            f"{getattr(reader, 'root', 'the data')} has no images of {len(missing)} of the {len(chosen)} chosen "
+            f"{reader.root} has no images of {len(missing)} of the {len(chosen)} chosen "
             f"classes ({', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''})",
             fix="add these folders, or change images.classes",
         )

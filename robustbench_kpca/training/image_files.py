@@ -1,4 +1,4 @@
-"""Training images from files, read by timm: folders, tar files, webdataset and Hugging Face data sets.
+"""Training images from files, read by timm: folders and tar files.
 
 The loader normalises images, because timm's random erasing needs it. The normalisation of a batch is undone afterwards,
 since models take images in [0, 1].
@@ -6,7 +6,6 @@ since models take images in [0, 1].
 
 import itertools
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,13 @@ from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.data.distributed_sampler import RepeatAugSampler
 from timm.data.readers.reader_image_folder import ReaderImageFolder
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca.data.io.reading import left_out, open_image, suffixes, to_rgb
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.models.families import shape_of
-from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.training.chosen_classes import class_numbers, require_classes
 from robustbench_kpca.training.content import content_sha256
 from robustbench_kpca.training.machine import epoch_seed
@@ -34,11 +32,12 @@ from robustbench_kpca.training.source import EVALUATION_BATCH, Batch, Source
 from robustbench_kpca.types import Images, Labels
 
 FOLDER = "folder"
-_Item = tuple[Tensor, int, int, list[str]]
+_Item = tuple[Tensor, int, int] | str
+"""An image, its label and its number; or the name of a file that is no image."""
 
 
 class ImageFileSource(Source):
-    """Images of a timm data set, augmented as the recipe's `[images]` says."""
+    """Images of a folder or of tar files, augmented as the recipe's `[images]` says."""
 
     reads = Samples
 
@@ -50,45 +49,39 @@ class ImageFileSource(Source):
         self.mean = torch.tensor(IMAGENET_DEFAULT_MEAN, device=accelerator.device)[:, None, None]
         self.std = torch.tensor(IMAGENET_DEFAULT_STD, device=accelerator.device)[:, None, None]
         chosen = class_numbers(self.settings.classes)
-        train, val = (_open(recipe.data, folder, part, recipe.seed, chosen) for part in ("train", "validation"))
+        train, val = (_reader(recipe.data, folder, part, chosen) for part in ("train", "validation"))
         _require_parts(train, val, folder)
-        for data in (train, val) if chosen else ():
-            require_classes(data, chosen)
-        self.notes = tuple(line for data in (train, val) for line in _left_out(data))
+        for reader in (train, val) if chosen else ():
+            require_classes(reader, chosen)
+        self.notes = tuple(line for reader in (train, val) for line in _left_out(reader))
         self.data_sha256 = _digest(train)
         self.content_sha256 = content_sha256([*_files(train), *_files(val)])
-        self.train = self._prepared(train, self._augmentation())
-        self.val = self._prepared(val, self._evaluation())
+        self.train = Readable(train, self._augmentation())
+        self.val = Readable(val, self._evaluation())
         self.per_process = recipe.batch_size // accelerator.num_processes
         self.sampler = self._sampler()
-        steps = len(self.sampler) // self.per_process if self.sampler is not None else 0
-        self.length = steps * recipe.batch_size
-        if self.sampler is not None and not steps:
+        self.length = len(self.sampler) // self.per_process * recipe.batch_size
+        if not self.length:
             raise BadInputError(f"{len(self.train)} training images", expected=f"at least {recipe.batch_size}, a batch")
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Load whole batches; a last smaller one is dropped."""
-        ordered = self.train.dataset if self.sampler is None else self.sampler
-        if hasattr(ordered, "set_epoch"):
-            ordered.set_epoch(self.recipe.seed * 100_003 + number)
+        self.sampler.set_epoch(self.recipe.seed * 100_003 + number)
         for x, y, index in self._load(self.train, self.sampler, self.per_process, number):
             pixels = x * self.std + self.mean
             yield Batch(pixels, y, [str(i) for i in index], len(y) * self.accelerator.num_processes)
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
-        """Yield this process's share of the validation part; timm's data sets have no other."""
+        """Yield this process's share of the validation part; folders have no other."""
         if part != "val":
             return
-        share = None
-        if not isinstance(self.val, IterableDataset):
-            share = _EveryNth(len(self.val), self.accelerator.process_index, self.accelerator.num_processes)
+        share = _EveryNth(len(self.val), self.accelerator.process_index, self.accelerator.num_processes)
         for x, y, _ in self._load(self.val, share, EVALUATION_BATCH, 0, drop_last=False):
             yield x, y
 
     def sample(self) -> tuple[Images, int]:
-        """Return a black image and the largest label, or 0 where the reader does not list its classes."""
-        classes = _classes(getattr(self.train, "reader", None))
-        return torch.zeros(1, 3, self.side, self.side), max(classes.values(), default=0)
+        """Return a black image and the largest label."""
+        return torch.zeros(1, 3, self.side, self.side), max(_classes(self.train.reader).values())
 
     def _load(
         self, data: Any, sampler: Any, batch_size: int, number: int, *, drop_last: bool = True
@@ -104,17 +97,13 @@ class ImageFileSource(Source):
             pin_memory=self.accelerator.device.type == "cuda",
         )
         device = self.accelerator.device
-        for x, y, index, bad in loader:
-            if bad and self.settings.unreadable == "fail":
-                raise BadInputError(
-                    f"{bad[0]} is not a readable image", fix="replace or remove it, or set images.unreadable = 'skip'"
-                )
-            self.unreadable.update(bad)
+        for batch in loader:
+            if isinstance(batch, str):
+                raise BadInputError(f"{batch} is not a readable image", fix="replace or remove it")
+            x, y, index = batch
             yield x.to(device, non_blocking=True), y.to(device, non_blocking=True), index
 
     def _sampler(self) -> Any:
-        if isinstance(self.train, IterableDataset):
-            return None
         world, rank = self.accelerator.num_processes, self.accelerator.process_index
         if self.settings.repeats > 1:
             return RepeatAugSampler(self.train, world, rank, num_repeats=self.settings.repeats)
@@ -148,20 +137,9 @@ class ImageFileSource(Source):
                     operation.aug_fn = _posterize
         return transform
 
-    @staticmethod
-    def _prepared(dataset: Any, transform: Any) -> Any:
-        if not isinstance(dataset, IterableDataset):
-            return Readable(dataset.reader, transform)
-        streamed: Any = dataset
-        streamed.transform = transform
-        return _Streamed(streamed)
-
 
 class Readable(Dataset[_Item]):
-    """The items of a timm reader: (image, label, index, names of unreadable files).
-
-    In place of an unreadable file comes the next readable one, with the names of the unreadable files before it.
-    """
+    """The items of a timm reader."""
 
     def __init__(self, reader: Any, transform: Any) -> None:
         self.reader, self.transform = reader, transform
@@ -170,29 +148,13 @@ class Readable(Dataset[_Item]):
         return len(self.reader)
 
     def __getitem__(self, index: int) -> _Item:
-        bad: list[str] = []
-        for offset in range(len(self)):
-            place = (index + offset) % len(self)
-            try:
-                file, label = self.reader[place]
-                with file, open_image(file) as opened:
-                    image = to_rgb(opened)
-            except (OSError, BadInputError):
-                bad.append(str(self.reader.filename(place)))
-                continue
-            return self.transform(image), int(label), place, bad
-        raise BadInputError("no readable image in the data set", fix="check its files")
-
-
-class _Streamed(IterableDataset[_Item]):
-    """A timm iterable data set with items like those of `Readable`; timm itself skips unreadable files."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __iter__(self) -> Iterator[_Item]:
-        for number, (image, label) in enumerate(self.dataset):
-            yield image, label, number, []
+        try:
+            file, label = self.reader[index]
+            with file, open_image(file) as opened:
+                image = to_rgb(opened)
+        except (OSError, BadInputError):  # raised where the batch arrives: a loader's process would add its traceback
+            return str(self.reader.filename(index))
+        return self.transform(image), int(label), index
 
 
 class _EveryNth(Sampler[int]):
@@ -214,35 +176,35 @@ def _posterize(image: Pillow.Image, bits_to_keep: int, **_: Any) -> Pillow.Image
     return image.point([value & keep for value in range(256)] * len(image.getbands()))
 
 
-def _collate(items: list[_Item]) -> tuple[Tensor, Tensor, list[int], list[str]]:
-    images, labels, index, bad = zip(*items, strict=True)
-    return torch.stack(images), torch.tensor(labels), list(index), [name for names in bad for name in names]
+def _collate(items: list[_Item]) -> tuple[Tensor, Tensor, list[int]] | str:
+    """Return a batch, or the name of the first file of it that is no image."""
+    read = []
+    for item in items:
+        if isinstance(item, str):
+            return item
+        read.append(item)
+    images, labels, index = zip(*read, strict=True)
+    return torch.stack(images), torch.tensor(labels), list(index)
 
 
-def _open(name: str, root: Path | None, part: str, seed: int, chosen: dict[str, int]) -> Any:
-    if name == FOLDER and root is None:
+def _reader(name: str, root: Path | None, part: str, chosen: dict[str, int]) -> Any:
+    """Return timm's reader of one part of a folder."""
+    if name != FOLDER:
+        raise BadInputError(f"data = '{name}' with [images]", expected=f"data = '{FOLDER}', which --data names")
+    if root is None:
         raise BadInputError("a recipe that reads image files, without a folder", fix="name it: --data FOLDER")
-    if root is not None and not root.exists():
+    if not root.exists():
         raise BadInputError(f"no data at {root}", fix="check --data")
-    if name == FOLDER and root is not None:
-        tar = root / ("train.tar" if part == "train" else "val.tar")
-        root = tar if tar.is_file() else root
+    tar = root / ("train.tar" if part == "train" else "val.tar")
     set_img_extensions(sorted(suffixes()))  # timm's own are .png, .jpg and .jpeg
+    classes = {"class_map": chosen} if chosen else {}
     try:
-        with silent_hub() if name.startswith(("hfds/", "hfids/")) else nullcontext():
-            return create_dataset(
-                "" if name == FOLDER else name,
-                None if root is None else str(root),
-                split=part,
-                is_training=part == "train",
-                seed=seed,
-                **({"class_map": chosen} if chosen else {}),
-            )
-    except (RuntimeError, AssertionError, ValueError, ImportError, OSError, KeyError) as error:
+        return create_dataset("", str(tar if tar.is_file() else root), split=part, **classes).reader
+    except (RuntimeError, AssertionError, ValueError, OSError, KeyError) as error:
         where = "--data and images.classes" if chosen else "--data"
-        odd = _odd_name(root) if isinstance(error, ValueError) and root is not None else None
+        odd = _odd_name(root) if isinstance(error, ValueError) else None
         reason = reason_of(error) if odd is None else f"'{odd}' has a digit that is none of 0 to 9"
-        raise BadInputError(f"data '{name}' of {root} cannot be opened ({reason})", fix=f"check {where}") from None
+        raise BadInputError(f"{root} cannot be opened ({reason})", fix=f"check {where}") from None
 
 
 def _odd_name(root: Path) -> str | None:
@@ -251,27 +213,21 @@ def _odd_name(root: Path) -> str | None:
     return next((name for name in names if any(sign.isdigit() and not sign.isdecimal() for sign in name)), None)
 
 
-def _digest(data: Any) -> str:
-    """Return the digest of the names and classes of a data set's files; "" if they are streamed."""
-    reader = getattr(data, "reader", None)
-    if isinstance(data, IterableDataset) or reader is None:
-        return ""
+def _digest(reader: Any) -> str:
+    """Return the digest of the names and classes of a reader's files."""
     names = (str(reader.filename(index)) for index in range(len(reader)))
     return sha256("\n".join([*names, repr(sorted(_classes(reader).items()))]).encode())
 
 
-def _files(data: Any) -> list[Path]:
-    """Return the files of a folder, or the tar file; none if they are streamed or of a library."""
-    reader = getattr(data, "reader", None)
+def _files(reader: Any) -> list[Path]:
+    """Return the files of a folder, or the tar file."""
     if isinstance(reader, ReaderImageFolder):
         return [Path(path) for path, _ in reader.samples]
-    root = Path(getattr(reader, "root", None) or "")
-    return [root] if root.is_file() else []
+    return [Path(reader.root)] if Path(reader.root).is_file() else []
 
 
-def _left_out(data: Any) -> tuple[str, ...]:
+def _left_out(reader: Any) -> tuple[str, ...]:
     """Say which files of a folder timm ignores."""
-    reader = getattr(data, "reader", None)
     return left_out(Path(reader.root)) if isinstance(reader, ReaderImageFolder) else ()
 
 
@@ -289,13 +245,10 @@ def _require_parts(train: Any, val: Any, root: Path | None) -> None:
 
     Without the parts timm would train and validate on the same images.
     """
-    first, second = (getattr(data, "reader", None) for data in (train, val))
-    if first is None or second is None or not hasattr(first, "root"):
-        return
-    if root in (Path(first.root), Path(second.root)):  # timm falls back to it: both parts are then the same images
+    if root in (Path(train.root), Path(val.root)):  # timm falls back to it: both parts are then the same images
         raise BadInputError(f"folder {root}", expected="the sub-folders train and val")
-    classes = _classes(first)
+    classes = _classes(train)
     if len(classes) < 2:
-        raise BadInputError(f"{len(classes)} class in {first.root}", expected="at least 2 sub-folders with images")
-    if classes != _classes(second):
+        raise BadInputError(f"{len(classes)} class in {train.root}", expected="at least 2 sub-folders with images")
+    if classes != _classes(val):
         raise BadInputError(f"train and val of {root} have different classes", fix="give both the same sub-folders")

@@ -3,7 +3,7 @@
 import glob
 import io
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ class Epoch:
         loss: mean over the epoch.
         train_accuracy: share of the labels that were predicted right.
         scores: on held-out data: name of a column, such as `val_loss` or `ema_val_accuracy` -> its value.
-        unreadable: how many different files could not be read as images, up to now.
     """
 
     epoch: int
@@ -41,22 +40,20 @@ class Epoch:
     loss: float
     train_accuracy: float
     scores: Mapping[str, float]
-    unreadable: int = 0
 
     def row(self) -> dict[str, Any]:
         """Return the numbers by the name of their column; None where there is no number."""
-        fixed = {name: getattr(self, name) for name in (*_FIRST, _LAST)}
+        fixed = {name: getattr(self, name) for name in _FIXED}
         return {name: fixed.get(name, self.scores.get(name)) for name in columns()}
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Epoch":
         """Return the epoch of a row: the inverse of `row`."""
-        scores = {name: value for name, value in row.items() if name not in (*_FIRST, _LAST) and value is not None}
-        fixed = {name: row[name] for name in (*_FIRST, _LAST)}
-        return cls(**fixed, scores=scores)
+        scores = {name: value for name, value in row.items() if name not in _FIXED and value is not None}
+        return cls(**{name: row[name] for name in _FIXED}, scores=scores)
 
 
-_FIRST, _LAST = ("epoch", "lr", "loss", "train_accuracy"), "unreadable"
+_FIXED = ("epoch", "lr", "loss", "train_accuracy")
 
 
 def columns() -> list[str]:
@@ -73,7 +70,7 @@ def columns() -> list[str]:
     for name in dict.fromkeys(["loss", *(name for names in tasks for name in names)]):
         held_out += [f"val_{name}", f"ema_val_{name}"] if name in main else [f"val_{name}"]
     attacked = [f"val_{attack}_{name}" for attack in ("adv", "stronger") for name in main]
-    return [*_FIRST, *held_out, *attacked, _LAST]
+    return [*_FIXED, *held_out, *attacked]
 
 
 def resume_file(weights: Path) -> Path:
@@ -95,12 +92,11 @@ class Ledger:
         self.machines: list[Machine] = []  # that it ran on, in order
         self.provenance: dict[str, str] = {}  # more entries of the header of weights
         self.resume_path = resume_file(self.weights_path())
-        self._unreadable = folder / f"{name}.unreadable.txt"
 
     def forget(self) -> None:
         """Remove what an earlier run of this name left but its finished weights, which are replaced at the end."""
         epochs = self.folder.glob(f"{glob.escape(self.name)}.epoch-*.safetensors")
-        for path in (self.resume_path, spent_file(self.weights_path()), self._unreadable, *epochs):
+        for path in (self.resume_path, spent_file(self.weights_path()), *epochs):
             path.unlink(missing_ok=True)
 
     def finished(self, *, resume: bool) -> bool:
@@ -173,19 +169,13 @@ class Ledger:
         machines: list[Machine] = json.loads(header.get("machines", "[]"))
         return machines if header.get("recipe") == self.text else []
 
-    def save(self, states: dict[str, Any], model: nn.Module, unreadable: Collection[str]) -> None:
+    def save(self, states: dict[str, Any], model: nn.Module) -> None:
         """Write the curves, every `keep_every` epochs also the weights, and last the state to resume from.
 
         So nothing of an epoch is missing once the run goes on after it; what is written twice is replaced.
-
-        Args:
-            unreadable: names of files that could not be read as images.
         """
         content = {"recipe": sha256(self.text.encode()), "history": [epoch.row() for epoch in self.history], **states}
-        content |= {"unreadable": sorted(unreadable), "machines": self.machines, "provenance": self.provenance}
-        if unreadable:
-            names = "".join(f"{name}\n" for name in sorted(unreadable))
-            write_atomic(self._unreadable, names.encode())
+        content |= {"machines": self.machines, "provenance": self.provenance}
         self._write_curves()
         done = len(self.history)
         if self.keep_every and done % self.keep_every == 0:
@@ -221,8 +211,6 @@ class Ledger:
             "density_revision": self.revision,
             "density_of_S": json.dumps([round(density, 6) for density in densities(model, images)]),
         }
-        if self.history[-1].unreadable:
-            metadata["unreadable"] = str(self.history[-1].unreadable)
         save_checkpoint(self.weights_path(suffix), model, metadata, half=half)
 
     def close(self) -> None:

@@ -102,8 +102,6 @@ class ImageFiles(BaseModel):
     """Share of an image that is kept in evaluation."""
     workers: Annotated[int, Field(ge=0)]
     """Number of loader processes; random augmentation depends on it."""
-    unreadable: Literal["fail", "skip"]
-    """What to do with a file that is not an image; `skip` uses the next one, and lists the file."""
     classes: str | None = None
     """Use only these class folders: `imagenet-100`, or a text file with one name of a folder a line, looked for beside
     the recipe first. They are numbered from 0 in sorted order."""
@@ -192,7 +190,7 @@ class Recipe(BaseModel):
     model: str
     model_options: dict[str, Any]
     data: str
-    """A data set of `rbk list data`; or with an `[images]` table `folder`, or one of timm's (`wds/…`, `hfds/…`); or
+    """A data set of `rbk list data`; or with an `[images]` table `folder`; or
     with a `[scenes]` table `shapes`, `ade20k`, `camvid` or `masks`; or with a `[text]` table a set of texts."""
     seed: Annotated[int, Field(ge=0, lt=2**31)]
     epochs: Count

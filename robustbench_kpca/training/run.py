@@ -247,7 +247,6 @@ class Run:
             loss=total / count,
             train_accuracy=right / max(labelled, 1),
             scores=scores,
-            unreadable=len(self.source.unreadable),
         )
         self.ledger.history.append(done_epoch)
         return done_epoch
@@ -273,8 +272,7 @@ class Run:
         return losses.detach(), logits.detach()
 
     def _gather(self, number: int) -> None:
-        """Make unreadable files and batch statistics the same in all processes; refuse weights that are not finite."""
-        self.source.unreadable = set(gather_object(sorted(self.source.unreadable)))
+        """Make batch statistics the same in all processes; refuse weights that are not finite."""
         averages = [self.ema.module] if self.ema is not None else []
         for model in (self.plain, *averages):
             if self.accelerator.num_processes > 1:
@@ -309,7 +307,6 @@ class Run:
                 )
             self.plain.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
-            self.source.unreadable = set(content["unreadable"])
             if self.ema is not None:
                 self.ema.module.load_state_dict(content["ema"])
 
@@ -343,7 +340,7 @@ class Run:
         if self.accelerator.is_main_process:
             ema = self.ema.module.state_dict() if self.ema is not None else None
             states = {"model": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": ema}
-            self.ledger.save(states, self.plain, self.source.unreadable)
+            self.ledger.save(states, self.plain)
         self.accelerator.wait_for_everyone()
 
     def late(self) -> bool:

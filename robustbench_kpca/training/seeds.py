@@ -1,12 +1,9 @@
-"""Several runs of one recipe, one for each seed: their names, what is trained under each, and several at once."""
+"""Several runs of one recipe, one for each seed: their names, and what is trained under each."""
 
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import name_with_seed
 from robustbench_kpca._core.strict import parse_ranges
 from robustbench_kpca.training.recipe import Recipe, load_recipe
@@ -52,47 +49,3 @@ def parse_seeds(text: str) -> list[int]:
     if len(set(seeds)) < len(seeds):
         raise BadInputError(f"--seeds {text}", expected="each seed once")
     return seeds
-
-
-def train_at_once(words: Sequence[str], seeds: Sequence[int], jobs: int) -> Iterator[str]:
-    """Train seeds in processes of their own, so many at once; yield the line of each as it is finished.
-
-    A process that is killed costs its seed only: the others go on, and `--resume` trains what is left.
-
-    Args:
-        words: of `rbk train`, without seeds.
-        jobs: processes at once, on one device or on the cores of this machine.
-
-    Raises:
-        EvaluationError: seeds were not trained to their end; after all others.
-    """
-    command = [sys.executable, "-m", "robustbench_kpca", "train", *words, "--quiet", "--seeds"]
-    children: list[subprocess.Popen[str]] = []
-    failed: dict[int, str] = {}
-
-    def train(seed: int) -> tuple[int, str, str]:
-        child = subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        children.append(child)
-        said, complaint = child.communicate()
-        return child.returncode, said.strip(), complaint.strip()
-
-    with ThreadPoolExecutor(jobs) as threads:
-        started = {threads.submit(train, seed): seed for seed in seeds}
-        try:
-            for future in as_completed(started):
-                code, said, complaint = future.result()
-                if code == 0:
-                    yield said
-                else:
-                    failed[started[future]] = complaint.rpartition("\n")[2] or f"exit code {code}"
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            for child in children:
-                child.terminate()
-            raise
-    if failed:
-        seed = min(failed)
-        raise EvaluationError(
-            f"{len(failed)} of {len(seeds)} seeds were not trained; seed {seed}: {failed[seed]}",
-            fix="run the same command with --resume",
-        )

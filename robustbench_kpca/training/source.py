@@ -78,7 +78,6 @@ class Source(ABC):
 
     def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:  # noqa: ARG002
         self.recipe, self.accelerator = recipe, accelerator
-        self.unreadable: set[str] = set()  # names of files that could not be read as images
         pair = 2 if recipe.mixup is not None else 1
         if recipe.batch_size % (pair * accelerator.num_processes):
             raise BadInputError(

@@ -44,15 +44,13 @@ def test_every_bundled_model(name, capsys):
 
 
 def test_a_diagnosis_is_kept_and_the_tables_are_made_from_it(tmp_path, capsys):
-    assert rbk("symvit_digits", "--images", 20, "--out", tmp_path / "out", "--claim", "value_vectors", "--all") == 0
-    shown = capsys.readouterr().out
-    assert "Value vectors are those of kernel PCA" in shown
+    assert rbk("symvit_digits", "--images", 20, "--out", tmp_path / "out", "--claim", "value_vectors") == 0
+    assert "Value vectors are those of kernel PCA" in capsys.readouterr().out
     done = load_diagnosis(tmp_path / "out")
     assert list(done.claims) == ["value_vectors"]
     assert [layer.tokens for layer in done.layers] == [(17, 17)] * 4
     measured = done.claims["value_vectors"].statistics["linear_cka"]
     assert len(measured.units) == 12
-    assert f"{measured.estimate.value:.3g}" in shown
     assert measured.null.draws == 999
     text = (tmp_path / "out" / "diagnosis.json").read_text()
     (tmp_path / "out" / "diagnosis.json").write_text(text.replace('"ALIGNED": 0.8', '"ALIGNED": 0.1'))
@@ -72,13 +70,8 @@ def test_a_diagnosis_is_kept_and_the_tables_are_made_from_it(tmp_path, capsys):
         (["vit_digits", "--data", "nothing"], "nothing"),
         (["."], "--keep-every"),
         (["vit_digits", "--layers", "²"], "ranges"),
-        (["vit_digits", "--records", "."], "--compare"),
         (["transformers:bert", "--checkpoint", "x"], "--checkpoint"),
-        (["transformers:bert", "--data", __file__, "--set=model.resize_positions=true"], "'resize_positions' of"),
-        (["vit_digits", "--texts", "x"], "--texts"),
-        (["--models", "saritas", "-o", "out"], "did you mean 'saritas2025'"),
-        (["--models", "saritas2025"], "--out"),
-        (["--models", "saritas2025", "-o", "out", "--set=model.resize_positions=true"], "--set"),
+        (["transformers:bert", "--data", __file__, "--set=model.untrained=true"], "--set"),
         (["transformers:bert", "--split", "val"], "--split"),
         ([".", "--claim", "gamma"], "--claim"),
         ([".", "--layers", "99"], "--layers"),

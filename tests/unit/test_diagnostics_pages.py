@@ -1,11 +1,9 @@
 """Pages made of diagnoses: complete, escaped, deterministic, and without torch."""
 
 import re
-import shutil
 import subprocess
 import sys
 from html import unescape
-from pathlib import Path
 
 import pytest
 from diagnosed import diagnosed
@@ -15,8 +13,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.as_html import html
 from robustbench_kpca._core.web.as_markdown import markdown
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.records.record import load_record
-from robustbench_kpca.study.diagnostics import ablation, figures, pages
+from robustbench_kpca.study.diagnostics import figures, pages
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, load_diagnosis
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 
@@ -161,50 +158,3 @@ assert not {{"torch", "timm", "torchvision"}} & set(sys.modules)
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert made.returncode == 0, made.stderr
     assert (tmp_path / "out" / "index.html").is_file()
-
-
-RECORDS = Path(__file__).parents[2] / "leaderboards/digits/records"
-
-
-def bundled(model, protocol, name=None):
-    (path,) = RECORDS.glob(f"{model}__*__{protocol}__*.record.json")
-    found = load_record(path)
-    model = found.spec.model.model_copy(update={"name": name or model})
-    return found.model_copy(update={"spec": found.spec.model_copy(update={"model": model})})
-
-
-def test_models_are_paired_with_their_twins_alone():
-    pgd = "pgd20-linf-4_255"
-    given = [
-        bundled("rpc_symvit_digits", pgd), bundled("symvit_digits", pgd), bundled("symvit_digits", "clean"),
-        bundled("rpc_symvit_digits", pgd, "identity_symvit_digits"), bundled("rpc_symvit_all_digits", pgd),
-        bundled("rpc_fan_digits_adv", pgd), bundled("fan_digits_adv", pgd), bundled("symfan_digits_adv", pgd),
-        bundled("symfan_digits", pgd),
-    ]  # fmt: skip
-    found = ablation.contrasts(given)
-    assert ablation.contrasts([*given, *given]) == found  # nothing counts twice, in the table or in Holm's adjustment
-    assert {(one.model, one.twin) for one in found} == {
-        ("rpc_symvit_digits", "identity_symvit_digits"), ("rpc_symvit_digits", "symvit_digits"),
-        ("rpc_symvit_all_digits", "symvit_digits"), ("rpc_fan_digits_adv", "symfan_digits_adv"),
-    }  # fmt: skip
-    by_twin = {(one.model, one.twin): one for one in found}
-    itself = by_twin["rpc_symvit_digits", "identity_symvit_digits"]
-    assert (itself.paired.first, itself.p_holm, itself.row()[5]) == (itself.paired.second, 1, "+0.0")
-    other = by_twin["rpc_symvit_digits", "symvit_digits"]
-    values = [record.metrics["robust_accuracy"].value for record in given[:2]]
-    assert [other.paired.first, other.paired.second] == pytest.approx(values)
-    assert other.p_holm >= other.paired.p_value
-    assert other.row()[2] == pgd
-    assert ablation.without_identity(given) == ["rpc_symvit_all_digits", "rpc_fan_digits_adv"]
-
-
-def test_the_bundled_records_make_an_ablation(tmp_path, small):
-    small.save(tmp_path)
-    (folder := tmp_path / "records").mkdir()
-    for model in ("rpc_symvit_digits", "symvit_digits"):
-        for path in RECORDS.glob(f"{model}__*__pgd20-linf-4_255__*"):
-            shutil.copy(path, folder)
-    shutil.copytree(RECORDS / "audits", folder / "audits")
-    words = ["--compare", str(tmp_path), "--records", str(folder), "-o", str(tmp_path / "out"), "--quiet"]
-    assert main(["diagnose", *words]) == 0
-    assert "No record of an identity twin" in (tmp_path / "out" / "README.md").read_text()

@@ -17,7 +17,7 @@ from robustbench_kpca.training.recipe import Recipe
 SIDE, COUNT = 32, 24
 OFF = {
     "auto_augment": "", "color_jitter": 0.0, "scale": [1.0, 1.0], "hflip": 0.0, "erase": 0.0, "repeats": 1,
-    "interpolation": "bicubic", "crop": 0.75, "workers": 0, "unreadable": "fail",
+    "interpolation": "bicubic", "crop": 0.75, "workers": 0,
 }  # fmt: skip
 WHOLE_RUN = {
     "title": "x", "model": "symvit_digits", "model_options": {}, "data": "folder", "seed": 0, "epochs": 1,

@@ -9,14 +9,14 @@ from stand_ins import few_digits
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import load_data, load_model
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import name_with_seed, without_seed
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.report.curves import Curves, by_recipe, draw_curves, panels_of, read_curves
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.recipe import load_recipe
-from robustbench_kpca.training.seeds import parse_seeds, runs_of, train_at_once
+from robustbench_kpca.training.seeds import parse_seeds, runs_of
 
 FEW = 64
 SHORT = {"epochs": 1, "warmup_epochs": 0, "smoothing": 0.1}
@@ -77,21 +77,6 @@ def test_several_seeds_are_runs_of_their_own_and_resumable(tmp_path, capsys):
         main(["images", "draw", "curves", str(first), str(several / "symvit_digits-s3.csv"), "-o", str(picture)]) == 0
     )
     assert "symvit_digits (2 seeds)" in picture.read_text()
-
-
-@pytest.mark.slow
-def test_seeds_at_once_are_the_same_trainings_and_one_that_fails_costs_no_other(tmp_path, capsys):
-    words = ["none", "--set", "epochs=1"]
-    with pytest.raises(EvaluationError, match="2 of 2 seeds were not trained; seed 0: rbk: error: "):
-        list(train_at_once(words, [1, 0], 2))
-    sets = ["--set", "data=listops:train=64,val=16,test=16", "--set", "epochs=1", "--set", "batch_size=16"]
-    words = ["train", "softmax_listops", "-q", *sets, "--threads", "1"]
-    assert main([*words, "--seeds", "0,1", "--jobs", "2", "-o", str(tmp_path / "both")]) == 0
-    assert capsys.readouterr().out.count("softmax_listops-s") == 2
-    assert main([*words, "--seeds", "1", "-o", str(tmp_path / "alone")]) == 0
-    at_once, alone = (load_file(tmp_path / place / "softmax_listops-s1.safetensors") for place in ("both", "alone"))
-    assert all(torch.equal(at_once[name], alone[name]) for name in alone)
-    assert main([*words, "--jobs", "2", "-o", str(tmp_path / "none")]) == 2
 
 
 def test_the_digest_of_a_recipe_leaves_out_what_repeats_it():

@@ -158,7 +158,4 @@ def test_the_command_trains_seeds_together(tmp_path, capsys):
         str(tmp_path / f"symvit_digits-s{n}.safetensors") for n in (0, 1)
     ]
     assert main([*words[:4], "--together"]) == 2
-    assert main([*words, "--together", "--jobs", "2"]) == 2
-    errors = capsys.readouterr().err
-    assert "--together; expected several seeds" in errors
-    assert "--jobs 2 and --together" in errors
+    assert "--together; expected several seeds" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
 from robustbench_kpca.protocols.scenario import CLEAN_CELL
 from robustbench_kpca.records.estimate import Estimate, proportion
-from robustbench_kpca.records.outcomes import Outcomes, numbered
+from robustbench_kpca.records.outcomes import Outcomes
 
 Cell = tuple[str, int]
 PerCorruption = dict[str, float]
@@ -96,28 +96,6 @@ ALEXNET_ERRORS: dict[str, tuple[float, float, float, float, float]] = {
 }
 """Errors at severities 1 to 5 on ImageNet-C (50,000 images a cell); source: hendrycks/robustness, issue 10."""
 
-ALEXNET_MEANS: dict[str, float] = {
-    "gaussian_noise": 0.886428,
-    "shot_noise": 0.894468,
-    "impulse_noise": 0.922640,
-    "defocus_blur": 0.819880,
-    "glass_blur": 0.826268,
-    "motion_blur": 0.785948,
-    "zoom_blur": 0.798360,
-    "snow": 0.866816,
-    "frost": 0.826572,
-    "fog": 0.819324,
-    "brightness": 0.564592,
-    "contrast": 0.853204,
-    "elastic_transform": 0.646056,
-    "pixelate": 0.717840,
-    "jpeg_compression": 0.606500,
-}
-"""Means over the five severities: the constants that papers divide by; source: README of hendrycks/robustness.
-
-They are exactly the means of `ALEXNET_ERRORS`; rounded to three digits, as some codes hold them, they move mCE.
-"""
-
 ALEXNET_EXTRA_MEANS: dict[str, float] = {
     "speckle_noise": 0.845388,
     "gaussian_blur": 0.787108,
@@ -171,30 +149,24 @@ class CorruptionGrid:
         """Return which images were wrong in which cell: their label not among the `top` largest logits.
 
         Raises:
-            BadInputError: as `from_rows`.
+            BadInputError: as `arranged`.
         """
         right = outcomes["rank"] < top
-        return cls._arranged(outcomes.numbered("sample"), outcomes.numbered("corruption"), outcomes["severity"], right)
+        return cls.arranged(outcomes.numbered("sample"), outcomes.numbered("corruption"), outcomes["severity"], right)
 
     @classmethod
-    def from_rows(
-        cls, sample: Names, corruption: Names, severity: NDArray[np.int64], correct: NDArray[np.bool_]
-    ) -> "CorruptionGrid":
-        """Arrange rows, each one image in one cell, in any order; cell `none` of severity 0 holds the clean images.
-
-        Raises:
-            BadInputError: a cell is missing, or does not hold each image exactly once.
-        """
-        return cls._arranged(numbered(sample), numbered(corruption), severity, correct)
-
-    @classmethod
-    def _arranged(
+    def arranged(
         cls,
         numbered_samples: tuple[NDArray[np.int64], Names],
         numbered_corruptions: tuple[NDArray[np.int64], Names],
         severity: NDArray[np.int64],
         correct: NDArray[np.bool_],
     ) -> "CorruptionGrid":
+        """Arrange rows, each one image in one cell, in any order; cell `none` of severity 0 holds the clean images.
+
+        Raises:
+            BadInputError: a cell is missing, or does not hold each image exactly once.
+        """
         (owner, samples), (corruption, corruptions) = numbered_samples, numbered_corruptions
         is_clean, given = (corruptions == CLEAN_CELL)[corruption], severity == 0
         if (is_clean != given).any() or is_clean.all():

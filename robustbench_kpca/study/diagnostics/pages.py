@@ -9,9 +9,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_marked, write_atomic
 from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.write import write_page
-from robustbench_kpca.records.record import Record
 from robustbench_kpca.study.diagnostics import epochs, figures, tables
-from robustbench_kpca.study.diagnostics.ablation import COLUMNS, contrasts, without_identity
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Judged
 from robustbench_kpca.study.diagnostics.epochs import Trajectory
 
@@ -22,19 +20,12 @@ _LAYERS, _PROFILES = "layers.csv", "profiles.csv"
 _STATISTICS = ("Statistic", "What", *tables.STATISTICS[2:])
 _FINDINGS = ("Published statement", "Source", "Measured", "95 % interval", "Outcome")
 _REASONS = ("Model", "Verdict", "Why")
-_MISSING = ("Model", "Why")
 _ACROSS = ("Model", *tables.STATISTICS[1:])
 _INTRO = (
     "Protocol {procedure}: measured on {n} samples of {data} ({split}) in {layers} attention layers with {tokens} "
     "tokens and heads of width {width}; seed {seed}. Confidence intervals (95 %, Student's t) are over the samples. A "
     "claim is not testable if the model has no layer of the kind it describes, or if no test could distinguish it from "
     "chance. The limits of the verdicts are listed at the end; diagnostics/thresholds.py gives their reasons."
-)
-_ABLATION = (
-    "Accuracies or mIoU (%) of RPC models and their twins under the same protocol on the same images. A twin has "
-    "identity attention in the same layers, or no pursuit. Only the difference from the identity twin is an effect of "
-    "the pursuit. p: paired tests (McNemar exact, sign flips or bootstrap), adjusted by Holm over the table. One pair "
-    "compares two networks, not two kinds of attention: that needs several training seeds."
 )
 
 
@@ -59,8 +50,7 @@ def write_pages(diagnosis: Diagnosis, folder: Path) -> list[Path]:
 def write_comparison(
     diagnoses: Sequence[Diagnosis],
     folder: Path,
-    records: Sequence[Record] = (),
-    missing: Mapping[str, str] | None = None,
+    *,
     title: str = ACROSS,
     lead: Sequence[doc.Line] = (),
     foot: Sequence[doc.Line] = (),
@@ -68,8 +58,6 @@ def write_comparison(
     """Write README.md and index.html across models; return their paths.
 
     Args:
-        records: records of evaluations, for the ablation.
-        missing: models that were not run, and why.
         title: of the page; lead: its first paragraphs; foot: its last ones.
 
     Raises:
@@ -77,8 +65,7 @@ def write_comparison(
     """
     if not diagnoses:
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")
-    shown = comparison(by_name(diagnoses), records, missing, title=title, lead=lead, foot=foot)
-    return _write(folder, "comparison", shown)
+    return _write(folder, "comparison", comparison(by_name(diagnoses), title=title, lead=lead, foot=foot))
 
 
 def write_trajectory(measured: Trajectory, folder: Path) -> list[Path]:
@@ -142,8 +129,7 @@ def _claim(diagnosis: Diagnosis, name: str, judged: Judged) -> list[doc.Block]:
 
 def comparison(
     named: Mapping[str, Diagnosis],
-    records: Sequence[Record] = (),
-    missing: Mapping[str, str] | None = None,
+    *,
     title: str = ACROSS,
     lead: Sequence[doc.Line] = (),
     foot: Sequence[doc.Line] = (),
@@ -178,16 +164,6 @@ def comparison(
         if claim["rows"]:
             what = doc.Bullets([f"{name}: {text}" for name, text in claim["what"].items()])
             blocks.append(doc.Details("Statistics", [what, doc.Table(claim["head"], claim["rows"])]))
-    if ablation := [contrast.row() for contrast in contrasts(records)]:
-        alone = ", ".join(without_identity(records))
-        note = f"{_ABLATION} No record of an identity twin for: {alone}." if alone else _ABLATION
-        blocks += [
-            doc.Heading("What the pursuit adds"),
-            doc.Table(COLUMNS, ablation),
-            doc.Paragraph(note, soft=True),
-        ]
-    if missing:
-        blocks += [doc.Heading("Not run"), doc.Table(_MISSING, list(missing.items()))]
     made = [f"{name}: {line}" for name, diagnosis in named.items() for line in _provenance(diagnosis)]
     blocks += [*_made(_across_intro(named), made), *map(doc.Paragraph, foot)]
     return doc.Document(title, blocks, _mark("comparison"), STYLE)

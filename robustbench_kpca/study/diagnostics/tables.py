@@ -9,7 +9,6 @@ from robustbench_kpca.study.diagnostics.figures import controls
 
 VERDICTS = ("Claim", "Verdict", "Why")
 STATISTICS = ("Claim", "Statistic", "Mean", "95 % interval", "Chance", "z", "p", "Heads beyond chance")
-FINDINGS = ("Published statement", "Measured", "95 % interval", "Outcome")
 CHANCE = ("Unrelated matrices", "Statistic", "Mean", "Deviation")
 
 Row = tuple[str, ...]
@@ -33,31 +32,14 @@ def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
     ]
 
 
-def finding_rows(diagnosis: Diagnosis) -> list[Row]:
-    """Return one row per published number."""
-    return [
-        (finding.statement, number(finding.measured.value), interval(finding.measured), finding.outcome)
-        for judged in diagnosis.claims.values()
-        for finding in judged.findings
-    ]
-
-
-def layer_rows(judged: Judged, names: Sequence[str] | None = None) -> list[Row]:
-    """Return one row per layer and statistic: means over heads."""
-    return [
-        (str(layer), name, *("" if value is None else number(value) for value in values))
-        for name in (judged.statistics if names is None else names)
-        for layer, _, *values in by_layer(judged.statistics[name])
-    ]
-
-
 def layer_matrix(judged: Judged) -> tuple[Row, list[Row]]:
     """Return the head and one row per layer: the mean of every statistic over heads, with chance in brackets."""
     names = list(judged.statistics)
-    cells: dict[str, dict[str, str]] = {}
-    for layer, name, mean, chance, _ in layer_rows(judged):
-        cells.setdefault(layer, {})[name] = f"{mean} ({chance})" if chance else mean
-    rows = [(layer, *(cells[layer].get(name, "") for name in names)) for layer in sorted(cells, key=int)]
+    cells: dict[int, dict[str, str]] = {}
+    for name, measured in judged.statistics.items():
+        for layer, _, mean, chance, _ in by_layer(measured):
+            cells.setdefault(layer, {})[name] = number(mean) if chance is None else f"{number(mean)} ({number(chance)})"
+    rows = [(str(layer), *(cells[layer].get(name, "") for name in names)) for layer in sorted(cells)]
     return ("Layer", *(name.replace("_", " ") for name in names)), rows
 
 
@@ -149,17 +131,15 @@ def profiles_csv(diagnosis: Diagnosis) -> str:
     return _text(PROFILES, rows)
 
 
-def by_layer(measured: Measured) -> Iterator[tuple[int, int, float | None, float | None, float | None]]:
+def by_layer(measured: Measured) -> Iterator[tuple[int, int, float, float | None, float | None]]:
     """Yield per layer its number, how many heads, the mean over them and images, chance, and the least p."""
     for layer in sorted({unit.layer for unit in measured.units}):
         units = [unit for unit in measured.units if unit.layer == layer]
-        chance = _mean([unit.chance for unit in units if unit.chance is not None])
+        chances = [unit.chance for unit in units if unit.chance is not None]
+        chance = sum(chances) / len(chances) if chances else None
         p_values = [unit.p_holm for unit in units if unit.p_holm is not None]
-        yield layer, len(units), _mean([unit.mean for unit in units]), chance, min(p_values, default=None)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+        mean = sum(unit.mean for unit in units) / len(units)
+        yield layer, len(units), mean, chance, min(p_values, default=None)
 
 
 def _text(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
