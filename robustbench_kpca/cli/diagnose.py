@@ -13,7 +13,6 @@ _OF_TEXTS = (
     "model", "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "out",
     "seed", "device", "json", "quiet",
 )  # fmt: skip
-_OF_RUNS = ("model", "data", "split", "images", "out", "seed", "json", "quiet")
 
 
 def diagnose(
@@ -21,8 +20,7 @@ def diagnose(
         str | None,
         typer.Argument(
             help="Model: a name of `rbk list models`, timm:NAME, module.path:factory, or transformers:NAME_OR_FOLDER "
-            "with --data FILE (one text per line); or a folder of `rbk train --keep-every`, to show its projection "
-            "loss by epoch, on several splits with --split train,test."
+            "with --data FILE (one text per line)."
         ),
     ] = None,
     data: Annotated[str, typer.Option(help="Data set, as in `rbk eval`; its labels are not used.")] = "digits",
@@ -92,11 +90,9 @@ def diagnose(
         refuse_others(given, "--compare", ("model", "compare", "out", "quiet"))
         _compare(compare, model, out, quiet=quiet)
         return
-    if _is_run(model):
-        refuse_others(given, "a folder of checkpoints", _OF_RUNS)
-    elif model.startswith(TEXT):
+    if model.startswith(TEXT):
         refuse_others(given, f"{TEXT}NAME", _OF_TEXTS)
-    if not _is_run(model) and not model.startswith(TEXT):
+    else:
         require_names(models=[model], data=[data])
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca._core.strict import parse_assignments
@@ -109,9 +105,6 @@ def diagnose(
     if out is not None:
         require_writable(out)
         require_own(out, "model")
-    if _is_run(model):
-        _over_training(Path(model), data, split, images, out, seed=seed, json=json, quiet=quiet)
-        return
     request = ModelRequest.of(model, checkpoint, name=name, options=options)
     with _console.progress(quiet=quiet) as start:
         done = measured(request, asked, start, quiet=quiet)
@@ -140,29 +133,3 @@ def _compare(folders: list[Path], model: str | None, out: Path | None, *, quiet:
     diagnoses = [load_diagnosis(folder) for folder in folders]
     for path in write_comparison(diagnoses, out):
         _console.note(str(path), quiet=quiet)
-
-
-def _is_run(model: str) -> bool:
-    """Tell whether `model` is a folder of checkpoints; the name of a model takes precedence over a folder."""
-    from robustbench_kpca.models.bundle import bundled
-    from robustbench_kpca.models.families import ARCHITECTURES
-
-    return Path(model).is_dir() and model not in {*ARCHITECTURES, *bundled()}
-
-
-def _over_training(
-    folder: Path, data: str, split: str | None, images: int, out: Path | None, *, seed: int, json: bool, quiet: bool
-) -> None:
-    from robustbench_kpca.study.diagnostics.epochs import COLUMNS
-    from robustbench_kpca.study.diagnostics.pages import write_trajectory
-    from robustbench_kpca.study.diagnostics.trajectory import over_training
-
-    splits = [None] if split is None else split.split(",")
-    trajectory = over_training(folder, data, splits, images, seed=seed)
-    if out is not None:
-        for path in write_trajectory(trajectory, out):
-            _console.note(str(path), quiet=quiet)
-    if json:
-        _console.show_json(trajectory.model_dump(mode="json"))
-    else:
-        _console.show_table(trajectory.name, COLUMNS, trajectory.rows())

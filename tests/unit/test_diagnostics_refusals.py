@@ -162,7 +162,7 @@ def test_claims_run_where_the_keys_are():
 
 
 @pytest.mark.parametrize(
-    ("load", "fix"), [(load_diagnosis, "rbk diagnose MODEL"), (load_trajectory, "rbk diagnose FOLDER -o OUT")]
+    ("load", "fix"), [(load_diagnosis, "rbk diagnose MODEL"), (load_trajectory, "rbk reproduce PACK")]
 )
 def test_a_missing_result_says_how_it_is_made(load, fix, tmp_path):
     with pytest.raises(BadInputError, match=f"cannot be read .*run: {fix}"):

@@ -5,12 +5,13 @@ import os
 import pytest
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError
 from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.records.record import find_records
+from robustbench_kpca.study.diagnostics.trajectory import over_training
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 QUIET = ["--audit", "none", "-q"]
@@ -105,8 +106,8 @@ def test_damaged_weights_are_one_line(tmp_path, capsys):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "x.epoch-001.safetensors").write_bytes(content)
-        assert main(["diagnose", str(folder), "--images", "2"]) == 2
-        assert "x.epoch-001.safetensors" in capsys.readouterr().err
+        with pytest.raises(BenchmarkError, match=r"x\.epoch-001\.safetensors"):
+            over_training(folder, "digits", ["test"], 2)
     (tmp_path / "vit_digits.safetensors").write_bytes(b"garbage that is no file")
     assert main(["train", "vit_digits", "--resume", "-o", str(tmp_path)]) == 2
     assert "is damaged" in capsys.readouterr().err

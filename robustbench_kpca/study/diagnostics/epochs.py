@@ -1,18 +1,16 @@
-"""The projection loss of one training run, epoch by epoch, as `rbk diagnose FOLDER` stores it; needs no torch."""
+"""The projection loss of one training run, epoch by epoch, as a pack of `rbk reproduce` stores it; needs no torch."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel
 
-from robustbench_kpca._core.files import as_csv, read_file, write_atomic
+from robustbench_kpca._core.files import read_file, write_atomic
 from robustbench_kpca._core.strict import STRICT, validate_json
 from robustbench_kpca.records.spec import DataInfo
 from robustbench_kpca.study.diagnostics.diagnosis import Finite
 
 FILE = "trajectory.json"
-TABLE, FIGURE = "trajectory.csv", "trajectory.svg"
 TERMS = {
     "scaled_signed": "J_proj = mean (|phi(q)|^2 - |h|^2)",
     "phi": "mean |phi(q)|^2",
@@ -21,7 +19,6 @@ TERMS = {
     "inequality": "share of |h|^2 <= |phi(q)|^2",
     "official_log": "official log",
 }
-COLUMNS = ("Split", "Epoch", *TERMS.values())
 
 
 class EpochTerms(BaseModel):
@@ -59,25 +56,6 @@ class Trajectory(BaseModel):
     layers: tuple[int, ...]
     courses: tuple[Course, ...]
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return one row per split and epoch: means over layers."""
-        return [
-            (course.data.split, str(epoch.epoch), *(f"{epoch.mean(name):.4g}" for name in TERMS))
-            for course in self.courses
-            for epoch in course.epochs
-        ]
-
-    def csv(self) -> str:
-        """Return one line per split, epoch, statistic and layer; the layer `all` is the mean over layers."""
-        rows: list[Sequence[object]] = [("split", "epoch", "statistic", "layer", "value")]
-        for course in self.courses:
-            for epoch in course.epochs:
-                for name, values in epoch.by_layer.items():
-                    where = (course.data.split, epoch.epoch, name)
-                    numbered = [("all", epoch.mean(name)), *zip(self.layers, values, strict=True)]
-                    rows += [(*where, layer, f"{value:.8g}") for layer, value in numbered]
-        return as_csv(rows)
-
     def save(self, folder: Path) -> Path:
         """Write `trajectory.json`; return its path."""
         path = folder / FILE
@@ -92,4 +70,4 @@ def load_trajectory(path: Path) -> Trajectory:
         BadInputError: the file is missing or damaged.
     """
     path = path / FILE if path.is_dir() else path
-    return validate_json(Trajectory, read_file(path, "trajectory", fix="run: rbk diagnose FOLDER -o OUT"), str(path))
+    return validate_json(Trajectory, read_file(path, "trajectory", fix="run: rbk reproduce PACK"), str(path))

@@ -9,9 +9,8 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_marked, write_atomic
 from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.write import write_page
-from robustbench_kpca.study.diagnostics import epochs, figures, tables
+from robustbench_kpca.study.diagnostics import figures, tables
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Judged
-from robustbench_kpca.study.diagnostics.epochs import Trajectory
 
 Kind = Literal["model", "comparison"]
 ACROSS = "The kernel-PCA claims across models"
@@ -66,14 +65,6 @@ def write_comparison(
     if not diagnoses:
         raise BadInputError("no diagnoses to compare", fix="run: rbk diagnose MODEL -o FOLDER")
     return _write(folder, "comparison", comparison(by_name(diagnoses), title=title, lead=lead, foot=foot))
-
-
-def write_trajectory(measured: Trajectory, folder: Path) -> list[Path]:
-    """Write trajectory.json, trajectory.csv and trajectory.svg, each atomically; return their paths."""
-    texts = {folder / epochs.TABLE: measured.csv(), folder / epochs.FIGURE: figures.trajectory(measured)}
-    for path, text in texts.items():
-        write_atomic(path, text.encode())
-    return [measured.save(folder), *texts]
 
 
 def by_name(diagnoses: Sequence[Diagnosis]) -> dict[str, Diagnosis]:

@@ -29,11 +29,11 @@ from robustbench_kpca.study.diagnostics.taps import find_taps
 _EPOCH = re.compile(r"(?P<name>.+)\.epoch-(?P<epoch>\d+)\.safetensors")
 
 
-def over_training(folder: Path, data: str, splits: Sequence[str | None], images: int, *, seed: int = 0) -> Trajectory:
+def over_training(folder: Path, data: str, splits: Sequence[str], images: int, *, seed: int = 0) -> Trajectory:
     """Measure the projection loss at every `<name>.epoch-NNN.safetensors` of a folder.
 
     Args:
-        splits: its splits, such as `train` and `test`; None is the one for evaluation.
+        splits: its splits, such as `train` and `test`.
         images: number of images of each split, the same at every epoch.
 
     Raises:
@@ -79,12 +79,12 @@ def _config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _sources(model: torch.nn.Module, data: str, splits: Sequence[str | None], images: int) -> list[ImageSource]:
+def _sources(model: torch.nn.Module, data: str, splits: Sequence[str], images: int) -> list[ImageSource]:
     loaded = [DataRequest(data, split, images).load_for(model) for split in splits]
     sources = [ImageSource(Samples.require(part).in_order()) for part in loaded]
     digests = [source.info().digest for source in sources]
     if len(set(digests)) < len(digests):
-        raise BadInputError(f"two of the splits {', '.join(str(split) for split in splits)} have the same images")
+        raise BadInputError(f"two of the splits {', '.join(splits)} have the same images")
     return sources
 
 
