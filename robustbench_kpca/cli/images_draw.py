@@ -10,11 +10,11 @@ from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_names, split_settings
 
 Kind = Literal["adversarial", "corruptions", "segmentation", "curves"]
-_OF_MODEL = ("model", "protocol", "data", "split", "checkpoint", "set_", "images", "seed", "out")
+_OF_MODEL = ("model", "protocol", "data", "split", "checkpoint", "set_", "images", "out")
 _OF: dict[Kind, tuple[str, ...]] = {
-    "adversarial": (*_OF_MODEL, "size", "crop"),
+    "adversarial": (*_OF_MODEL, "size", "crop", "seed"),
     "corruptions": ("files", "profile", "seed", "out"),
-    "segmentation": (*_OF_MODEL, "corruption", "severity"),
+    "segmentation": _OF_MODEL,
     "curves": ("files", "out"),
 }
 
@@ -24,8 +24,8 @@ def draw(
         Kind,
         typer.Argument(
             help="adversarial: clean images, adversarial images, and their difference, in full contrast; corruptions: "
-            "an image under every corruption at every severity; segmentation: images, masks and predictions, clean and "
-            "corrupted; curves: loss and scores of trainings by epoch."
+            "an image under every corruption at every severity; segmentation: images, masks and predictions; "
+            "curves: loss and scores of trainings by epoch."
         ),
     ],
     files: Annotated[
@@ -42,7 +42,7 @@ def draw(
         typer.Option(
             "--protocol",
             "-p",
-            help="Attack; or, of segmentation, clean or corruption protocol, which sets the windows. By default "
+            help="Attack; or, of segmentation, clean protocol, which sets the windows. By default "
             "pgd20-linf-8_255, or segmentation.",
             show_default=False,
         ),
@@ -53,11 +53,6 @@ def draw(
     crop: _options.Crop = None,
     checkpoint: _options.Checkpoint = None,
     set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
-    corruption: Annotated[
-        str | None,
-        typer.Option(help="Of segmentation: corruption of `rbk list corruptions` beside the clean image."),
-    ] = None,
-    severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of that corruption, 1 to 5.")] = 3,
     images: Annotated[int, typer.Option(min=1, max=24, help="Number of images, evenly spread over the set.")] = 4,
     profile: Annotated[
         str, typer.Option(help="Parameter set of corruptions: imagecorruptions, imagenet_c or cifar_c.")
@@ -90,8 +85,7 @@ def draw(
         _adversarial(model, protocol, samples, sides, checkpoint, settings=set_, seed=seed, out=out)
     else:
         scenes, protocol = (data or "shapes", split, images), protocol or "segmentation"
-        drawn = None if corruption is None else (corruption, severity)
-        _segmentation(model, protocol, scenes, drawn, checkpoint, settings=set_, seed=seed, out=out)
+        _segmentation(model, protocol, scenes, checkpoint, settings=set_, out=out)
 
 
 def _adversarial(
@@ -159,11 +153,9 @@ def _segmentation(
     model: str,
     protocol: str,
     samples: tuple[str, str | None, int],
-    drawn: tuple[str, int] | None,
     checkpoint: str | None,
     *,
     settings: list[str],
-    seed: int,
     out: Path,
 ) -> None:
     from robustbench_kpca._core.strict import parse_assignments
@@ -171,26 +163,23 @@ def _segmentation(
     options, overrides = split_settings(parse_assignments(settings))
     require_names(models=[model], protocols=[protocol], overrides=overrides, data=[samples[0]])
     from robustbench_kpca._core.files import write_atomic
-    from robustbench_kpca._engine.inference.corrupted import frost_of
-    from robustbench_kpca.corruptions import require_profile
     from robustbench_kpca.data.load import load_data
     from robustbench_kpca.models.loading import load_model
-    from robustbench_kpca.protocols.loading import to_draw
-    from robustbench_kpca.protocols.scenario import Corruption
+    from robustbench_kpca.protocols.scenario import Clean
     from robustbench_kpca.report.pictures import render
     from robustbench_kpca.tasks import task_named
     from robustbench_kpca.tasks.prepare import prepare
 
-    odd = next((key for key in overrides if key in ("clean", "corruptions", "severities")), None)
-    if odd is not None:
-        raise BadInputError(f"--set {odd}", expected="--corruption and --severity, which select the drawn corruption")
-    label, stated = prepare(protocol, overrides)
-    scenario = to_draw(label, stated, drawn)
-    if isinstance(scenario, Corruption):
-        require_profile(str(drawn and drawn[0]), scenario.profile)
+    label, scenario = prepare(protocol, overrides)
+    if not isinstance(scenario, Clean):
+        raise BadInputError(
+            f"protocol '{label}' has kind '{scenario.kind}'",
+            expected="a protocol of kind clean",
+            fix="choose for example 'segmentation'",
+        )
     scenes = load_data(*samples)
     network = load_model(model, checkpoint, **options)
-    drawing = task_named(scenes.task).compute.draw(network, scenes, scenario, seed=seed, frost=frost_of(scenario, None))
+    drawing = task_named(scenes.task).compute.draw(network, scenes, scenario)
     write_atomic(out, render(drawing))
     _console.say(f"{out}: {drawing.summary}")
 

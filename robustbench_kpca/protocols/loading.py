@@ -8,7 +8,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import did_you_mean
 from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.protocols.scenario import UNHASHED, Clean, Corruption, Override, Scenario, parse_scenario
+from robustbench_kpca.protocols.scenario import UNHASHED, Override, Scenario, parse_scenario
 
 _TABLES = ("stage", "grid")
 _OPTIONAL = "backward_of"
@@ -34,28 +34,6 @@ def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = 
         name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
         data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
     return name, parse_scenario(data, f"protocol '{name}'")
-
-
-def to_draw(label: str, scenario: Scenario, cell: tuple[str, int] | None) -> Scenario:
-    """Return the protocol restricted to the clean images and, if given, one (corruption, severity), for pictures.
-
-    Raises:
-        BadInputError: an attack, shift or OOD protocol, or an invalid corruption or severity.
-    """
-    if not isinstance(scenario, Clean | Corruption):
-        raise BadInputError(
-            f"protocol '{label}' has kind '{scenario.kind}'",
-            expected="a protocol of kind clean or corruption",
-            fix="choose for example 'segmentation'",
-        )
-    fields = scenario.model_dump(mode="json")
-    if cell is None:
-        return Clean(**{key: fields[key] for key in Clean.model_fields if key in fields} | {"kind": "clean"})
-    content = {"profile": "imagecorruptions", "mode": "fast", "storage": "none", "frost": "generated", "clean": True}
-    content |= {"reference": "none"} | fields
-    content |= {"kind": "corruption", "clean": True, "grid": [{"corruptions": [cell[0]], "severities": [cell[1]]}]}
-    content = {key: value for key, value in content.items() if key not in ("corruptions", "severities")}
-    return parse_scenario(content, f"protocol '{label}'")
 
 
 def along_curve(eps: Iterable[str | float], *, independent: bool = False) -> list[dict[str, Override]]:

@@ -16,7 +16,7 @@ from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Presentation, Runner
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
-from robustbench_kpca.protocols.scenario import Corruption, Scenario
+from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.drawing import Drawing
@@ -178,8 +178,8 @@ class Compute(ABC, Generic[Data]):
 
     # --- pictures ---
 
-    def draw(self, model: nn.Module, data: Data, protocol: Scenario, *, seed: int, frost: str) -> Drawing:  # noqa: ARG002
-        """Draw samples and the predictions of a model under a protocol; `frost` is the result of `frost_of`.
+    def draw(self, model: nn.Module, data: Data, protocol: Clean) -> Drawing:  # noqa: ARG002
+        """Draw samples and the predictions of a model under a protocol.
 
         Raises:
             BadInputError: the task has no pictures of predictions.

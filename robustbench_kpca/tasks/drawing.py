@@ -19,7 +19,6 @@ class Drawing:
         legend: (meaning, colour); colours are (red, green, blue), 0 to 255.
     """
 
-    title: str
     rows: Sequence[Sequence[Pixels]]
     row_titles: Sequence[str]
     column_titles: Sequence[str]

@@ -33,7 +33,7 @@ from robustbench_kpca.data.io.remembered import Remembered
 from robustbench_kpca.data.samples import to_tensor
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.metrics.shared.pixels import miou
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
+from robustbench_kpca.protocols.scenario import Attack, Clean, Corruption, Scenario, cells_of
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE_BOX, SLACK, AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
@@ -190,9 +190,9 @@ class Segmentation(Compute[Scenes]):
         whole, *others = chain.from_iterable(pictures)
         return [whole | {name: rows[0][name] + smaller[0][name] for name in COUNTS}, *others]
 
-    def draw(self, model: nn.Module, data: Scenes, protocol: Scenario, *, seed: int, frost: str) -> Drawing:
+    def draw(self, model: nn.Module, data: Scenes, protocol: Clean) -> Drawing:
         """Draw images, masks and predictions: see `draw_scenes`."""
-        return draw_scenes(model, data, protocol, seed=seed, frost=frost)
+        return draw_scenes(model, data, protocol)
 
 
 COMPUTE = Segmentation()

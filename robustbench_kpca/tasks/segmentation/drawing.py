@@ -1,4 +1,4 @@
-"""Draw images, their masks, and the predictions of a model, clean and corrupted."""
+"""Draw images, their masks, and the predictions of a model."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.inference.corrupted import cell_of, corrupted
 from robustbench_kpca._engine.inference.runner import Runner, device_for
 from robustbench_kpca._engine.inference.sliding_window import EVERY_PIXEL, Stream, batch_size_for
 from robustbench_kpca.data.scenes import IGNORE, Mask, Pixels, Scenes
-from robustbench_kpca.protocols.scenario import Corruption, Scenario, cells_of
+from robustbench_kpca.protocols.scenario import Clean
 from robustbench_kpca.tasks.drawing import Colour, Drawing
 from robustbench_kpca.tasks.segmentation.counts import windowing_of
 
@@ -24,48 +23,38 @@ _LEGEND_ENTRIES = 40
 
 @dataclass(frozen=True)
 class DrawnScene:
-    """One scene: its image in every cell of a protocol, the clean one first, and the prediction for each."""
+    """One scene: its image, its mask and the prediction."""
 
-    images: list[Pixels]
+    image: Pixels
     truth: Mask
-    predictions: list[NDArray[np.int16]]
+    prediction: NDArray[np.int16]
 
     @classmethod
-    def of(cls, runner: Runner, scenes: Scenes, index: int, protocol: Scenario, seed: int, frost: str) -> "DrawnScene":
-        """Corrupt and segment a scene in the same way as an evaluation under this protocol."""
-        image, truth, images = scenes.image(index), scenes.mask(index), []
-        for place in cells_of(protocol):
-            cell = cell_of(protocol, place, seed, frost) if isinstance(protocol, Corruption) else None
-            storage = protocol.storage if isinstance(protocol, Corruption) else "none"
-            images.append(corrupted(image, cell, scenes.ids[index], storage))
+    def of(cls, runner: Runner, scenes: Scenes, index: int, protocol: Clean) -> "DrawnScene":
+        """Segment a scene in the same way as an evaluation under this protocol."""
+        image = scenes.image(index)
         stream = Stream[None](runner, windowing_of(runner.model, protocol))
-        answers = [answer for image in images for answer in stream.put(None, image)] + stream.flush()
-        predictions = [prediction for _, prediction in answers]
-        highest = max(int(prediction.max()) for prediction in predictions)
+        [(_, prediction)] = stream.put(None, image) + stream.flush()
+        highest = int(prediction.max())
         if highest >= scenes.classes:
             raise BadInputError(
                 f"the model predicts class {highest} on '{scenes.name}'",
                 expected=f"one of its {scenes.classes} classes",
             )
-        return cls(images, truth, predictions)
+        return cls(image, scenes.mask(index), prediction)
 
-    def right(self) -> list[tuple[int, int]]:
-        """Return (correct pixels, pixels not labelled IGNORE) of each prediction."""
+    def right(self) -> tuple[int, int]:
+        """Return (correct pixels, pixels not labelled IGNORE)."""
         counted = self.truth != IGNORE
-        return [(int((shown == self.truth)[counted].sum()), int(counted.sum())) for shown in self.predictions]
+        return int((self.prediction == self.truth)[counted].sum()), int(counted.sum())
 
     def row(self, palette: NDArray[np.uint8]) -> list[Pixels]:
-        """Return image, mask and prediction, then each corrupted image with its prediction."""
-        (clean, predicted), *others = zip(self.images, self.predictions, strict=True)
-        row = [clean, coloured(self.truth, palette), coloured(predicted, palette)]
-        return row + [part for image, classes in others for part in (image, coloured(classes, palette))]
+        """Return image, mask and prediction."""
+        return [self.image, coloured(self.truth, palette), coloured(self.prediction, palette)]
 
 
-def draw_scenes(model: nn.Module, scenes: Scenes, protocol: Scenario, *, seed: int, frost: str) -> Drawing:
-    """Draw one row per scene; the summary gives the pixel accuracy, clean and corrupted ("71.0 % → 43.2 %").
-
-    Args:
-        protocol: a clean or corruption protocol whose first cell is clean.
+def draw_scenes(model: nn.Module, scenes: Scenes, protocol: Clean) -> Drawing:
+    """Draw one row per scene; the summary gives the pixel accuracy.
 
     Raises:
         BadInputError: the number of classes of the model differs from that of the scenes.
@@ -77,20 +66,16 @@ def draw_scenes(model: nn.Module, scenes: Scenes, protocol: Scenario, *, seed: i
         )
     size = batch_size_for(classes, windowing_of(model, protocol).window, BATCH_SIZE)
     runner = Runner(model, size, device_for(model, None), protocol.draws, presentation=EVERY_PIXEL)
-    parts = [DrawnScene.of(runner, scenes, index, protocol, seed=seed, frost=frost) for index in range(len(scenes))]
+    parts = [DrawnScene.of(runner, scenes, index, protocol) for index in range(len(scenes))]
     counts = [part.right() for part in parts]
-    columns = ["image", "truth", "prediction"]
-    for name, severity in cells_of(protocol)[1:]:
-        columns += [f"{name} {severity}", "prediction of it"]
     return Drawing(
-        title=f"Segmentation of {scenes.name}",
         rows=[part.row(scenes.palette) for part in parts],
-        row_titles=[f"{name}\n{_shares([count])}" for name, count in zip(scenes.ids, counts, strict=True)],
-        column_titles=columns,
+        row_titles=[f"{name}\n{_share([count])}" for name, count in zip(scenes.ids, counts, strict=True)],
+        column_titles=["image", "truth", "prediction"],
         legend=legend_of(
-            [mask for part in parts for mask in (part.truth, *part.predictions)], scenes.class_names, scenes.palette
+            [mask for part in parts for mask in (part.truth, part.prediction)], scenes.class_names, scenes.palette
         ),
-        summary=f"{len(scenes)} scenes, {_shares(counts)} of the pixels are correct",
+        summary=f"{len(scenes)} scenes, {_share(counts)} of the pixels are correct",
     )
 
 
@@ -122,7 +107,6 @@ def _colour(row: NDArray[np.uint8]) -> Colour:
     return red, green, blue
 
 
-def _shares(counts: list[list[tuple[int, int]]]) -> str:
-    """Return the pixel accuracy of each prediction, over all scenes together, as text."""
-    shares = [sum(right for right, _ in each) / sum(total for _, total in each) for each in zip(*counts, strict=True)]
-    return " → ".join(f"{100 * share:.1f} %" for share in shares)
+def _share(counts: list[tuple[int, int]]) -> str:
+    """Return the pixel accuracy over all scenes together, as text."""
+    return f"{100 * sum(right for right, _ in counts) / sum(total for _, total in counts):.1f} %"
