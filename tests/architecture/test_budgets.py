@@ -31,11 +31,11 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 553),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 65_800),
-    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 50_200),
+    "files of the package": (lambda: len(files(PACKAGE)), 537),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 63_000),
+    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 44_850),
     "files of evaluation": (lambda: len(files(EVALUATION)), 20),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_900),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_750),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 32),
     "files of recipes": (lambda: len(list(PACKAGE.rglob("training/recipes/**/*.toml"))), 35),
     "lines that are not formatted": (unformatted, 60),
