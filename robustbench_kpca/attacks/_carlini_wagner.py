@@ -39,12 +39,12 @@ class CarliniWagner(ABC):
         """Return what else a sample remembers, as it is at first."""
 
     @abstractmethod
-    def next_const(self, state: State, far: PerSample, gap: PerSample) -> State:
+    def next_const(self, state: State, delta_norm: PerSample, gap: PerSample) -> State:
         """Return the entries that change after an iteration: the next c, and whether the search is over.
 
         Args:
             state: after the iteration, but for `iteration`.
-            far: L2 distance of the image shown.
+            delta_norm: L2 distance of the image shown.
             gap: its margin plus `confidence`; negative where it is misclassified.
         """
 
@@ -73,16 +73,16 @@ class CarliniWagner(ABC):
         half = self.half(clean)
         shown = (half * tanh).add_(0.5).clamp_(0, 1)
         margins, gradient = query.gradient(shown, lambda logits: margin(logits, y), outside=True)
-        far, gap = distance(shown, clean, "l2"), margins.double() + self.confidence
+        delta_norm, gap = distance(shown, clean, "l2"), margins.double() + self.confidence
         weight = torch.where(gap > 0, state["const"], 0).to(clean.dtype)
         slope = (per_sample(weight, clean) * gradient).add_((shown - clean).mul_(2))
         slope = slope.mul_(half).mul_(1 - tanh.square_())
         move, mean, square = adam(slope, state["mean"], state["square"], state["iteration"], self.lr)
-        closer = (gap < 0) & (far < state["best_distance"])
-        state = record_closest(state, closer, shown, far, threat) | {
+        closer = (gap < 0) & (delta_norm < state["best_distance"])
+        state = record_closest(state, closer, shown, delta_norm, threat) | {
             "w": state["w"] - move,
             "mean": mean,
             "square": square,
             "succeeded": state["succeeded"] | (gap < 0),
         }
-        return state | self.next_const(state, far, gap)
+        return state | self.next_const(state, delta_norm, gap)

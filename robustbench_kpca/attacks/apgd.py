@@ -88,10 +88,10 @@ class APGD:
         loss, gradient = query.gradient(x, lambda logits: objective(self.loss, logits, y, target))
         window = constant(tuple(checkpoints(self.steps)), y.device)[state["iteration"]]
         state, halved = halve(record(state, x, loss.to(gradient.dtype), gradient, 2 * threat.eps), window, self.rho)
-        moved, left = move(
+        moved, origin = move(
             state, x, halved, gradient, proj=lambda x: project(x, state["clean"], threat), norm=threat.norm
         )
-        return self._next_run(state | {"x": moved, "previous": left, "iteration": state["iteration"] + 1}, threat)
+        return self._next_run(state | {"x": moved, "previous": origin, "iteration": state["iteration"] + 1}, threat)
 
     def runs_of(self, state: State) -> Labels:
         """Return the number of targets, or 1."""

@@ -75,10 +75,12 @@ class ShrinkingAPGD:
         loss, gradient, right = self._evaluate(state, query)
         state = _record_fewest_correct(state, right)
         state, halved = halve(record(state, point, loss, gradient, 2 * radius), self._window(state), self.rho)
-        moved, left = move(
+        moved, origin = move(
             state, point, halved, gradient, proj=lambda x: _project(x, state["clean"], radius, threat), norm="linf"
         )
-        return self._next_phase(state | {"point": moved, "previous": left, "iteration": state["iteration"] + 1}, threat)
+        return self._next_phase(
+            state | {"point": moved, "previous": origin, "iteration": state["iteration"] + 1}, threat
+        )
 
     def _evaluate(self, state: State, query: Query) -> tuple[PerSample, Images, PerSample]:
         """Return loss, gradient and fraction of correct pixels; only last-phase points must lie in the allowed ball."""

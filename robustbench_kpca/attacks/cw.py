@@ -63,9 +63,9 @@ class CW(CarliniWagner):
             "run": torch.zeros_like(keys),
         }
 
-    def next_const(self, state: State, far: PerSample, gap: PerSample) -> State:
+    def next_const(self, state: State, delta_norm: PerSample, gap: PerSample) -> State:
         """End runs that are stuck or over; choose c by binary search."""
-        objective = far**2 + state["const"] * gap.clamp_min(0)
+        objective = delta_norm**2 + state["const"] * gap.clamp_min(0)
         check = state["iteration"] % max(1, self.steps // 10) == 0
         stuck = check & ~(objective <= 0.9999 * state["checked"]) & (state["run"] + 1 < self.binary_steps)
         over = stuck | (state["iteration"] + 1 >= self.steps)

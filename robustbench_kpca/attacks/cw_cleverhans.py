@@ -48,7 +48,7 @@ class CWOfCleverHans(CarliniWagner):
         no = torch.zeros_like(keys, dtype=torch.bool)
         return {"ever_found": no, "ever_failed": no}
 
-    def next_const(self, state: State, far: PerSample, gap: PerSample) -> State:  # noqa: ARG002
+    def next_const(self, state: State, delta_norm: PerSample, gap: PerSample) -> State:  # noqa: ARG002
         """At the end of a run, change c."""
         iteration = state["iteration"] + 1
         over = iteration % self.steps == 0

@@ -61,13 +61,13 @@ class DDN:
             return cross_entropy(logits, y)
 
         _, gradient = query.gradient(at, loss, outside=True)
-        value, far = torch.stack(margins).mean(0), distance(at, clean, "l2")
+        value, delta_norm = torch.stack(margins).mean(0), distance(at, clean, "l2")
         broken = misclassified(value)
-        closer = broken & (far < state["best_distance"])
+        closer = broken & (delta_norm < state["best_distance"])
         radius = state["radius"]
         radius = torch.where(broken, radius * (1 - self.gamma), radius * (1 + self.gamma))
         radius = torch.minimum(radius, furthest_corner(clean, "l2"))
-        return record_closest(state, closer, at, far, threat) | {
+        return record_closest(state, closer, at, delta_norm, threat) | {
             "at": self._next_iterate(state, gradient, radius),
             "radius": radius,
             "step": step + 1,

@@ -70,16 +70,16 @@ class FMN:
         at, clean, y, step, norm = state["at"], state["clean"], state["y"], state["step"], threat.norm
         value, gradient = query.gradient(at, lambda logits: margin(logits, y), outside=True)
         broken = misclassified(value)
-        far, found = distance(at, clean, norm), torch.isfinite(state["best_distance"])
-        state = record_closest(state, broken & (far < state["best_distance"]), at, far, threat)
-        turn = (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
-        gamma = _LAST_GAMMA + (self.gamma - _LAST_GAMMA) * turn
-        length = self.step_size * (_LAST_SHARE + (1 - _LAST_SHARE) * turn)
-        to_boundary = OVERSHOOT * (far + boundary_distance(value.double(), gradient.double(), norm))
-        grown = torch.where(found, state["radius"] * (1 + gamma), to_boundary)
+        delta_norm, had_success = distance(at, clean, norm), torch.isfinite(state["best_distance"])
+        state = record_closest(state, broken & (delta_norm < state["best_distance"]), at, delta_norm, threat)
+        cosine = (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
+        gamma = _LAST_GAMMA + (self.gamma - _LAST_GAMMA) * cosine
+        a = self.step_size * (_LAST_SHARE + (1 - _LAST_SHARE) * cosine)
+        to_boundary = OVERSHOOT * (delta_norm + boundary_distance(value.double(), gradient.double(), norm))
+        grown = torch.where(had_success, state["radius"] * (1 + gamma), to_boundary)
         shrunk = torch.minimum(state["radius"] * (1 - gamma), state["best_distance"])
         radius = torch.minimum(torch.where(broken, shrunk, grown), furthest_corner(clean, norm))
-        moved = at - per_sample(length.to(at.dtype), at) * ascent_direction(gradient, "l2")
+        moved = at - per_sample(a.to(at.dtype), at) * ascent_direction(gradient, "l2")
         return state | {
             "at": _into_ball(moved, clean, radius, norm).clamp(0, 1),
             "radius": radius,
@@ -95,8 +95,8 @@ def _into_ball(x: Images, clean: Images, radius: PerSample, norm: Norm) -> Image
     reach = per_sample(radius.to(x.dtype), x)
     if norm == "linf":
         return clean + (x - clean).clamp(-reach, reach)
-    far = per_sample(distance(x, clean, "l2").clamp_min(1e-12).to(x.dtype), x)
-    return clean + (x - clean) * (reach / far).clamp(max=1)
+    delta_norm = per_sample(distance(x, clean, "l2").clamp_min(1e-12).to(x.dtype), x)
+    return clean + (x - clean) * (reach / delta_norm).clamp(max=1)
 
 
 ATTACK = FMN

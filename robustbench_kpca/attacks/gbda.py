@@ -89,8 +89,8 @@ class GBDA:
         texts = [_text(_projected(self._draw(state, theta, 1 + n), most), choices) for n in range(self.samples)]
         losses = torch.stack([cross_entropy(logits, y).double() for logits in query.logits_of_each(texts)], 1)
         x, loss = state["x"], state["loss"]
-        for text, found in zip(texts, losses.T, strict=True):
-            x, loss = choose(found > loss, text, x), torch.maximum(found, loss)
+        for text, drawn_loss in zip(texts, losses.T, strict=True):
+            x, loss = choose(drawn_loss > loss, text, x), torch.maximum(drawn_loss, loss)
         return state | {
             "x": x,
             "loss": loss,

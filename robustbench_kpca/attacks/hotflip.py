@@ -109,12 +109,12 @@ def _ranked(gain: Tensor, state: State, threat: Threat, count: int) -> tuple[Ten
     gain = gain.masked_fill_(fixed(clean), NEVER).scatter_(1, x.long(), NEVER)
     gain[:, END_OF_LINE] = NEVER
     gain = gain.flatten(1).scatter_(1, state["tried"], NEVER)
-    found = []
+    swaps = []
     for _ in range(count):
         largest, swap = gain.max(1)
-        found.append(torch.where(largest > NEVER, swap, 0))
+        swaps.append(torch.where(largest > NEVER, swap, 0))
         gain.scatter_(1, swap[:, None], NEVER)
-    return torch.stack(found, 1), torch.where(full, back, -1)
+    return torch.stack(swaps, 1), torch.where(full, back, -1)
 
 
 def _swapped(state: State, swap: Tensor, back: Tensor) -> Images:

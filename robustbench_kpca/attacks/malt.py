@@ -91,13 +91,13 @@ class MALT:
             return state
         rows, clean, y = query.rows(new), state["clean"][new], state["y"][new]
         logits = rows.logits(clean)
-        known = logits.shape[1]
-        ranked = runners_up(logits, y, min(self.candidates, known - 1))
+        class_count = logits.shape[1]
+        ranked = runners_up(logits, y, min(self.candidates, class_count - 1))
         planes = linearise(clean, y, ranked.unbind(1), rows)
         reach = torch.stack([boundary_distance(value, normal, threat.norm) for value, normal in planes], 1)
         order = reach.argsort(dim=1, stable=True)[:, torch.arange(self.targets).clamp(max=ranked.shape[1] - 1)]
         targets, classes = state["targets"].clone(), state["classes"].clone()
-        targets[new], classes[new] = ranked.gather(1, order), known
+        targets[new], classes[new] = ranked.gather(1, order), class_count
         return aimed(state, targets, classes)
 
 

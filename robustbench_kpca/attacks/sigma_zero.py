@@ -69,8 +69,8 @@ class SigmaZero:
         at = clean + delta
         value, gradient = query.gradient(at, lambda logits: margin(logits, y), outside=True)
         broken = misclassified(value)
-        far = distance(at, clean, "l0")
-        state = record_closest(state, broken & (far < state["best_distance"]), at, far, threat)
+        changed_pixels = distance(at, clean, "l0")
+        state = record_closest(state, broken & (changed_pixels < state["best_distance"]), at, changed_pixels, threat)
         gradient = torch.where(per_sample(broken, delta), 0, gradient) + self._of_the_count(delta)
         gradient = gradient / per_sample(gradient.flatten(1).abs().amax(1).clamp_min(1e-12), gradient)
         change, mean, square = adam(gradient, state["mean"], state["square"], step, 1.0)
@@ -87,8 +87,8 @@ class SigmaZero:
         }
 
     def _rate(self, step: Labels, like: Images) -> PerSample:
-        turn = (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
-        return (self.lr * (_LAST_SHARE + (1 - _LAST_SHARE) * turn)).to(like.dtype)
+        cosine = (1 + torch.cos(math.pi * step.double() / self.steps)) / 2
+        return (self.lr * (_LAST_SHARE + (1 - _LAST_SHARE) * cosine)).to(like.dtype)
 
     def _size(self, delta: Images) -> Sizes:
         """Return the squares of what is counted, to be used for every channel."""
