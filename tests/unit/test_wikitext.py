@@ -164,6 +164,6 @@ def test_the_real_files_have_the_published_counts(real_data):
         if (folder / file).is_file():
             text = text_of(folder, split)
             found[split] = len(text.stream)
-            assert found[split] == wikitext103.PUBLISHED.words[split]
+            assert found[split] == wikitext103.WORDS[split]
             assert text.articles.max() + 1 == 60
     assert found
