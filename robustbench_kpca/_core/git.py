@@ -1,4 +1,4 @@
-"""What a git history holds, read so that nothing runs which its repository names.
+"""Reads a git history without running any program that the repository's own files name.
 
 git has no switch that ignores a repository's own configuration, which can name programs in dozens of ways. So git runs
 in an empty repository of our own that borrows the objects alone: configuration, hooks, attributes, index, submodules
@@ -19,11 +19,11 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import read_file
 
 _COMMIT = re.compile("[0-9a-f]{40}")
-_MOST = 2**24
-"""Bytes of a file that names commits."""
-_MEMORY = "256m"
-"""The most that git allocates at once, for an object that is packed small."""
-_SECONDS = 60
+_MOST_BYTES = 2**24
+"""The most bytes that are read of a file that names commits, such as HEAD or packed-refs."""
+_MOST_MEMORY = "256m"
+"""The most that git allocates at once: an object that is packed small can be huge once it is unpacked."""
+_TIMEOUT_SECONDS = 60
 """A question about a history takes milliseconds; a FIFO in place of an object would take for ever."""
 
 
@@ -33,19 +33,22 @@ class History:
 
     top: the folder that git calls the working tree.
     head: the commit that is checked out.
-    borrowed: the empty repository that has the objects.
+    scratch: a temporary repository without configuration, which reads the objects of the real one.
     """
 
     top: Path
     head: str
-    borrowed: Path
+    scratch: Path
 
     def blob(self, path: str) -> str | None:
-        """Return the digest of a file of the commit that is checked out."""
+        """Return the digest of a file in the commit that is checked out; None if that commit has no such file."""
         return self._ask("rev-parse", "--verify", f"{self.head}:{path}")
 
     def blobs(self, *folders: str) -> dict[str, str]:
-        """Return the digests of all files in these folders. Not for strangers: a tree may list itself without end."""
+        """Return path -> digest of all files in these folders.
+
+        Only for a repository that is trusted: a forged tree can list itself without end.
+        """
         entries = (self._ask("ls-tree", "-r", "-z", self.head, "--", *folders) or "").split("\0")
         return {path: entry.split()[2] for entry, _, path in (line.partition("\t") for line in entries) if path}
 
@@ -65,17 +68,17 @@ class History:
         """Return what git prints; None where there is no git, it fails, or it does not end."""
         command = ["git", "--literal-pathspecs", "-c", "core.commitGraph=false", *words]
         environment = {
-            "PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.borrowed), "GIT_DIR": str(self.borrowed),
-            "GIT_CONFIG_NOSYSTEM": "1", "GIT_ALLOC_LIMIT": _MEMORY,
+            "PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.scratch), "GIT_DIR": str(self.scratch),
+            "GIT_CONFIG_NOSYSTEM": "1", "GIT_ALLOC_LIMIT": _MOST_MEMORY,
         }  # fmt: skip
         try:
-            done = subprocess.run(
-                command, cwd=self.borrowed, env=environment, capture_output=True, check=False, timeout=_SECONDS,
+            completed = subprocess.run(
+                command, cwd=self.scratch, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_SECONDS,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return os.fsdecode(done.stdout).strip() if done.returncode == 0 else None
+        return os.fsdecode(completed.stdout).strip() if completed.returncode == 0 else None
 
 
 @contextmanager
@@ -91,12 +94,12 @@ def history_of(folder: Path) -> Iterator[History | None]:
         yield None
         return
     with TemporaryDirectory(prefix="rbk-git-") as name:
-        borrowed = Path(name)
-        (borrowed / "refs").mkdir()
-        (borrowed / "objects/info").mkdir(parents=True)
-        (borrowed / "HEAD").write_text("ref: refs/heads/none\n")
-        (borrowed / "objects/info/alternates").write_bytes(os.fsencode(objects) + b"\n")
-        yield History(top, head, borrowed)
+        scratch = Path(name)
+        (scratch / "refs").mkdir()
+        (scratch / "objects/info").mkdir(parents=True)
+        (scratch / "HEAD").write_text("ref: refs/heads/none\n")
+        (scratch / "objects/info/alternates").write_bytes(os.fsencode(objects) + b"\n")
+        yield History(top, head, scratch)
 
 
 def blob(content: bytes) -> str:
@@ -105,11 +108,14 @@ def blob(content: bytes) -> str:
 
 
 def _head_and_objects(repository: Path) -> tuple[str | None, Path | None]:
-    """Return the commit that is checked out, and the folder of the objects: also of a linked working tree."""
+    """Return the commit that is checked out and the folder of the objects, also for a linked working tree.
+
+    Both are None if the repository is another user's; the commit alone is None if there is none yet.
+    """
     if repository.is_file():
         repository = repository.parent / _text(repository).removeprefix("gitdir: ")
-    shared = repository / "commondir"
-    common = repository / _text(shared) if shared.is_file() else repository
+    common_file = repository / "commondir"
+    common = repository / _text(common_file) if common_file.is_file() else repository
     if common.stat().st_uid != os.geteuid():
         return None, None
     head = _text(repository / "HEAD")
@@ -119,7 +125,7 @@ def _head_and_objects(repository: Path) -> tuple[str | None, Path | None]:
 
 
 def _commit_of(common: Path, name: str) -> str:
-    """Return what a branch names: in a file of its own, or a line of the file of all."""
+    """Return the commit of a branch, from its own file or else from `packed-refs`; empty if it is in neither."""
     if (common / name).is_file():
         return _text(common / name)
     lines = (line.split(" ") for line in _text(common / "packed-refs").splitlines())
@@ -127,4 +133,4 @@ def _commit_of(common: Path, name: str) -> str:
 
 
 def _text(path: Path) -> str:
-    return os.fsdecode(read_file(path, most=_MOST)).strip()
+    return os.fsdecode(read_file(path, most=_MOST_BYTES)).strip()

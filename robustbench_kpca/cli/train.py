@@ -61,7 +61,7 @@ def train(
     from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.training.schedules import read_recipe
 
-    read_recipe(recipe)
+    read_recipe(recipe)  # refuses a bad recipe before the imports below, which take seconds
     from robustbench_kpca.training.loop import require_free
     from robustbench_kpca.training.seeds import runs_of
 
@@ -75,11 +75,12 @@ def train(
     runs = runs_of(recipe, overrides, seeds, safe_name(name) if name else "")
     if not fresh:
         require_free(out, {run.name: run.text for run in runs}, resume=resume)
-    first = os.environ.get("RANK", "0") == "0"  # only one of the processes started by torchrun or accelerate prints
+    # only one of the processes that torchrun or accelerate starts prints
+    is_main_process = os.environ.get("RANK", "0") == "0"
     settings = {"resume": resume, "fresh": fresh, "data": data, "keep_every": keep_every}
-    for at_once in [runs] if together else [[run] for run in runs]:
-        lines = _train(at_once, out, settings, quiet=quiet or not first)
-        for line in lines if first else ():
+    for runs_in_one_pass in [runs] if together else [[run] for run in runs]:
+        lines = _train(runs_in_one_pass, out, settings, quiet=quiet or not is_main_process)
+        for line in lines if is_main_process else ():
             _console.say(line)
 
 

@@ -18,7 +18,7 @@ Mask = NDArray[np.int16]
 Self = TypeVar("Self", bound="Scenes")
 _STEP = 15  # 0, 15, ..., 255: 18 levels per channel
 _WEIGHTS = (2, 4, 3)  # weights of squared differences in red, green and blue, roughly as in human vision
-_TAKEN = ((0, 0, 0), (255, 255, 255))  # black marks ignored pixels
+_RESERVED = ((0, 0, 0), (255, 255, 255))  # colours of no class; black marks ignored pixels
 
 
 class Scenes(Dataset):
@@ -62,7 +62,7 @@ class Scenes(Dataset):
         """Return the number of classes, then id and fingerprint of every scene."""
         return [
             str(self.classes),
-            *sorted(f"{name}\t{content}" for name, content in zip(self.ids, prints, strict=True)),
+            *sorted(f"{key}\t{fingerprint}" for key, fingerprint in zip(self.ids, prints, strict=True)),
         ]
 
 
@@ -141,13 +141,13 @@ def _require_scene(key: str, image: NDArray[Any], mask: NDArray[Any], classes: i
 
 
 def distinct_colours(classes: int) -> NDArray[np.uint8]:
-    """Return uint8 (classes, 3); each colour has the largest distance from all earlier ones, black and white.
+    """Return uint8 (classes, 3); each colour is as far as possible from black, white and all earlier ones.
 
     The first colours do not depend on `classes`. After about 5,800 colours they repeat.
     """
     levels = np.arange(0, 256, _STEP)
     lattice = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), -1).reshape(-1, 3)
-    nearest = np.min([_distances(lattice, np.array(colour)) for colour in _TAKEN], axis=0)
+    nearest = np.min([_distances(lattice, np.array(colour)) for colour in _RESERVED], axis=0)
     colours = np.empty((classes, 3), np.uint8)
     for label in range(classes):
         colours[label] = lattice[nearest.argmax()]

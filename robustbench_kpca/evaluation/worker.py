@@ -45,7 +45,10 @@ Answer = tuple[str, Any]
 (`MADE`, (`Made`, content of the shard's file)); (`FAILED`, why) after a foreseen error; (`CRASHED`, why) after another
 one; (`REFUSED`, error) where the work as a whole cannot be done here.
 """
-_SAME = ("python", "processor", "device", "threads", "deterministic", "packages", "revision", "compiled", "float32")
+_SAME_FIELDS = (
+    "python", "processor", "device", "threads", "deterministic", "packages", "revision", "compiled", "float32",
+)  # fmt: skip
+"""Fields of the environment that must be equal on all machines of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Work:
         spec: the record's; the other process must find the same weights and the same answers to the first batch.
         folder: where the journals of its shards are, for a worker that sees it.
         algorithms: versions of our algorithms; the other process must have the same.
-        added: the members that a program added to registries, of those that the protocol and the task need.
+        added: what the user's program added to registries and the protocol or the task needs.
         surroundings: the environment that the record states, where workers may run on other machines; they refuse to
             work in another one. None: all of them are on this machine.
         smaller: the outcomes of all samples at the next smaller budget, where known.
@@ -88,12 +91,12 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
     """
     spec, data = work.spec, work.data
     join(work.added)
-    where = device_for(model, work.options.device)
-    _require_alike(work, where)
+    device = device_for(model, work.options.device)
+    _require_same_environment(work, device)
     _require_same_code(work, model)
-    runner = runner_for(model, data, work.scenario, spec.batch_size, where)
-    first = task_named(data.task).compute.first_inputs(model, data, work.scenario, spec.batch_size)
-    logits = runner.logits(moved(first, where))
+    runner = runner_for(model, data, work.scenario, spec.batch_size, device)
+    first_batch = task_named(data.task).compute.first_inputs(model, data, work.scenario, spec.batch_size)
+    logits = runner.logits(moved(first_batch, device))
     if (parameters_sha256(model), tensor_sha256(logits)) != (spec.model.parameters_sha256, spec.model.probe_sha256):
         raise EvaluationError(
             f"model '{spec.model.name}' has other weights or other answers in another process",
@@ -102,45 +105,45 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
         )
     if work.inside:
         runner.presentation = gradients_inside(runner.presentation)
-    wanted = samples_to_keep(data, work.scenario, work.options, numbers=first[0].numel())
-    return Subject(spec.model.name, runner, FirstBatch.of(runner, first, logits), wanted)
+    kept = samples_to_keep(data, work.scenario, work.options, numbers=first_batch[0].numel())
+    return Subject(spec.model.name, runner, FirstBatch.of(runner, first_batch, logits), kept)
 
 
-_stack = ExitStack()
-"""How the model of the last work is accelerated."""
-_answered: list[Journal] = []
-"""Of the shard that was made last; its file is written by the time of the next call."""
+_acceleration = ExitStack()
+"""Holds the settings that accelerate the loaded model, until other work is loaded."""
+_journals_to_remove: list[Journal] = []
+"""That of the last shard, if any: removed at the next call, as by then the file of the shard is written."""
 
 
 def make(content: bytes, shard: Shard, progress: Progress | None = None) -> Answer:
-    """Make a shard of a pickled `Work` in this process, which keeps the model for the next one."""
+    """Make a shard of a pickled `Work` in this process; the model stays loaded for the next shard."""
     torch.set_num_threads(THREADS)
-    while _answered:
-        _answered.pop().remove()
-    work, subject = _taken_up(content)
+    while _journals_to_remove:
+        _journals_to_remove.pop().remove()
+    work, subject = _load_work(content)
     if isinstance(subject, BenchmarkError):
         return REFUSED, subject
     assert work is not None
     folder, journal = Path(work.folder), None
     if folder.is_dir():  # a worker on another machine may not see it: then it can lose one shard
         journal = StoppableJournal(folder / shard.journal, shard.digest)
-    samples = (work.data, work.scenario, work.options, shard)
+    arguments = (work.data, work.scenario, work.options, shard)
     try:
-        made = make_shard(replace(subject, journal=journal), *samples, smaller=work.smaller, progress=progress)
+        result = make_shard(replace(subject, journal=journal), *arguments, smaller=work.smaller, progress=progress)
     except Exception as error:  # noqa: BLE001 (a shard that fails must not end the run)
         return FAILED if isinstance(error, BenchmarkError) else CRASHED, reason_of(error)
-    _answered.extend([journal] if journal else [])
-    return MADE, made
+    _journals_to_remove.extend([journal] if journal else [])
+    return MADE, result
 
 
 @lru_cache(maxsize=1)
-def _taken_up(content: bytes) -> tuple[Work | None, Subject | BenchmarkError]:
+def _load_work(content: bytes) -> tuple[Work | None, Subject | BenchmarkError]:
     """Load what a pickled `Work` needs; return an error where that cannot be."""
-    _stack.close()
+    _acceleration.close()
     try:
         work = pickle.loads(content)  # noqa: S301 (from the first process of this run)
         model = work.model if isinstance(work.model, nn.Module) else _model(pickle.dumps(work.model))
-        _stack.enter_context(accelerated([model], work.options.compile, tf32=work.options.tf32))
+        _acceleration.enter_context(accelerated([model], work.options.compile, tf32=work.options.tf32))
         return work, subject_of(work, model)
     except BenchmarkError as error:
         return None, error
@@ -158,12 +161,12 @@ def _model(content: bytes) -> nn.Module:
     return request.load()
 
 
-def _require_alike(work: Work, where: Any) -> None:
-    """Refuse to evaluate on a machine that is not what the record says; only for engines with several machines."""
+def _require_same_environment(work: Work, device: Any) -> None:
+    """Refuse to evaluate on a machine unlike the one that the record states; unchecked if all workers are on it."""
     if work.surroundings is None:
         return
-    ours = environment(where)
-    for name in _SAME:
+    ours = environment(device)
+    for name in _SAME_FIELDS:
         here, expected = getattr(ours, name), getattr(work.surroundings, name)
         if here != expected:
             raise EvaluationError(
@@ -176,10 +179,10 @@ def _require_same_code(work: Work, model: nn.Module) -> None:
     """Refuse to evaluate with other code than that which the record names, such as a file that was edited meanwhile."""
     ours: dict[str, Any] = {**code_from_outside(model, work.data.task, work.scenario), **algorithms(work.scenario)}
     theirs = {**work.spec.code, **work.algorithms}
-    other = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-    if other:
+    differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    if differing:
         raise EvaluationError(
-            f"the code of {other[0]} is another one in another process",
+            f"the code of {differing[0]} is another one in another process",
             expected="the same files in all processes, unchanged while they run",
             fix="run the same command again",
         )

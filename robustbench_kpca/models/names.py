@@ -1,4 +1,4 @@
-"""The names of models: which there are, of which data each is, and what an unknown one may mean; no torch."""
+"""The names of models: which exist, which data set each belongs to, what an unknown one may mean; without torch."""
 
 import importlib.util
 import json
@@ -16,23 +16,26 @@ from robustbench_kpca.models.sources import SOURCES, base_name, source_of
 _LIBRARIES = {"timm": "timm model", "torchvision": "torchvision classifier"}
 """Sources whose models are functions of a library, with what one of them is called."""
 _REGISTERED = re.compile(r"^@register_model\b.*\n(?:@.*\n|\)\n| +.*\n)*def (\w+)\(", re.MULTILINE)
+"""A function that a library registers as a model; the group is its name."""
 
 
 def require_model(name: str) -> None:
-    """Refuse the name of no model, before a library is imported; code of the user is not run, and the hub not asked.
+    """Raise an error for a name that no model has.
+
+    No library is imported, no code of the user is run, and the hub is not queried: a name of the hub always passes.
 
     Raises:
-        UnknownNameError: it is no model of this package, of timm or of torchvision, or its module is not to be found.
+        UnknownNameError: it is no model of this package, of timm or of torchvision, or its module does not exist.
         BadInputError: there is no such file.
     """
     name = base_name(name)
-    source, rest = source_of(name)
+    source, name_there = source_of(name)
     if source in _LIBRARIES:
-        known = _library_names(source)
-        if known and rest.partition(".")[0] not in known:
-            raise unknown_name(_LIBRARIES[source], rest, known)
+        registered = _library_names(source)
+        if registered and name_there.partition(".")[0] not in registered:
+            raise unknown_name(_LIBRARIES[source], name_there, registered)
     elif not source and ":" in name:
-        _require_place(name)
+        _require_factory_file(name)
     elif not source and name not in ARCHITECTURES and name not in bundled():
         raise _unknown(name)
 
@@ -58,20 +61,20 @@ def config_of(name: str) -> dict[str, Any]:
     return config
 
 
-def _require_place(name: str) -> None:
+def _require_factory_file(name: str) -> None:
     """Refuse `FILE.py:FACTORY` without the file, and `MODULE:FACTORY` without the module."""
-    place = name.rpartition(":")[0]
-    if place.endswith(".py"):
-        require_file(Path(place), "model file")
+    location = name.rpartition(":")[0]
+    if location.endswith(".py"):
+        require_file(Path(location), "model file")
         return
-    top = place.partition(".")[0]
-    here = any(path.exists() for path in (Path(top), Path(f"{top}.py")))
-    if not here and (not top.isidentifier() or importlib.util.find_spec(top) is None):
-        raise unknown_name("source or module of models", place, SOURCES.names(), "name a file: FILE.py:FACTORY")
+    package = location.partition(".")[0]
+    in_this_folder = any(path.exists() for path in (Path(package), Path(f"{package}.py")))
+    if not in_this_folder and (not package.isidentifier() or importlib.util.find_spec(package) is None):
+        raise unknown_name("source or module of models", location, SOURCES.names(), "name a file: FILE.py:FACTORY")
 
 
 def _unknown(name: str) -> UnknownNameError:
-    """Return the error for a name that is no model of this package: other sources that have it are named."""
+    """Return the error for a name that is no model of this package; it suggests sources that may have it."""
     suggestions = [f"{library}:{name}" for library in _LIBRARIES if name.partition(".")[0] in _library_names(library)]
     suggestions += [f"hf:{name}"] if name.count("/") == 1 or (name and (Path(name) / "config.json").is_file()) else []
     suggestions += [f"{name}:FACTORY"] if name.endswith(".py") else []
@@ -81,7 +84,7 @@ def _unknown(name: str) -> UnknownNameError:
 
 
 def _library_names(library: str) -> list[str]:
-    """Return the models that a library registers, read from its files: to import it takes seconds."""
+    """Return the names of the models that a library registers, read from its files, since importing takes seconds."""
     spec = importlib.util.find_spec(library)
     if spec is None or spec.origin is None:
         return []

@@ -69,7 +69,10 @@ class Outcomes:
         return self.columns[name]
 
     def numbered(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
-        """Return the number of each row's text, and the different texts of a column in order of appearance."""
+        """Return, for each row, the index of its text among the different texts of a column; and those texts.
+
+        The different texts are in order of first appearance. Computed once per column.
+        """
         if name not in self._numbered:
             self._numbered[name] = numbered(self[name])
         return self._numbered[name]
@@ -84,7 +87,7 @@ class Outcomes:
         return replace(self, columns={name: column[rows] for name, column in self.columns.items()})
 
     def sorted(self) -> "Outcomes":
-        """Order the rows by sample."""
+        """Return the rows ordered by sample id, as text; rows of one sample keep their order."""
         return self.where(np.argsort(self["sample"], kind="stable"))
 
     def to_csv(self) -> bytes:
@@ -105,8 +108,8 @@ class Outcomes:
 
 
 def numbered(texts: Column) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
-    """Return the number of each text, and the different texts in order of appearance."""
-    import pandas as pd  # a table of one cell does without
+    """Return the index of each text among the different texts; and those, in order of first appearance."""
+    import pandas as pd  # slow to import, and not needed for a table of one cell
 
     codes, different = pd.factorize(texts)
     return codes, different

@@ -23,7 +23,8 @@ _LAYERS = {"all": "all layers", "sym": "symmetric"}
 def spoken(board: Board) -> dict[str, str]:
     """Return row title -> name as people say it, of rows that are named after an architecture of one size.
 
-    Others keep their title. `rpc_symvit_digits_adv` is "RPC-SymViT, adversarial". A page loads no plugin for a name.
+    Others keep their title. `rpc_symvit_digits_adv` is "RPC-SymViT, adversarial". Architectures of plugins keep
+    their title, too: no plugin is loaded for a name.
     """
     architectures = {row.title: ARCHITECTURES.place_of(row.title.removesuffix("_adv")) for row in board.spec.rows}
     recognised = {title: architecture for title, architecture in architectures.items() if architecture is not None}
@@ -33,7 +34,7 @@ def spoken(board: Board) -> dict[str, str]:
 
 
 def explained(titles: str) -> str:
-    """Return a sentence for each word in names of rows that the field does not know."""
+    """Return the sentences of `EXPLAINED` whose words occur in `titles`, a text of row names."""
     return " ".join(sentence for word, sentence in EXPLAINED.items() if word in titles)
 
 
@@ -104,17 +105,17 @@ def _best_and_last(
     return sentence
 
 
-def _ties(titles: Sequence[str], names: Mapping[str, str], than: str, most: int) -> str:
+def _ties(titles: Sequence[str], names: Mapping[str, str], comparative: str, most: int) -> str:
     """Name the rows that tie, at most so many; names may hold commas."""
     rows = "; ".join(named(names, title) for title in titles) if len(titles) <= most else f"{len(titles)} other rows"
-    return f" (not clearly {than} than {rows})" if titles else ""
+    return f" (not clearly {comparative} than {rows})" if titles else ""
 
 
 def contrast(board: Board) -> str:
     """Compare the ranked column, where its attack is corrected, with the same attack as its authors ran it.
 
     Gives the range of all rows in both columns. Only rows count whose trainings all have both numbers. Empty where the
-    ranked column is not of a corrected attack.
+    board lacks one of the two columns.
     """
     attack = board.spec.rank_by.removesuffix(CORRECTED)
     columns = [column for end in (LITERAL, CORRECTED) for column in board.spec.column if column.title == attack + end]

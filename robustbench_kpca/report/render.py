@@ -1,6 +1,6 @@
 """The files of a board: its page in Markdown and HTML, and its numbers as CSV and JSON, for other programs.
 
-A report of one's own runs is a board of each data set.
+A report on a user's own runs is one such board for each data set.
 """
 
 import json
@@ -57,9 +57,9 @@ def csv_text(board: Board) -> str:
     for row in cells(board):
         for column, cell in zip(board.columns, row["columns"], strict=True):
             numbers = ["" if cell[name] is None else f"{cell[name]:.9g}" for name in ("value", "low", "high")]
-            what = [column.title, column.metric, " ".join(column.protocols)]
-            rest = [cell["n"] or "", int(cell["best"]), "; ".join(cell["flags"])]
-            lines.append([row["rank"] or "", row["model"], *what, *numbers, *rest])
+            column_fields = [column.title, column.metric, " ".join(column.protocols)]
+            cell_fields = [cell["n"] or "", int(cell["best"]), "; ".join(cell["flags"])]
+            lines.append([row["rank"] or "", row["model"], *column_fields, *numbers, *cell_fields])
     return as_csv(lines)
 
 
@@ -89,19 +89,21 @@ def json_text(board: Board) -> str:
 
 
 def _power(board: Board, column: Column) -> dict[str, Any] | None:
-    """Return which difference between two rows one comparison would have found with 80 %."""
+    """Return what `detectable` finds for a column, without the column; None where it finds nothing."""
     gap = detectable(board, column)
     return None if gap is None else {key: value for key, value in asdict(gap).items() if key != "column"}
 
 
 def write_report(boards: Sequence[Board], folder: Path) -> list[Path]:
-    """Write the pages of one board into a folder, or of several each into a folder of it, named after its data.
+    """Write one board into `folder`, or several each into a subfolder that is named after its data.
 
     Raises:
         BadInputError: a page that would be replaced is no page of a board.
     """
     several = len(boards) > 1
     folders = [folder / safe_name(board.spec.data) if several else folder for board in boards]
-    for place in folders:
-        require_marked((place / README, place / PAGE), MADE, "is no page of a board")
-    return [page for board, place in zip(boards, folders, strict=True) for page in write_board(board, place)]
+    for board_folder in folders:
+        require_marked((board_folder / README, board_folder / PAGE), MADE, "is no page of a board")
+    return [
+        page for board, board_folder in zip(boards, folders, strict=True) for page in write_board(board, board_folder)
+    ]

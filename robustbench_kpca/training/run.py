@@ -35,7 +35,7 @@ from robustbench_kpca.training.start import start
 from robustbench_kpca.training.text_windows import TextSource
 from robustbench_kpca.types import IGNORE
 
-MIN_LR_SHARE = 0.01  # first and last learning rate where the recipe has none, as a share of the highest
+MIN_LR_SHARE = 0.01  # of lr: the first and the last learning rate, where the recipe sets no warmup_lr or min_lr
 
 
 class InverseSquareRoot:
@@ -45,7 +45,7 @@ class InverseSquareRoot:
         self.optimizer, self.lr, self.warmup, self.first = optimizer, lr, warmup, first
 
     def step(self, epoch: int) -> None:
-        """Do nothing: it changes with the steps."""
+        """Do nothing: this rate changes at every step, in `step_update`."""
 
     def step_update(self, number: int) -> None:
         """Set the learning rate of step `number`, from 0."""
@@ -64,23 +64,23 @@ def schedule(recipe: Recipe, optimizer: Any, steps: int) -> Any:
     Raises:
         BadInputError: the schedule counts steps, and their number is unknown.
     """
-    ends = {
+    low_rates = {
         "lr_min": recipe.min_lr or recipe.lr * MIN_LR_SHARE,
         "warmup_lr_init": recipe.warmup_lr or recipe.lr * MIN_LR_SHARE,
     }
     if recipe.schedule == "cosine":
-        return CosineLRScheduler(optimizer, t_initial=recipe.epochs, warmup_t=recipe.warmup_epochs, **ends)
+        return CosineLRScheduler(optimizer, t_initial=recipe.epochs, warmup_t=recipe.warmup_epochs, **low_rates)
     if not steps:
         raise BadInputError(f"schedule '{recipe.schedule}' for data of unknown length", fix="set schedule = 'cosine'")
     if recipe.schedule == "inverse_sqrt":
-        return InverseSquareRoot(optimizer, recipe.lr, recipe.warmup_epochs * steps, ends["warmup_lr_init"])
+        return InverseSquareRoot(optimizer, recipe.lr, recipe.warmup_epochs * steps, low_rates["warmup_lr_init"])
     return PolyLRScheduler(
         optimizer,
         t_initial=recipe.epochs * steps,
         power=recipe.power,
         warmup_t=recipe.warmup_epochs * steps,
         t_in_epochs=False,
-        **ends,
+        **low_rates,
     )
 
 
@@ -125,7 +125,11 @@ def require_same_data(before: Mapping[str, str], source: Source, where: Path) ->
 
 
 class Run:
-    """The mutable state of one training run."""
+    """The mutable state of one training run.
+
+    Attributes:
+        plain: the model as it was created; `model` is the same one, prepared by the accelerator.
+    """
 
     def __init__(self, name: str, recipe: Recipe, ledger: Ledger, options: Options, accelerator: Accelerator) -> None:
         self.name, self.recipe, self.ledger, self.options = name, recipe, ledger, options
@@ -159,38 +163,38 @@ class Run:
             attack_of(settings.stronger)
         if not getattr(attack, "one_label", True) and not self.source.task.compute.success.graded:
             raise BadInputError(f"attack '{settings.attack}' on images of one label", expected="such as pgd")
-        climbed = "trades_beta" if settings.trades_beta is not None else "[mixup]" if self.recipe.mixup else ""
-        passes = passes_of(attack, 2)
-        if climbed and passes is not None and not passes[1]:
-            raise BadInputError(f"attack '{settings.attack}' with {climbed}", expected="an attack by gradients")
+        needs_gradients = "trades_beta" if settings.trades_beta is not None else "[mixup]" if self.recipe.mixup else ""
+        passes = passes_of(attack, classes=2)  # (forward, backward); whether there are any does not depend on classes
+        if needs_gradients and passes is not None and not passes[1]:
+            raise BadInputError(f"attack '{settings.attack}' with {needs_gradients}", expected="an attack by gradients")
 
     def _require_fit(self) -> int:
         """Refuse a model that does not fit the data; return its number of classes."""
-        image, largest = self.source.sample()
-        shown = self.source.task.compute.presentation(self.plain, "clean")
+        image, largest_label = self.source.sample()
+        presentation = self.source.task.compute.presentation(self.plain, "clean")
         try:
             with torch.no_grad():
-                logits = shown.show(self.plain, image.cpu())
+                logits = presentation.show(self.plain, image.cpu())
         except (RuntimeError, AssertionError) as error:
             raise BadInputError(
                 f"model '{self.recipe.model}' fails on images of '{self.recipe.data}' ({reason_of(error)})"
             ) from None
-        shown.require(logits, image)
+        presentation.require(logits, image)
         classes = int(logits.shape[1])
-        if classes <= largest:
+        if classes <= largest_label:
             raise BadInputError(
                 f"a model of {classes} classes",
-                expected=f"at least {largest + 1}",
+                expected=f"at least {largest_label + 1}",
                 fix="set num_classes or vocab_size in model_options",
             )
         return classes
 
     def _optimizer(self) -> Any:
         recipe = self.recipe
-        more = {"betas": recipe.betas} if recipe.betas else {}
+        betas = {"betas": recipe.betas} if recipe.betas else {}
         try:
             return create_optimizer_v2(
-                self.plain, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay, **more
+                self.plain, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay, **betas
             )
         except (ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
             raise BadInputError(f"optimizer '{recipe.optimizer}' cannot be made ({reason_of(error)})") from None
@@ -201,25 +205,25 @@ class Run:
         seed_generators(epoch_seed(self.recipe.seed, number, self.accelerator))
         self.scheduler.step(number)
         self.model.train()
-        sums, seen = zeros(self.accelerator, 4), 0
+        sums, seen = zeros(self.accelerator, 4), 0  # losses, images, right labels, labels that count
         steps = math.ceil(self.source.length / self.recipe.batch_size)
         for step, batch in enumerate(self.source.epoch(number)):
             self.scheduler.step_update(number * steps + step)
             losses, logits = self._step(batch, number)
-            hits, labels = (logits.argmax(1) == batch.y).sum(), (batch.y != IGNORE).sum()
-            sums += torch.stack([losses.sum(), torch.full_like(hits, len(batch.y)), hits, labels]).to(sums)
+            right, labelled = (logits.argmax(1) == batch.y).sum(), (batch.y != IGNORE).sum()
+            sums += torch.stack([losses.sum(), torch.full_like(right, len(batch.y)), right, labelled]).to(sums)
             seen += len(batch.y)
             self.report(number, seen * self.accelerator.num_processes)
         return self.close(number, self.accelerator.reduce(sums))
 
     def report(self, number: int, seen: int) -> None:
-        """Tell the progress of an epoch: so many of its images were seen."""
+        """Report progress: `seen` images of epoch `number` were trained on."""
         if self.options.on_step is not None:
             before, total = number * self.source.length, self.recipe.epochs * self.source.length
             self.options.on_step(before + seen, total, stage=f"epoch {number + 1}/{self.recipe.epochs}")
 
     def close(self, number: int, sums: Tensor) -> Epoch:
-        """Score the model after an epoch; note and return the numbers.
+        """Score the model after an epoch; append its numbers to the history and return them.
 
         Args:
             sums: of losses, images, right labels and labels that count.
@@ -232,7 +236,7 @@ class Run:
         total, count, right, labelled = sums.tolist()
         if not count:
             raise BadInputError("an epoch without one whole batch", fix="lower batch_size, or give more images")
-        self._gather(number)
+        self._sync_and_require_finite(number)
         scores = {f"val_{name}": value for name, value in self.score(self.plain, "val").items()}
         if (adversarial := self.recipe.adversarial) is not None:
             scores |= attacked_scores(self.plain, self.source, self.classes, adversarial)
@@ -252,12 +256,12 @@ class Run:
         return done_epoch
 
     def _step(self, batch: Batch, number: int) -> tuple[Tensor, Tensor]:
-        """Take one step of the optimiser; the loss is the mean over the labels of the global batch that count.
+        """Take one step of the optimiser; the loss is the mean over those labels of the global batch that count.
 
-        It does not depend on the number of processes that share the batch.
+        This mean does not depend on the number of processes that share the batch.
         """
-        half = self.recipe.precision == "bf16"
-        with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=half):
+        is_bf16 = self.recipe.precision == "bf16"
+        with torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=is_bf16):
             losses, logits = self.objective(self.model, batch, number)
         loss = losses.sum() * (self.accelerator.num_processes / batch.count)
         if not math.isfinite(loss.item()):
@@ -271,7 +275,7 @@ class Run:
             self.ema.update(self.plain)
         return losses.detach(), logits.detach()
 
-    def _gather(self, number: int) -> None:
+    def _sync_and_require_finite(self, number: int) -> None:
         """Make batch statistics the same in all processes; refuse weights that are not finite."""
         averages = [self.ema.module] if self.ema is not None else []
         for model in (self.plain, *averages):
@@ -283,12 +287,12 @@ class Run:
 
     def _diverged(self, number: int, how: str) -> EvaluationError:
         return EvaluationError(
-            f"training '{self.name}' diverged in epoch {number} ({how})",
+            f"training '{self.name}' diverged in epoch {number + 1} ({how})",
             fix=f"lower lr; the last good epoch, if there is one, is in {self.ledger.resume_path}",
         )
 
     def score(self, model: nn.Module, part: str) -> dict[str, float]:
-        """Return what `held_out_scores` does."""
+        """Return the scores of a model on the part `val` or `test`: see `held_out_scores`."""
         return held_out_scores(model, self.source, part, self.classes)
 
     def restore(self) -> None:
@@ -311,22 +315,24 @@ class Run:
                 self.ema.module.load_state_dict(content["ema"])
 
     def begin(self, replaced: list[Machine], together: int = 1) -> None:
-        """Note the machine and the initial weights; remark on what was adapted and on what is another than before.
+        """Write machine, data and initial weights into the ledger; tell what was adapted, and if the machine changed.
 
         Args:
             replaced: the machines of the finished run that this one replaces.
             together: the number of runs that are trained in one pass.
         """
         machine, ledger = this_machine(self.accelerator, together), self.ledger
-        last, what = (ledger.machines[-1:], "began") if ledger.machines else (replaced[-1:], "was trained before")
-        if last and (changed := difference(last[0], machine)):
-            self._note(f"'{self.name}' {what} on another machine ({changed}): the last bits of its numbers will differ")
-        if last != [machine] or not ledger.machines:
+        last_machines, verb = replaced[-1:], "was trained before"  # at most one machine
+        if ledger.machines:
+            last_machines, verb = ledger.machines[-1:], "began"
+        if last_machines and (changed := difference(last_machines[0], machine)):
+            self._note(f"'{self.name}' {verb} on another machine ({changed}): the last bits of its numbers will differ")
+        if last_machines != [machine] or not ledger.machines:
             ledger.machines.append(machine)
         if not ledger.history:
-            words = self.source.vocabulary_sha256
+            vocabulary = self.source.vocabulary_sha256
             ledger.provenance = self.start.header() | {"recipe_sha256": self.recipe.digest(self.start.origin)}
-            ledger.provenance |= {DATA: self.source.data_sha256} | ({VOCABULARY: words} if words else {})
+            ledger.provenance |= {DATA: self.source.data_sha256} | ({VOCABULARY: vocabulary} if vocabulary else {})
             ledger.provenance |= {CONTENT: self.source.content_sha256} if self.source.content_sha256 else {}
             for note in (*self.start.notes, *self.source.notes):
                 self._note(note)
@@ -357,12 +363,12 @@ class Run:
         for suffix, model in models.items():
             if self.recipe.storage == "fp16":
                 _round_to_half(model)
-            columns: dict[str, str] = {}
+            entries: dict[str, str] = {}
             for part in ("val", "test"):
-                columns |= {f"{part}_{name}": f"{value:.4f}" for name, value in self.score(model, part).items()}
+                entries |= {f"{part}_{name}": f"{value:.4f}" for name, value in self.score(model, part).items()}
             if self.accelerator.is_main_process:
                 half = self.recipe.storage == "fp16"
-                self.ledger.write_weights(suffix, model, self.recipe.seed, columns, images, half=half)
+                self.ledger.write_weights(suffix, model, self.recipe.seed, entries, images, half=half)
         if self.accelerator.is_main_process:
             self.ledger.close()
         self.accelerator.wait_for_everyone()

@@ -19,7 +19,7 @@ BLIND = 0.05  # share of the values at 0, or at 1, that lack a slope there and h
 
 
 class Through(torch.autograd.Function):
-    """The second argument forward; the gradient goes to the first."""
+    """Forward, return `value`; backward, pass the gradient to `through`."""
 
     @staticmethod
     def forward(ctx: Any, through: Tensor, value: Tensor) -> Tensor:  # noqa: ARG004
@@ -37,9 +37,9 @@ def inside(x: Images) -> Images:
 
 
 def gradients_inside(presentation: Presentation) -> Presentation:
-    """Return the same answers, whose gradients are those of the model at `inside(x)`.
+    """Return a presentation with the same answers, whose gradients are those of the model at `inside(x)`.
 
-    The loss sees the true answers. A gradient takes one pass more, which is not counted, as it is none of the attack's.
+    The loss sees the true answers. A gradient takes one more forward pass, which is not counted as one of the attack's.
     A model that draws noise draws the same for both passes.
     """
 
@@ -57,16 +57,16 @@ def is_blind(gradient: Callable[[Images, Loss], tuple[PerSample, Images, Logits]
     """Tell whether values of x that are exactly 0 or 1 lack a slope that they have just inside.
 
     Args:
-        gradient: returns losses, gradients and logits. It is asked for those of the gap between the two largest logits,
-            which no softmax rounds to zero, and a second time only if slopes are zero at the edge.
+        gradient: returns losses, gradients and logits. It is called with the gap between the two largest logits
+            as the loss, which no softmax rounds to zero, and a second time only if slopes are zero at the edge.
         x: images, some of whose values are at the edge.
     """
     edges = [x == 0, x == 1]
     zero = gradient(x, _gap)[1] == 0
     if not any(bool((edge & zero).any()) for edge in edges):
         return False
-    lost = zero & (gradient(inside(x), _gap)[1] != 0)
-    return any(int((edge & lost).sum()) > BLIND * int(edge.sum()) for edge in edges)
+    lacks_slope = zero & (gradient(inside(x), _gap)[1] != 0)
+    return any(int((edge & lacks_slope).sum()) > BLIND * int(edge.sum()) for edge in edges)
 
 
 def _gap(logits: Logits) -> PerSample:

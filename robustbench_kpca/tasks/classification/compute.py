@@ -65,7 +65,7 @@ class Classification(Compute[Samples]):
     audit = AuditPlan(
         samples=64,
         attacks={
-            **{name: given for name, given in SHARED_ATTACKS.items() if name != "order"},
+            **{name: attack for name, attack in SHARED_ATTACKS.items() if name != "order"},
             "square": ("square-linf-8_255", {"queries": 300}),
             "spsa": ("spsa-linf-8_255", {"steps": 10, "samples": 32, "delta": OfEps(1 / 4), "lr": OfEps(1 / 4)}),
             "order": SHARED_ATTACKS["order"],
@@ -95,15 +95,15 @@ class Classification(Compute[Samples]):
 
     def first_inputs(self, model: nn.Module, data: Samples, protocol: Scenario | None, count: int) -> Images:  # noqa: ARG002
         """Return the first images of the first cell."""
-        shown = first_cell(data, protocol)
-        _, images, _ = next(self.batches(shown, range(min(count, len(shown))), count))
+        samples = first_cell(data, protocol)
+        _, images, _ = next(self.batches(samples, range(min(count, len(samples))), count))
         return images
 
     def shown(
         self, data: Samples, protocol: Scenario, rows: Sequence[int], *,
         batch_size: int, workers: int, seed: int, frost: str,
     ) -> Iterator[tuple[list[int], tuple[Images, Labels]]]:  # fmt: skip
-        """Yield batches of images with their labels."""
+        """Yield (row numbers, (images, labels)) for batches of rows of the grid: see `_Grid`."""
         fetch = _Grid(data, protocol, seed, frost)
         for numbers, images, labels in in_batches(fetch, _collate, rows, batch_size=batch_size, workers=workers):
             yield numbers, (images, labels)
@@ -116,7 +116,7 @@ class Classification(Compute[Samples]):
         return kind(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
     def batches(self, data: Samples, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
-        """Yield images with their labels."""
+        """Yield (indices, images, labels) for batches of samples."""
         if isinstance(data, ArraySamples) and isinstance(data.images, Tensor):  # whole batches, without a loader
             for at in range(0, len(indices), batch_size):
                 part = list(indices[at : at + batch_size])
@@ -130,7 +130,7 @@ class Classification(Compute[Samples]):
     def rows(self, sample: Sample, data: Samples, space: InputSpace) -> list[Row]:  # noqa: ARG002
         """Return the one row of an image."""
         clean, worst = space.leave(sample.clean[None]), space.leave(sample.worst[None])
-        same = sample.worst is sample.clean
+        unchanged = sample.worst is sample.clean
         row = {
             "sample": sample.id,
             "label": sample.label,
@@ -138,8 +138,8 @@ class Classification(Compute[Samples]):
             "prediction": sample.prediction,
             "rank": sample.rank,
             "broken_by": sample.broken_by,
-            "linf": 0.0 if same else float(distance(worst, clean, "linf")),
-            "l2": 0.0 if same else float(distance(worst, clean, "l2")),
+            "linf": 0.0 if unchanged else float(distance(worst, clean, "linf")),
+            "l2": 0.0 if unchanged else float(distance(worst, clean, "l2")),
         }
         row |= {} if sample.unrounded_by is None else {"unrounded_by": sample.unrounded_by}
         return [row | {name: getattr(sample, name) for name in COUNTS}]
@@ -163,19 +163,23 @@ class Classification(Compute[Samples]):
         return [rows[0] | {name: rows[0][name] + smaller[0][name] for name in COUNTS}]
 
     def flags(self, outcomes: Outcomes) -> list[str]:
-        """Return remarks, also on odd answers, and on images that were misclassified in a gradient pass alone."""
+        """Return the usual remarks, after those on rounding, odd answers and images broken in a gradient pass alone."""
         retracted = int((outcomes["retracted"] > 0).sum()) if outcomes.kind == "attack" else 0
-        own = f"{retracted} samples were misclassified in a gradient pass but not in a plain pass, which decides"
-        gap = _rounded(outcomes) if "unrounded_by" in outcomes.columns else []
-        return [*gap, *odd_answers(outcomes), *([own] if retracted else []), *super().flags(outcomes)]
+        remark = f"{retracted} samples were misclassified in a gradient pass but not in a plain pass, which decides"
+        rounding = _rounded(outcomes) if "unrounded_by" in outcomes.columns else []
+        return [*rounding, *odd_answers(outcomes), *([remark] if retracted else []), *super().flags(outcomes)]
 
 
 def _rounded(outcomes: Outcomes) -> list[str]:
     """Say how many images an attack broke only before, or only after, they were rounded to 8 bits."""
-    before, after = (~np.isin(outcomes[name], ["", *UNATTACKED]) for name in ("unrounded_by", "broken_by"))
-    lost, won = int((before & ~after).sum()), int((after & ~before).sum())
-    more = f", and {won} that held are" if won else ""
-    return [f"{lost} of {before.sum()} broken images are no longer broken once they are rounded to 8 bits{more}"]
+    broken_before, broken_after = (
+        ~np.isin(outcomes[name], ["", *UNATTACKED]) for name in ("unrounded_by", "broken_by")
+    )
+    only_before = int((broken_before & ~broken_after).sum())
+    only_after = int((broken_after & ~broken_before).sum())
+    ending = f", and {only_after} that held are" if only_after else ""
+    broken = f"{only_before} of {broken_before.sum()} broken images"
+    return [f"{broken} are no longer broken once they are rounded to 8 bits{ending}"]
 
 
 COMPUTE = Classification()
@@ -192,24 +196,24 @@ def _checked(samples: Samples, image: Image) -> Image:
 
 
 class _Grid:
-    """Makes rows of the grid: row c * n + i is sample i of n in cell c."""
+    """Makes rows of the grid of a protocol's cells and the samples: row c * n + i is sample i of n in cell c."""
 
     def __init__(self, data: Samples, protocol: Scenario, seed: int, frost: str) -> None:
         self.data, self.protocol, self.seed, self.frost = data, protocol, seed, frost
-        self.places = cells_of(protocol)
-        self.clean = Remembered(data.image)
+        self.cells = cells_of(protocol)
+        self.clean_image = Remembered(data.image)
 
     def __call__(self, row: int) -> Item:
         data, form = self.data, self.data.form
-        (cell, index), protocol = divmod(row, len(data)), self.protocol
-        place = self.places[cell]
+        (cell_number, index), protocol = divmod(row, len(data)), self.protocol
+        cell = self.cells[cell_number]
         if isinstance(data, CellSamples):
-            return row, *_fetch(data.cell(*place), index)[1:]
-        image = _checked(data, self.clean(index))
+            return row, *_fetch(data.cell(*cell), index)[1:]
+        image = _checked(data, self.clean_image(index))
         if isinstance(protocol, Corruption):
-            made = cell_of(protocol, place, self.seed, self.frost)
-            if made is not None:
-                image = corrupted(form.array(image), made, data.ids[index], protocol.storage)
+            corruption = cell_of(protocol, cell, self.seed, self.frost)
+            if corruption is not None:  # None: the cell of clean images
+                image = corrupted(form.array(image), corruption, data.ids[index], protocol.storage)
         return row, form.tensor(image), data.labels[index]
 
 

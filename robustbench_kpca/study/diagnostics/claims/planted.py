@@ -1,4 +1,4 @@
-"""Claim: the pursuit finds planted outliers; compared with the printed rule, textbook signs and textbook pursuit.
+"""Claim: a layer's pursuit finds planted outliers; three other rules split the same keys for comparison.
 
 Source: Teo & Nguyen (2024), arXiv:2406.13762, section 3: the pursuit removes sparse corruption from the keys, as an
 approximation of principal component pursuit (Candès et al., 2011, arXiv:0912.3599). The planted keys have the shape and
@@ -23,12 +23,14 @@ _RULES = {
     "_signs": "textbook threshold and sign, attention instead of the singular-value step",
     "_textbook": "textbook principal component pursuit",
 }
+"""End of a statistic's name -> the rule that splits the planted keys into L and S."""
 _MEASURES = {
     "f1": "F1 score of the support of S",
     "precision": "precision of the support of S (0 if empty)",
     "recall": "recall of the support of S",
     "error": "|L - L_0| / |L_0|, values are the keys",
 }
+"""Start of a statistic's name, a field of `planting.Recovery` -> what it measures."""
 
 
 class PlantedOutliers:
@@ -37,9 +39,9 @@ class PlantedOutliers:
     title = "The pursuit finds outliers planted into low-rank keys"
     source = "Teo & Nguyen (2024), arXiv:2406.13762, section 3"
     statistics: ClassVar[Mapping[str, Statistic]] = {
-        f"{name}{rule}": Statistic(f"{what}: {of}", "less" if name == "error" else "more")
-        for name, what in _MEASURES.items()
-        for rule, of in _RULES.items()
+        f"{name}{rule}": Statistic(f"{measure}: {rule_title}", "less" if name == "error" else "more")
+        for name, measure in _MEASURES.items()
+        for rule, rule_title in _RULES.items()
     } | {
         "error_clean_values": Statistic("|L - L_0| / |L_0|, the layer's own pursuit given the clean L_0 as values"),
         "residual_textbook": Statistic(
@@ -50,36 +52,36 @@ class PlantedOutliers:
     profiles: ClassVar[Mapping[str, str]] = {}
 
     def applies(self, layer: Layer) -> bool:
-        """Return whether the layer runs a pursuit."""
+        """Return whether the layer runs a pursuit without a causal mask."""
         return pursues(layer) and not layer.causal
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Plant keys with the layer's shape and the head's scale for each image and head; runs on the CPU."""
-        unit, best = _problem(layer.k.shape[-2], layer.width, layer.seed, layer.ids)
+        unit_scale, textbook = _problem(layer.k.shape[-2], layer.width, layer.seed, layer.ids)
         scales = layer.k.square().mean((-2, -1)).sqrt().clamp_min(1e-12).cpu()
-        planted = unit.scaled(scales)
-        own, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
+        planted = unit_scale.scaled(scales)
+        layer_pursuit, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
         pursuits = {
-            "": planting.pursue(planted, own, heads),
-            "_paper": planting.pursue(planted, planting.paper_rule(own), heads),
-            "_signs": planting.pursue(planted, planting.textbook_rule(own), heads),
-            "_textbook": best,
+            "": planting.pursue(planted, layer_pursuit, heads),
+            "_paper": planting.pursue(planted, planting.paper_rule(layer_pursuit), heads),
+            "_signs": planting.pursue(planted, planting.textbook_rule(layer_pursuit), heads),
+            "_textbook": textbook,  # its recovery does not depend on the scale of the keys
         }
-        seen = {
+        measured = {
             f"{name}{rule}": getattr(result, name).expand_as(scales)
             for name in _MEASURES
             for rule, result in pursuits.items()
         }
-        return seen | {
-            "error_clean_values": planting.pursue(planted, own, heads, oracle=True).error,
-            "residual_textbook": torch.full_like(scales, best.residual),
+        return measured | {
+            "error_clean_values": planting.pursue(planted, layer_pursuit, heads, oracle=True).error,
+            "residual_textbook": torch.full_like(scales, textbook.residual),
             "error_nothing": size(planted.sparse) / size(planted.low_rank),
         }
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if enough heads find the outliers; not testable if textbook pursuit does not find them."""
         f1 = results.statistics["f1"]
-        hits = sum(unit.mean >= thresholds.OUTLIER_F1 for unit in f1.units)
+        hits = sum(head.mean >= thresholds.OUTLIER_F1 for head in f1.units)
         value = {rule: results.statistics[f"f1{rule}"].estimate.value for rule in _RULES}
         error = {rule: results.statistics[f"error{rule}"].estimate.value for rule in ("", "_textbook", "_nothing")}
         why = (
