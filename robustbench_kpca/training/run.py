@@ -287,7 +287,7 @@ class Run:
 
     def _diverged(self, number: int, how: str) -> EvaluationError:
         return EvaluationError(
-            f"training '{self.name}' diverged in epoch {number + 1} ({how})",
+            f"training '{self.name}' diverged in epoch {number} ({how})",
             fix=f"lower lr; the last good epoch, if there is one, is in {self.ledger.resume_path}",
         )
 

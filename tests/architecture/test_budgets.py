@@ -32,8 +32,8 @@ def words(folder):
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 537),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 63_000),
-    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 44_850),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 63_020),
+    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 45_200),
     "files of evaluation": (lambda: len(files(EVALUATION)), 20),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_750),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 32),

@@ -20,6 +20,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import WEIGHTS, bundled
 from robustbench_kpca.protocols.presets import board_path
 from robustbench_kpca.records.record import find_records, load_record
+from robustbench_kpca.report.pictures import grid
 from robustbench_kpca.training.schedules import read_recipe
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -104,6 +105,7 @@ BAD = {
     "--curve 1/255,1/255": "--curve 1/255,1/255",
     "--curve 1/255,2/255": "a curve without an attack",
     "--curve 1/255 --set eps=2/255": "--set eps",
+    "--independent": "--independent without --curve",
     "--set eps=1/255": "'clean' ... 'eps' ... draws",
     f"{PGD} --set eps=8": "8/255",
     f"{PGD} --set eps": "'eps' ... KEY=VALUE",
@@ -289,12 +291,16 @@ def test_lists(capsys):
     assert rows["bundled models"]["found"] == str(len(bundled()))
 
 
-def test_pictures(pictures, capsys):
+def test_pictures(pictures, capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr("robustbench_kpca.report.pictures.grid", lambda *of: shown.append(of) or grid(*of))
     assert rbk("images", "draw", "adversarial", "-m", "vit_digits", "-o", "adv.png", "--images", "3") == 0
     assert rbk("images", "draw", "corruptions", str(pictures / "a" / "0.png"), "-o", "grid.png") == 0
     for name in ("adv.png", "grid.png"):
         with Image.open(name) as image:
             assert min(image.size) > 200
+    _, _, difference = shown[0][0]
+    assert max(np.abs(picture - 0.5).max() for picture in difference) == pytest.approx(0.5)
     capsys.readouterr()
 
 

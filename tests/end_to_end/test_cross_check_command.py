@@ -5,6 +5,7 @@ import importlib
 import pytest
 
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.verification.equivalents import REFERENCES
 
 VERIFY = ["cross-check", "symvit_digits_adv", "--limit", "24"]
@@ -75,6 +76,16 @@ def test_corruptions_need_no_model(capsys):
     assert "'vit_digits' with corruptions" in capsys.readouterr().err
     assert main(["cross-check", "-p", "fgsm-linf-8_255"]) == 2
     assert "without a model" in capsys.readouterr().err
+
+
+def test_corruptions_of_another_strength_fail(capsys, monkeypatch):
+    pytest.importorskip("skimage")
+    contrast = CORRUPTIONS.get("contrast")
+    strengths = (*contrast.parameters["imagecorruptions"][:3], 0.3, 0.3)
+    monkeypatch.setattr(type(contrast), "parameters", contrast.parameters | {"imagecorruptions": strengths})
+    cells = ["-p", "common-corruptions", "--set", 'corruptions=["contrast"]', "--set", "severities=[3,4,5]"]
+    assert main(["cross-check", *cells, "--limit", "2"]) == 1
+    assert "DIFFERENT from the library's in 2 cells: 3 cells on 2 images" in capsys.readouterr().out
 
 
 def test_help_says_which_commands_exit_with_1(capsys):

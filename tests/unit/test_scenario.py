@@ -4,6 +4,7 @@ from stand_ins import corruption_protocol
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, Corruption, parse_scenario
+from robustbench_kpca.tasks.titles import misnamed
 
 PGD = {
     "title": "t", "citations": [], "kind": "attack", "norm": "linf", "eps": "8/255", "policy": "stop_at_first",
@@ -102,3 +103,9 @@ def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
     assert isinstance(scenario, Corruption)
     assert scenario.cells == [("contrast", 3)]
     assert load_scenario("clean")[1].kind == "clean"
+
+
+def test_a_title_names_any_of_several_budgets():
+    attacks = [load_scenario(f"pgd20-linf-{number}_255")[1] for number in (2, 8)]
+    assert misnamed("PGD-20 at 2/255 and more", attacks) is None
+    assert "but eps = " in misnamed("PGD-20 at 4/255", attacks)

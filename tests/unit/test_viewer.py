@@ -1,5 +1,7 @@
 """Adversarial images are kept exactly and survive a kill; the viewer and the report show what records say."""
 
+import base64
+import io
 import json
 import re
 import shutil
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca._core.errors import BadInputError
@@ -208,6 +211,9 @@ def test_the_viewer_holds_what_the_outcomes_say(folder, record):
         broken = own["broken_by"] not in ("", "clean")
         assert row["state"] == ("lost" if broken else "wrong" if own["broken_by"] else "kept")
         assert ("image" in row) == (sample["clean"] is not None)
+        if "difference" in row:  # magnified until its largest value is black or white
+            png = base64.b64decode(row["difference"].partition(",")[2])
+            assert np.abs(np.asarray(Image.open(io.BytesIO(png)), int) - 127.5).max() == 127.5
     assert sum("image" in row for row in shown["rows"]) == 10
 
 
