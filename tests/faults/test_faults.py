@@ -186,7 +186,7 @@ RBK = [sys.executable, "-m", "robustbench_kpca"]
 
 
 def command(toy, out):
-    asked = ["-m", f"{toy}/toy.py:build", "--data", "digits", "--limit", "24", "--batch-size", "4", "--audit", "none"]
+    asked = ["-m", f"{toy}/toy.py:build", "--data", "digits", "--limit", "200", "--batch-size", "4", "--audit", "none"]
     return ["eval", *asked, "-p", "pgd20-linf-4_255", "--set", "steps=5", "--device", "cpu", "-q", "-o", str(out)]
 
 
