@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.attention.shared.heads import Heads
+from robustbench_kpca.attention.shared.weights import hidden
 from robustbench_kpca.models.altered import altered
 from robustbench_kpca.types import Images
 
@@ -26,11 +27,7 @@ def density(iterate: Iterate) -> float:
 def attention_weights(query: Heads, keys: Heads, *, causal: bool = False) -> Tensor:
     """Return softmax(Q K^T / sqrt(D)), (batch, heads, tokens, tokens)."""
     scores = query.double() @ keys.double().transpose(-2, -1) / keys.shape[-1] ** 0.5
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    weights: Tensor = scores.softmax(-1)
-    return weights
+    return hidden(scores, causal=causal, mask=None).softmax(-1)
 
 
 @torch.no_grad()

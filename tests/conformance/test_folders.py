@@ -70,8 +70,8 @@ def test_every_attack_is_documented_with_its_source():
 
 
 SMALL = {"pathfinder": "side=12,contour=2,distractors=0,test=20"}  # a thousand pictures of the usual size take a minute
-LOOPS = {"queries": 40, "steps": 10, "binary_steps": 2, "samples": 8, "max_probes": 20, "probes": 5}
-LONG = {"queries": 500, "steps": 50, "binary_steps": 3, "samples": 32, "max_probes": 200, "probes": 20}
+LOOPS = {"queries": 40, "steps": 10, "binary_steps": 2, "samples": 8}
+LONG = {"queries": 500, "steps": 50, "binary_steps": 3, "samples": 32}
 
 
 def distinct_stages(most):

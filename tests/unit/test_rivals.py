@@ -502,3 +502,10 @@ def test_differential_layers_know_their_number(fork):
 def test_what_cannot_mean_anything_is_refused(name, options, message):
     with pytest.raises(BadInputError, match=message):
         ATTENTIONS.get(name)(DIM, **{"num_heads": HEADS} | options)
+
+
+def test_the_example_of_sharper_scores_is_symmetric_attention_with_scores_times_four(x):
+    sharper = layer(f"{Path(__file__).parents[2]}/examples/sharper.py:Sharper")
+    k, v = sharper.qkv(x).view(2, TOKENS, 2, HEADS, D).permute(2, 0, 3, 1, 4)
+    mixed = (4 * k @ k.mT / math.sqrt(D)).softmax(-1) @ v
+    torch.testing.assert_close(sharper(x), sharper.proj(mixed.transpose(1, 2).reshape(2, TOKENS, DIM)))
