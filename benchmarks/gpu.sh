@@ -98,8 +98,8 @@ PY
   else
     loop=() sizes=(--repeats 15) shapes=(--shapes tiny base) models=() big=()
   fi
-  part tests 240 "$python" -m pytest -n 0 -q -m 'cuda or not slow' tests/unit/test_acceleration.py \
-    tests/unit/test_cuda.py
+  part tests 240 "$python" -m pytest -n 0 -q -m 'cuda or not slow' tests/unit/engine/test_acceleration.py \
+    tests/unit/engine/test_cuda.py
   part parity 180 "$python" benchmarks/gpu.py parity --device "$device" $quick
   part batches 120 "$python" benchmarks/gpu.py batches --device "$device" $quick
   for case in spsa l2 fab draws segmentation language processes compiled tf32; do

@@ -224,7 +224,7 @@ def _pack(name: str) -> tuple[Any, dict[str, Item]]:
 
 @cache
 def _planned_items(name: str, scale: ScaleName) -> set[str]:
-    """Return the items that have steps. No data are loaded here, but in tests/unit/test_packs.py."""
+    """Return the items that have steps. No data are loaded here, but in tests/unit/study/test_packs.py."""
     content, items = _pack(name)
     no_data = patch("robustbench_kpca.study.reproduction.reader.load_data", side_effect=BadInputError("not loaded"))
     with no_data, TemporaryDirectory() as out:

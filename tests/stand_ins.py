@@ -1,14 +1,20 @@
-"""Few images under the name of many, attacks and audits of few steps, and objects that pose as others."""
+"""Few images under the name of many, attacks and audits of few steps, objects posing as others, and a small model."""
 
 import importlib
 import json
+import pickle
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
 from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import nn
 
 from robustbench_kpca.data import DATASETS
+from robustbench_kpca.evaluation.sharded import Sharded
+from robustbench_kpca.evaluation.worker import make
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.tasks import TASKS, task_named
 
@@ -107,3 +113,34 @@ reference = "none"
 corruptions = {json.dumps(corruptions)}
 severities = {severities}
 """
+
+
+class Flat(nn.Module):
+    """A linear model, where the machinery is tested and not the verdict."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        weight = torch.randn(3 * 32 * 32, 10, generator=torch.Generator().manual_seed(seed))
+        self.weight = nn.Parameter(0.01 * weight)
+        self.eval()
+
+    def forward(self, x):
+        return x.flatten(1) @ self.weight
+
+
+class Here(Sharded):
+    """An engine that makes shards in this process, but fails at the work that `fails` says."""
+
+    count = 1
+
+    def __init__(self, fails=lambda work: False):
+        self.fails, self.made = fails, []
+
+    def submit(self, content, shard):
+        work, answer = pickle.loads(content), Future()
+        if self.fails(work):
+            answer.set_exception(ValueError("why"))
+        else:
+            self.made.append(work.spec.stem())
+            answer.set_result(make(content, shard))
+        return answer

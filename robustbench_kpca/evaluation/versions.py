@@ -1,7 +1,7 @@
 """Versions of the package's algorithms: integers that their files state, raised when outcomes can change. No torch.
 
 Records of before there were versions count as made by version 1
-(docs/decisions/0029-foretelling-and-remaking.md). tests/unit/test_versions.py holds the outcomes of each version.
+(docs/decisions/0029-foretelling-and-remaking.md). tests/recorded/outcomes.json holds the outcomes of each version.
 """
 
 from collections.abc import Iterator, Mapping

@@ -19,7 +19,7 @@ PAGE = """# A page
 
 | what | in this project | command | runs | compared | made |
 |---|---|---|---|---|---|
-| one | `attention/rpc.py::Pursuit` | `rbk eval -m vit_digits -p teo2024-pgd --data imagenet:FOLDER` | yes | `tests/unit/test_teo2024.py::test_pgd` | – |
+| one | `attention/rpc.py::Pursuit` | `rbk eval -m vit_digits -p teo2024-pgd --data imagenet:FOLDER` | yes | `tests/unit/protocols/test_teo2024.py::test_pgd` | – |
 | two | `leaderboards/teo2024/` | `rbk reproduce teo2024 --table 2`, `rbk train vit_tiny --set epochs=1` | yes | – | `leaderboards/teo2024/notes.md` |
 | three | `metrics/corruption.py::mce` | `rbk diagnose timm:deit_tiny_patch16_224 --claim gamma` | in part: no page | – | in part: one model, `leaderboards/` |
 | four | `leaderboards/teo2024/table-3.toml` | `rbk reproduce teo2024 --item table-3` | no: no model | – | – |
@@ -71,7 +71,7 @@ def test_a_small_page_is_right():
         ("diagnose timm:deit_tiny_patch16_224 --claim gamma", "eval -m vit_digits -p cleen", "'cleen'"),
         (
             "rbk diagnose timm:deit_tiny_patch16_224",
-            "python -m pytest tests/unit/test_rpc.py::test_nu",
+            "python -m pytest tests/unit/attention/test_rpc.py::test_nu",
             "no tests/unit",
         ),
         ("timm:deit_tiny_patch16_224", "timm:deit_tiny_patch16_225", "timm has no model"),
@@ -82,9 +82,13 @@ def test_a_small_page_is_right():
         ("| in part: no page", "| in part", "a reason"),
         ("| no: no model", "| no: not built", "no reason"),
         ("| no: no model", "| yes", "the pack says why it cannot be made"),
-        ("::test_pgd", "::test_pdg", "compared: there is no tests/unit/test_teo2024.py::test_pdg"),
-        ("tests/unit/test_teo2024.py::test_pgd", "attention/rpc.py::Pursuit", "compared: there is no attention/rpc.py"),
-        ("`tests/unit/test_teo2024.py::test_pgd`", "surely", "compared 'surely' names nothing"),
+        ("::test_pgd", "::test_pdg", "compared: there is no tests/unit/protocols/test_teo2024.py::test_pdg"),
+        (
+            "tests/unit/protocols/test_teo2024.py::test_pgd",
+            "attention/rpc.py::Pursuit",
+            "compared: there is no attention/rpc.py",
+        ),
+        ("`tests/unit/protocols/test_teo2024.py::test_pgd`", "surely", "compared 'surely' names nothing"),
         ("teo2024/notes.md", "teo2024/note.md", "made: there is no leaderboards/teo2024/note.md"),
         ("`rbk diagnose timm:deit_tiny_patch16_224 --claim gamma`", "none", "neither file nor command"),
         ("| 4 | 2 | 1 | 1 | 1 | 1 |\n| all", "| 4 | 3 | 0 | 1 | 1 | 1 |\n| all", "the head counts"),

@@ -24,7 +24,7 @@ from robustbench_kpca.records.table import Table
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.tasks import task_named
 
-BOARD = Path(__file__).parents[2] / "leaderboards/digits/records"
+BOARD = Path(__file__).parents[3] / "leaderboards/digits/records"
 TABLE = Table("classification", "made", {"sample": "str", "count": "int", "loss": "float", "note": "str"})
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=6)  # text loses returns
 floats = st.floats(width=32).map(lambda value: math.nan if math.isnan(value) else value)  # text has one NaN

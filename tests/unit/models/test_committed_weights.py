@@ -11,7 +11,7 @@ from robustbench_kpca import load_model
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import parameters_sha256
 
-HOME = Path(__file__).parents[2] / "leaderboards"
+HOME = Path(__file__).parents[3] / "leaderboards"
 WEIGHTS = sorted(HOME.glob("*/trainings/*/*.safetensors"))
 
 

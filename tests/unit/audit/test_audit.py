@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fakes import BASES, FAKES, Fake, fake, refusal
-from stand_ins import posing_as, short_audits
+from stand_ins import Flat, posing_as, short_audits
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
@@ -125,19 +125,6 @@ def test_fakes_that_hide_nothing(base, kind, strength, data):
 def tiny():
     with short_audits():
         yield
-
-
-class Flat(nn.Module):
-    """A linear model, where the machinery is tested and not the verdict."""
-
-    def __init__(self, seed=0):
-        super().__init__()
-        weight = torch.randn(3 * 32 * 32, 10, generator=torch.Generator().manual_seed(seed))
-        self.weight = nn.Parameter(0.01 * weight)
-        self.eval()
-
-    def forward(self, x):
-        return x.flatten(1) @ self.weight
 
 
 class Counter(Flat):
@@ -336,7 +323,7 @@ def test_a_fresh_evaluation_renews_the_audit(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(auditing, "run_checks", lambda bench: asked.append(bench) or [])
     monkeypatch.setattr(auditing, "revision", lambda: "a")
-    command = ["eval", "-m", "test_audit:Flat", "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "8", "-q"]
+    command = ["eval", "-m", "stand_ins:Flat", "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "8", "-q"]
     command += ["-o", str(tmp_path)]
     for more, times in (([], 1), ([], 1), (["--fresh"], 2)):
         assert main([*command, *more]) == 0
@@ -395,7 +382,7 @@ def test_records_of_attacks_keep_the_audit_of_their_own_model(data, tmp_path):
 @pytest.mark.usefixtures("tiny")
 def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    common = ["-m", "test_audit:Flat", "-p", "clean", "-p", "fgsm-linf-8_255"]
+    common = ["-m", "stand_ins:Flat", "-p", "clean", "-p", "fgsm-linf-8_255"]
     common += ["--data", "digits", "--limit", "8", "-q"]
     assert main(["eval", *common, "-o", "bare", "--audit", "none"]) == 0
     assert not list(tmp_path.rglob("*.audit.json"))
@@ -406,7 +393,7 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert audited["clean"] is None
     assert audited["fgsm-linf-8_255"].plan.images == 8
     capsys.readouterr()
-    code = main(["audit", "test_audit:Flat", "--data", "digits", "--limit", "8", "--json", "-o", "kept"])
+    code = main(["audit", "stand_ins:Flat", "--data", "digits", "--limit", "8", "--json", "-o", "kept"])
     shown = json.loads(capsys.readouterr().out)
     assert code == int(any(check["flag"] for check in shown["checks"]))
     assert shown["plan"]["attacks"]["pgd-doubled"]["protocol"] == "pgd20-linf-8_255+eps=8_255+steps=2"

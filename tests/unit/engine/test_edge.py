@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_incomplete import Here
+from stand_ins import Here
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, perturb
@@ -93,7 +93,7 @@ def test_every_attack_breaks_what_can_be_broken(protocol, data):
 
 def test_attacks_of_other_libraries_see_the_same_gradients(data, tmp_path):
     pytest.importorskip("torchattacks")
-    toml = (Path(__file__).parents[2] / "attacks" / "fgsm-linf-8_255.toml").read_text()
+    toml = (Path(__file__).parents[3] / "attacks" / "fgsm-linf-8_255.toml").read_text()
     assert toml.count('attack = "fgsm"') == 1
     (tmp_path / "foreign.toml").write_text(toml.replace('attack = "fgsm"', 'attack = "torchattacks:FGSM"'))
     x, y, breakable, _ = data

@@ -5,8 +5,7 @@ import re
 
 import pytest
 import torch
-from stand_ins import short_audits
-from test_audit import Flat
+from stand_ins import Flat, short_audits
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core import progress

@@ -463,7 +463,7 @@ def test_the_example_puts_any_attention_into_a_trained_network(fork, tmp_path, m
     (tmp_path / "models").mkdir()
     save_file(trained.state_dict(), tmp_path / "models" / "cifar10_vit_d64_p4_l4_h4.safetensors")
     monkeypatch.setenv("RBK_DATA", str(tmp_path))
-    example = f"{Path(__file__).parents[2] / 'examples' / 'plugged.py'}:cifar10_vit"
+    example = f"{Path(__file__).parents[3] / 'examples' / 'plugged.py'}:cifar10_vit"
     images = torch.rand(2, 3, 32, 32)
     assert torch.allclose(load_model(example)(images), trained(images), atol=1e-5)
     plugged = load_model(example, attention="pro", loss="l1", gradient="released")
@@ -505,7 +505,7 @@ def test_what_cannot_mean_anything_is_refused(name, options, message):
 
 
 def test_the_example_of_sharper_scores_is_symmetric_attention_with_scores_times_four(x):
-    sharper = layer(f"{Path(__file__).parents[2]}/examples/sharper.py:Sharper")
+    sharper = layer(f"{Path(__file__).parents[3]}/examples/sharper.py:Sharper")
     k, v = sharper.qkv(x).view(2, TOKENS, 2, HEADS, D).permute(2, 0, 3, 1, 4)
     mixed = (4 * k @ k.mT / math.sqrt(D)).softmax(-1) @ v
     torch.testing.assert_close(sharper(x), sharper.proj(mixed.transpose(1, 2).reshape(2, TOKENS, DIM)))

@@ -17,7 +17,7 @@ from robustbench_kpca.report.compare import MARK, Rule, against_baseline, agains
 
 pytest_plugins = ["pytester"]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLUGIN = "robustbench_kpca.pytest_plugin"
 RECORDS = ROOT / "leaderboards" / "digits-attacks" / "records"
 ACTION = ROOT / ".github" / "actions" / "robustness"

@@ -54,7 +54,7 @@ PROTOCOLS = [
 @pytest.mark.parametrize(("protocol", "overrides"), PROTOCOLS)
 @pytest.mark.parametrize("model", [Ridge, TwoFaced])
 def test_what_the_loop_counts_is_possible(protocol, overrides, model, data, tmp_path):
-    text = (Path(__file__).parents[2] / "attacks" / f"{protocol}.toml").read_text()
+    text = (Path(__file__).parents[3] / "attacks" / f"{protocol}.toml").read_text()
     text = text.replace("steps = 100", "steps = 4").replace("queries = 5000", "queries = 15")
     file, options = tmp_path / "short.toml", dict(overrides)
     file.write_text(text.replace('labels = "true"', f'labels = "{options.pop("labels", "true")}"'))

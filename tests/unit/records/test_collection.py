@@ -14,7 +14,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.collection import Records
 from robustbench_kpca.report.export import FORMATS, export
 
-FOLDER = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
+FOLDER = Path(__file__).parents[3] / "leaderboards" / "digits-attacks" / "records"
 
 
 def files(model, *protocols):

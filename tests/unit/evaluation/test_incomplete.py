@@ -1,10 +1,9 @@
 """A record that is incomplete stops no other one, and one that another run has finished meanwhile is not made again."""
 
-import pickle
-from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 
 import pytest
+from stand_ins import Here
 
 from robustbench_kpca._core.lock import is_held
 from robustbench_kpca.evaluation import part
@@ -16,8 +15,6 @@ from robustbench_kpca.evaluation.plan import Job, make_plan
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.evaluation.shard_run import IncompleteError
-from robustbench_kpca.evaluation.sharded import Sharded
-from robustbench_kpca.evaluation.worker import make
 from robustbench_kpca.records.shard_folder import lock_of
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -37,24 +34,6 @@ class Reports(Reporter):
 
     def recorded(self, record):
         self.records.append((record.spec.model.name, record.spec.protocol.name))
-
-
-class Here(Sharded):
-    """An engine that makes shards in this process, but fails at the work that `fails` says."""
-
-    count = 1
-
-    def __init__(self, fails=lambda work: False):
-        self.fails, self.made = fails, []
-
-    def submit(self, content, shard):
-        work, answer = pickle.loads(content), Future()
-        if self.fails(work):
-            answer.set_exception(ValueError("why"))
-        else:
-            self.made.append(work.spec.stem())
-            answer.set_result(make(content, shard))
-        return answer
 
 
 def carry_out(plan, reports, engine=None):

@@ -18,7 +18,7 @@ from robustbench_kpca.study.reproduction.pack import load_pack
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.statements import Claimed, Compared, Statement
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACK = """
 title = "A paper"
 source = "Nobody (2026)"

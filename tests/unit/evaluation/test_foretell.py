@@ -13,7 +13,7 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.execute import estimates
 from robustbench_kpca.records.record import find_records, load_record
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_seconds_are_passes_times_operations_over_the_device():

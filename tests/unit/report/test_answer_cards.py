@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-BOARDS = Path(__file__).parents[2] / "leaderboards"
+BOARDS = Path(__file__).parents[3] / "leaderboards"
 PLANNED = {
     "ViT": "vit", "SymViT": "symvit", "RPC-SymViT, first layer": "rpc_symvit",
     "Identity-SymViT, first layer": "identity_symvit",

@@ -20,7 +20,7 @@ from robustbench_kpca.cli import _interruption
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.record import load_record
 
-BOARD = Path(__file__).parents[2] / "leaderboards/digits/records"
+BOARD = Path(__file__).parents[3] / "leaderboards/digits/records"
 NASTY = (
     "a|b <script>alert(1)</script> `rm` \x1b[2J\x07\n# Title\n| x | \u202egnp.exe\u2066 [link](http://x) **bold** &lt;"
 )

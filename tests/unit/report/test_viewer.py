@@ -26,7 +26,7 @@ from robustbench_kpca.report.table import frame
 from robustbench_kpca.report.viewer import MOST, Shown, _row, view
 from robustbench_kpca.verification.imported import recheck
 
-BOARD = Path(__file__).parents[2] / "leaderboards" / "digits-attacks" / "records"
+BOARD = Path(__file__).parents[3] / "leaderboards" / "digits-attacks" / "records"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 

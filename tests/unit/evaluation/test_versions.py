@@ -36,9 +36,9 @@ from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.verification.conformance.attack import Case
 from robustbench_kpca.verification.conformance.plain_query import Wavy, rand
 
-TABLE = Path(__file__).parents[1] / "recorded" / "outcomes.json"
+TABLE = Path(__file__).parents[2] / "recorded" / "outcomes.json"
 ROWS = json.loads(TABLE.read_text())
-COMMAND = "PYTHONPATH=tests python tests/unit/test_versions.py"
+COMMAND = "PYTHONPATH=tests python tests/unit/evaluation/test_versions.py"
 SHAPE = (3, 6, 6)
 THREATS = {
     "linf": Threat("linf", 0.1), "l2": Threat("l2", 1.0), "l1": Threat("l1", 5.0), "l0": Threat("l0", 12),

@@ -166,7 +166,7 @@ def test_a_signal_before_the_command_began_is_one_line(number):
 def test_little_is_imported_before_signals_are_one_line():
     """Until then Ctrl-C is a traceback, for up to 0.7 s where the disk is cold: most of that was `typing`."""
     code = "import sys, robustbench_kpca.__main__; print({'typing', 're', 'contextlib'} & set(sys.modules))"
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -15,7 +15,7 @@ from robustbench_kpca.study.reproduction.statements import load_statements
 from robustbench_kpca.study.reproduction.statements_page import document
 from robustbench_kpca.study.reproduction.tables import metrics_of
 
-HERE = Path(__file__).parents[2] / "leaderboards"
+HERE = Path(__file__).parents[3] / "leaderboards"
 WITH = [
     pytest.param(name, marks=[pytest.mark.slow] * (name != "chen2023"))
     for name, path in presets.find("packs").items()

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from stand_ins import short_audits
-from test_audit import Flat
+from stand_ins import Flat, short_audits
 
 from robustbench_kpca import evaluate, load_data, load_record
 from robustbench_kpca._core.errors import BadInputError
@@ -79,7 +78,7 @@ def test_records_hold_the_audit_of_their_own_eps(data, tmp_path):
     protocols = ["clean", "fgsm-linf-8_255", SMALL]
     expected = {"clean": None, "fgsm-linf-8_255": "8/255", SMALL: "4/255"}
     assert eps_by_protocol(evaluate(Flat(), data, protocol=protocols, audit="quick")) == expected
-    asked = ["eval", "-m", "test_audit:Flat", "--data", "digits", "--limit", "8", "--audit", "quick", "-q"]
+    asked = ["eval", "-m", "stand_ins:Flat", "--data", "digits", "--limit", "8", "--audit", "quick", "-q"]
     assert main([*asked, *(word for name in protocols for word in ("-p", name)), "-o", str(tmp_path)]) == 0
     assert eps_by_protocol(map(load_record, find_records(tmp_path))) == expected
     assert len(list(tmp_path.rglob("*.audit.json"))) == 2
@@ -106,12 +105,12 @@ def test_a_record_with_an_audit_at_another_eps_is_audited_again(data, tmp_path):
 
 
 def test_the_command_of_an_audit(capsys):
-    asked = ["audit", "test_audit:Flat", "--data", "digits", "--limit", "8", "--quick", "--json"]
+    asked = ["audit", "stand_ins:Flat", "--data", "digits", "--limit", "8", "--quick", "--json"]
     for more, eps in (([], "8/255"), (["-p", SMALL], "4/255"), (["--eps", "3/255"], "3/255")):
         main([*asked, *more])
         assert spell_eps(json.loads(capsys.readouterr().out)["plan"]["eps"]) == eps
     assert main([*asked[:-1], "-p", SMALL]) in (0, 1)
-    assert "test_audit-Flat  quick audit  linf 4/255" in capsys.readouterr().err
+    assert "stand_ins-Flat  quick audit  linf 4/255" in capsys.readouterr().err
     for more, said in ((["-p", SMALL, "--eps", "1/255"], "one of them"), (["-p", "clean"], "is not an attack")):
         assert main([*asked, *more]) == 2
         assert said in capsys.readouterr().err

@@ -38,7 +38,7 @@ from robustbench_kpca.tasks import TASKS, task_named
 from robustbench_kpca.tasks.pages import Pages
 from robustbench_kpca.tasks.task import Task
 
-DIGITS = Path(__file__).parents[2] / "leaderboards" / "digits" / "records"
+DIGITS = Path(__file__).parents[3] / "leaderboards" / "digits" / "records"
 SURPRISE = Unit(digits=3)
 
 

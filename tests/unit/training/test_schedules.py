@@ -13,7 +13,7 @@ from robustbench_kpca.training import schedules
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.schedules import recipes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def distinct_models(key):
