@@ -65,8 +65,8 @@ EXAMPLES = {
     ),
     "records export": (
         "rbk records export runs --to csv -o runs.csv",
-        "rbk records export runs --to latex -o table.tex",
-        "rbk records export runs --to parquet --by sample -o samples.parquet",
+        "rbk records export runs --by sample -o samples.csv",
+        "rbk records export runs --to json",
     ),
     "records import-images": (
         "rbk records import-images x_adv.pt --record OWN.record.json --by 'A. Finder' --method MALT -o runs",

@@ -87,8 +87,8 @@ def _add(group: typer.Typer, names: str, room: str = "") -> None:
 
 _add(app, "eval audit diagnose check cross-check doctor reproduce train list")
 
-_records = typer.Typer(help="Print, verify, export and view records.", rich_markup_mode=None)
-_add(_records, "show verify status view export import-images", "records_")
+_records = typer.Typer(help="Print, verify and export records.", rich_markup_mode=None)
+_add(_records, "show verify status export import-images", "records_")
 app.add_typer(_records, name="records")
 
 _images = typer.Typer(help="Write a folder of corrupted images, or draw pictures.", rich_markup_mode=None)

@@ -59,8 +59,7 @@ import pathlib
 assert main(["records", "show", str(next(pathlib.Path(records).glob("*pgd*.record.json")))]) == 0
 one = str(next(pathlib.Path(records).glob("*pgd*.record.json")))
 assert main(["board", "report", one, "--out", {str(tmp_path / "own")!r}, "--quiet"]) == 0
-assert main(["records", "view", one, "--out", {str(tmp_path / "samples.html")!r}]) == 0
-assert main(["records", "export", one, "--to", "latex"]) == 0
+assert main(["records", "export", one, "--to", "json"]) == 0
 assert main(["list", "boards"]) == main(["list", "metrics"]) == main(["list", "protocols"]) == 0
 try:
     import torch

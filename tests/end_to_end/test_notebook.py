@@ -23,7 +23,6 @@ def test_the_notebook_runs(cells, tmp_path, monkeypatch):
     names = cells.execute(cells.load(PAGE))
     plain, hardened = names["records"]
     assert hardened.metrics["robust_accuracy"].value > plain.metrics["robust_accuracy"].value
-    assert (tmp_path / "samples.html").stat().st_size > 10_000, "the kept images are on the page"
     assert "hardened" in (tmp_path / "report" / "README.md").read_text()
 
 

@@ -22,7 +22,6 @@ from robustbench_kpca.report.export import FORMATS, export
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.render import write_board, write_report
-from robustbench_kpca.report.viewer import load_shown, view
 
 BOARDS = Path(__file__).parents[2] / "leaderboards"
 MUTANTS = 25
@@ -87,7 +86,6 @@ def renderers(records, folder, honest, board, to):
         lambda: show([folder]),
         lambda: shown and write_board(load_board(board, find_records(folder)), to),
         lambda: write_report(infer(records, title="T", command="C")[0], to),
-        lambda: view(load_shown([folder])[0], "T"),
         lambda: records._repr_html_() + repr(records[0]),
         *(partial(comparison, records, honest, rule) for rule in rules),
         *(partial(export, records, form) for form in FORMATS),

@@ -1,17 +1,12 @@
-"""Adversarial images are kept exactly and survive a kill; the viewer and the report show what records say."""
+"""Adversarial images are kept exactly and survive a kill; a report shows what records say."""
 
-import base64
-import io
 import json
-import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca._core.errors import BadInputError
@@ -23,7 +18,6 @@ from robustbench_kpca.records.record import find_records
 from robustbench_kpca.records.spec import ProtocolInfo
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame
-from robustbench_kpca.report.viewer import MOST, Shown, _row, view
 from robustbench_kpca.verification.imported import recheck
 
 BOARD = Path(__file__).parents[3] / "leaderboards" / "digits-attacks" / "records"
@@ -182,74 +176,10 @@ def test_too_many_images_are_refused_before_the_attack(tmp_path, monkeypatch):
         attacked(tmp_path, 10)
 
 
-class Page(HTMLParser):
-    """The tags of a page, the addresses in them, and the data inside it."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.addresses, self.tags = [], []
-        self.feed(text)
-        self.content = json.loads(re.search(r'id="content">(.*?)</script>', text, re.DOTALL)[1])
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href")]
-
-
-def test_the_viewer_holds_what_the_outcomes_say(folder, record):
-    text, left_out = view([Shown.of(record, load_images(folder, record.images_file))], "T")
-    page = Page(text)
-    assert left_out == 0
-    assert page.addresses == []
-    assert "http" not in re.sub(r"data:image[^\"]*", "", text)
-    rows = {row["sample"]: row for row in record.outcomes.rows()}
-    (shown,) = page.content["records"]
-    assert [sample["id"] for sample in page.content["samples"]] == sorted(rows, key=lambda name: (len(name), name))
-    for sample, row in zip(page.content["samples"], shown["rows"], strict=True):
-        own = rows[sample["id"]]
-        assert (row["prediction"], row["broken_by"]) == (own["prediction"], own["broken_by"])
-        broken = own["broken_by"] not in ("", "clean")
-        assert row["state"] == ("lost" if broken else "wrong" if own["broken_by"] else "kept")
-        assert ("image" in row) == (sample["clean"] is not None)
-        if "difference" in row:  # magnified until its largest value is black or white
-            png = base64.b64decode(row["difference"].partition(",")[2])
-            assert np.abs(np.asarray(Image.open(io.BytesIO(png)), int) - 127.5).max() == 127.5
-    assert sum("image" in row for row in shown["rows"]) == 10
-
-
-def test_names_from_records_stay_text_in_the_viewer(record):
-    evil = "</script><img src=x onerror=alert(1)>"
-    spec = record.spec.model_copy(update={"model": record.spec.model.model_copy(update={"name": evil})})
-    text, _ = view([Shown.of(record.model_copy(update={"spec": spec}).attach(record.outcomes))], evil)
-    page = Page(text)
-    assert "img" not in page.tags
-    assert page.content["records"][0]["model"] == evil
-
-
-def test_a_page_has_at_most_so_many_samples_and_bytes(folder, record, monkeypatch):
-    images = load_images(folder, record.images_file)
-    assert MOST == 500
-    monkeypatch.setattr("robustbench_kpca.report.viewer.MOST", 6)
-    page = Page(view([Shown.of(record, images)], "T")[0])
-    assert len(page.content["samples"]) == 6
-    assert all(sample["clean"] for sample in page.content["samples"])  # those with images come first
-    assert page.content["total"] == 24
-    monkeypatch.undo()
-    monkeypatch.setattr("robustbench_kpca.report.viewer.IMAGE_BYTES", 40_000)
-    text = view([Shown.of(record, images)], "T")[0]
-    drawn = sum("image" in row for row in Page(text).content["records"][0]["rows"])
-    assert 0 < drawn < 10
-    assert f"The images of {10 - drawn} rows are left out" in text
-
-
-def test_the_commands_write_pages(folder, tmp_path, capsys):
+def test_a_report_shows_the_worst_case_of_several_attacks(tmp_path):
     attacks = [str(path) for path in sorted(BOARD.glob("vit_digits__*linf*.record.json"))]
-    assert main(["records", "view", str(folder), *attacks, "-o", str(tmp_path / "v.html")]) == 0
-    said = capsys.readouterr()
-    assert "1 records are not shown" in said.err  # of other images than the board's
     assert main(["board", "report", *attacks, "-o", str(tmp_path), "-q"]) == 0
     assert "worst of 7, linf 8/255" in (tmp_path / "README.md").read_text()
-    assert main(["records", "view", str(folder), "-o", str(tmp_path / "v.pdf")]) == 2
 
 
 def board_records(*models):
@@ -321,11 +251,6 @@ def test_the_attack_that_leaves_the_worst_ranks():
     }
     assert len(means) > 1
     assert board.spec.rank_by == max(means, key=means.get)
-
-
-def test_an_image_that_cutting_off_breaks_was_wrong_before_the_attack():
-    states = {by: _row({"sample": "a", "broken_by": by}, attack=True)["state"] for by in ("", "clean", "clamp", "pgd")}
-    assert states == {"": "kept", "clean": "wrong", "clamp": "wrong", "pgd": "lost"}
 
 
 def test_own_settings_seeds_and_data_are_told_apart(folder, record):
