@@ -326,7 +326,7 @@ def traced(pursuit: Pursuit, k: Tensor, v: Tensor) -> list[list[float]]:
 
 
 def cells(step: Iterate) -> list[float]:
-    weights = attention_weights(step.query, step.inner, causal=step.causal)
+    weights = attention_weights(step.query, step.inner)
     means = (weights.amax(-1), weights.diagonal(dim1=-2, dim2=-1), torch.special.entr(weights).sum(-1))
     return [
         density(step),

@@ -241,7 +241,7 @@ def _model(name: str) -> None:
         plain, _, tag = name.removeprefix("timm:").partition(".")
         assert timm.is_model(plain), f"timm has no model '{plain}'"
         assert not tag or name.removeprefix("timm:") in timm.list_pretrained(f"{plain}.*"), f"timm has no '{tag}'"
-    elif not name.startswith("transformers:"):
+    else:
         _known(name, {*ARCHITECTURES, *bundled()}, "model")
 
 

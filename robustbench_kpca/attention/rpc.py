@@ -43,7 +43,6 @@ class Iterate:
         inner: M, the right argument of the softmax.
         low_rank: L.
         sparse: S.
-        causal: whether a token attends to earlier ones and itself only.
         mask: the keys that are no padding; None: all.
     """
 
@@ -54,7 +53,6 @@ class Iterate:
     inner: Heads
     low_rank: Heads
     sparse: Heads
-    causal: bool
     mask: KeyMask | None = None
 
 
@@ -148,9 +146,7 @@ class Pursuit:
             )
             if observer is not None:
                 sparse = _sparse(k, low_rank, dual, bound)
-                observer(
-                    Iterate(iteration, k, v, left, inner=inner, low_rank=mixed, sparse=sparse, causal=causal, mask=mask)
-                )
+                observer(Iterate(iteration, k, v, left, inner=inner, low_rank=mixed, sparse=sparse, mask=mask))
             low_rank, dual = mixed, carried - mixed
         assert low_rank is not None
         return low_rank
@@ -191,9 +187,7 @@ class Pursuit:
         left = k if query is None else query
         out = F.scaled_dot_product_attention(left, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         if observer is not None:
-            observer(
-                Iterate(0, k, v, left, inner=k, low_rank=out, sparse=torch.zeros_like(k), causal=causal, mask=mask)
-            )
+            observer(Iterate(0, k, v, left, inner=k, low_rank=out, sparse=torch.zeros_like(k), mask=mask))
         return out
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis
     from robustbench_kpca.study.diagnostics.procedures import Procedure
 
-TEXT = "transformers:"
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -60,24 +58,13 @@ def written(done: "Diagnosis", out: Path, *, quiet: bool) -> None:
 
 
 def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, Procedure]":
-    from robustbench_kpca.data.load import load_data
     from robustbench_kpca.data.samples import Samples
-    from robustbench_kpca.data.text import Text
     from robustbench_kpca.evaluation.requests import DataRequest, how_shown
-    from robustbench_kpca.models.source import require_words
     from robustbench_kpca.study.diagnostics import SARITAS, procedures
-    from robustbench_kpca.study.diagnostics.sources import ImageSource, WindowSource, load_text_model
-    from robustbench_kpca.types import LanguageModel
+    from robustbench_kpca.study.diagnostics.sources import ImageSource
 
     literal, claims = asked.protocol == SARITAS, asked.claims
-    if request.model.startswith(TEXT):
-        network, texts = load_text_model(request.model.removeprefix(TEXT), Path(asked.data), asked.images)
-        return network, procedures.study_of_texts(texts, claims) if literal else procedures.corrected(texts, claims)
     network = request.load()
-    if isinstance(network, LanguageModel) and not literal:
-        text = Text.require(load_data(asked.data, asked.split))
-        require_words(network, text.vocabulary_sha256, text.name)
-        return network, procedures.corrected(WindowSource(text, network.window, asked.images), claims)
     pictures = DataRequest(asked.data, asked.split, None if literal else asked.images, size=asked.size, crop=asked.crop)
     if literal:
         every = Samples.require(pictures.load(procedures.study_view(network)))

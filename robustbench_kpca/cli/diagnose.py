@@ -6,28 +6,17 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._diagnosing import TEXT, Asked, measured, numbers, written
+from robustbench_kpca.cli._diagnosing import Asked, measured, numbers, written
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_claims, require_names, split_settings
-
-_OF_TEXTS = (
-    "model", "data", "images", "protocol", "claim", "layers", "heads", "block", "name", "out",
-    "seed", "device", "json", "quiet",
-)  # fmt: skip
 
 
 def diagnose(
     model: Annotated[
-        str | None,
-        typer.Argument(
-            help="Model: a name of `rbk list models`, timm:NAME, module.path:factory, or transformers:NAME_OR_FOLDER "
-            "with --data FILE (one text per line)."
-        ),
+        str | None, typer.Argument(help="Model: a name of `rbk list models`, timm:NAME, or module.path:factory.")
     ] = None,
     data: Annotated[str, typer.Option(help="Data set, as in `rbk eval`; its labels are not used.")] = "digits",
     split: _options.Split = None,
-    images: Annotated[
-        int, typer.Option(min=1, help="Number of images or windows of words (evenly spread over the set), or of texts.")
-    ] = 100,
+    images: Annotated[int, typer.Option(min=1, help="Number of images, evenly spread over the set.")] = 100,
     size: _options.Size = None,
     crop: _options.Crop = None,
     protocol: Annotated[
@@ -90,10 +79,7 @@ def diagnose(
         refuse_others(given, "--compare", ("model", "compare", "out", "quiet"))
         _compare(compare, model, out, quiet=quiet)
         return
-    if model.startswith(TEXT):
-        refuse_others(given, f"{TEXT}NAME", _OF_TEXTS)
-    else:
-        require_names(models=[model], data=[data])
+    require_names(models=[model], data=[data])
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.evaluation.requests import ModelRequest

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.attention.shared.heads import Heads
-from robustbench_kpca.attention.shared.weights import hidden
 from robustbench_kpca.models.altered import altered
 from robustbench_kpca.types import Images
 
@@ -24,10 +23,10 @@ def density(iterate: Iterate) -> float:
     return float((real != 0).double().mean())
 
 
-def attention_weights(query: Heads, keys: Heads, *, causal: bool = False) -> Tensor:
+def attention_weights(query: Heads, keys: Heads) -> Tensor:
     """Return softmax(Q K^T / sqrt(D)), (batch, heads, tokens, tokens)."""
-    scores = query.double() @ keys.double().transpose(-2, -1) / keys.shape[-1] ** 0.5
-    return hidden(scores, causal=causal, mask=None).softmax(-1)
+    scores: Tensor = query.double() @ keys.double().transpose(-2, -1) / keys.shape[-1] ** 0.5
+    return scores.softmax(-1)
 
 
 @torch.no_grad()

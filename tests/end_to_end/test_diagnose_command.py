@@ -4,7 +4,6 @@ import json
 import os
 
 import pytest
-import torch
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import bundled
@@ -65,9 +64,8 @@ def test_a_diagnosis_is_kept_and_the_tables_are_made_from_it(tmp_path, capsys):
         (["vit_digits", "--set", "eps=1"], "model.KEY=VALUE"),
         (["vit_digits", "--data", "nothing"], "nothing"),
         (["vit_digits", "--layers", "²"], "ranges"),
-        (["transformers:bert", "--checkpoint", "x"], "--checkpoint"),
-        (["transformers:bert", "--data", __file__, "--set=model.untrained=true"], "--set"),
-        (["transformers:bert", "--split", "val"], "--split"),
+        (["rpc_lm_tiny", "--set=model.untrained=true", "--data", "grammar"], "grammar"),
+        (["rpc_lm_tiny", "--set=model.untrained=true"], "expected words"),
         (["--compare", ".", "--claim", "gamma"], "--claim"),
     ],
     ids=lambda part: part if isinstance(part, str) else " ".join(part),
@@ -78,35 +76,6 @@ def test_what_cannot_be_done_is_one_line(arguments, says, capsys):
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
-
-
-WORDS = [f"word{number}" for number in range(30)]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("fork")
-def test_an_encoder_of_transformers(tmp_path, capsys):
-    transformers = pytest.importorskip("transformers", reason="pip install transformers")
-    vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
-    config = transformers.BertConfig(
-        vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=32,
-        max_position_embeddings=140,
-    )  # fmt: skip
-    transformers.BertModel(config).save_pretrained(tmp_path / "bert")
-    transformers.BertTokenizer(str(vocabulary)).save_pretrained(tmp_path / "bert")
-    rng = torch.Generator().manual_seed(0)
-    order = [torch.randint(0, len(WORDS), (20,), generator=rng).tolist() for _ in range(10)]
-    lines = ["too short", *(" ".join(WORDS[word] for word in row) for row in order)]
-    (tmp_path / "texts.txt").write_text("\n".join(lines))
-    capsys.readouterr()
-    assert rbk("transformers:bert", "--data", "texts.txt", "--images", 10, "--json", "--quiet") == 0
-    done = json.loads(capsys.readouterr().out)
-    assert [done["data"][key] for key in ("name", "split", "n", "classes")] == ["texts", "all", 10, 0]
-    assert done["layers"][0]["tokens"] == [22, 22]  # [CLS] and [SEP] count
-    assert done["claims"]["value_vectors"]["outcome"] == "not supported"
-    assert rbk("transformers:nowhere/at-all", "--data", "texts.txt") == 2
-    assert rbk("transformers:bert", "--data", "missing.txt") == 2
 
 
 @pytest.mark.slow

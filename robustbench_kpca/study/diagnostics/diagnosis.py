@@ -170,7 +170,7 @@ class Chance(BaseModel):
 
 
 class Diagnosis(BaseModel):
-    """All claims about one model on one set of images or texts."""
+    """All claims about one model on one set of images."""
 
     model_config = STRICT
     schema_version: Literal[2] = 2

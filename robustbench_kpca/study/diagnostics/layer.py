@@ -17,7 +17,7 @@ Heads = Float[Tensor, "images heads tokens width"]
 
 @dataclass(frozen=True)
 class Layer:
-    """Tensors of one layer, in double precision (for the exponentials) and without padding.
+    """Tensors of one layer, in double precision, for the exponentials.
 
     Attributes:
         index: number of the layer among the model's attention layers, from 0.
@@ -31,8 +31,6 @@ class Layer:
         heads: numbers of the selected heads, ascending.
         ids: ids of the images.
         seed: seed of all random numbers.
-        causal: whether a token attends to earlier ones and itself only. Then claims about all keys are those of the
-            last token, and claims about the outputs of all tokens do not apply.
     """
 
     index: int
@@ -46,15 +44,14 @@ class Layer:
     heads: tuple[int, ...]
     ids: tuple[str, ...]
     seed: int
-    causal: bool = False
 
     def has_values(self) -> bool:
         """Return whether there are values that the softmax averages."""
         return self.v is not None
 
     def has_outputs(self) -> bool:
-        """Return whether the softmax averages values, and the outputs of all tokens can be read."""
-        return self.v is not None and self.h is not None and not self.causal
+        """Return whether the softmax averages values, and its outputs can be read."""
+        return self.v is not None and self.h is not None
 
     @property
     def width(self) -> int:

@@ -1,4 +1,4 @@
-"""Run a model on its data block by block, and return the tensors of its attention layers as `Layer`s, after a check.
+"""Run a model on images block by block, and return the tensors of its attention layers as `Layer`s, after a check.
 
 Hooks see modules, not the code of the forward pass. So on every block each layer's output is recomputed from the
 tensors read, and a model whose output differs is refused.
@@ -15,12 +15,13 @@ from robustbench_kpca.attention.identity import IdentityAttention
 from robustbench_kpca.attention.rpc import Pursuit
 from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.sources import Block, Source
+from robustbench_kpca.study.diagnostics.sources import Block, ImageSource
 from robustbench_kpca.study.diagnostics.taps import Reading, Tap, call, listening
 from robustbench_kpca.tasks import TASKS, task_named
+from robustbench_kpca.types import Images
 
 Visit = Callable[[Iterator[Layer], str], None]
-"""Called with an iterator over the layers for a group of images that serve as each other's null model, and its name."""
+"""Called with an iterator over the layers for a block of images that serve as each other's null model, and its name."""
 
 OUTPUT_TOLERANCE = 1e-2
 """Largest relative difference between a layer's output and the recomputed one; bf16 has a precision of 4e-3."""
@@ -29,7 +30,7 @@ OUTPUT_TOLERANCE = 1e-2
 def show(
     model: nn.Module,
     taps: Sequence[Tap],
-    source: Source,
+    source: ImageSource,
     visit: Visit,
     *,
     block: int,
@@ -37,7 +38,7 @@ def show(
     heads: Sequence[int] | None = None,
     device: str = "cpu",
 ) -> Tensor:
-    """Run a model on all blocks of a source; return its output on the first block.
+    """Run a model on all images; return its output on the first block.
 
     Raises:
         BadInputError: the model cannot be run on them, has no such heads, or its outputs differ from the recomputed
@@ -48,51 +49,45 @@ def show(
         torch.manual_seed(seed)  # for attention that draws noise
         model.to(device)
         for number, part in enumerate(source.blocks(block)):
-            out = call(model, _filled(part, block, device))[: len(part.ids)]
+            out = call(model, _filled(part.images, block).to(device))[: len(part.ids)]
             read = readings()
-            if part.attended is not None:
-                read = [reading.first(part.attended.shape[1]) for reading in read]
             if probe is None:
                 probe = out
                 _require_answers(model, out, part, source.info().task)
             for tap, reading in zip(taps, read, strict=True):
-                _require_same_output(tap, reading, part, block)
-            for group, rows in enumerate(_comparable_groups(part)):
-                pairs = zip(taps, read, strict=True)
-                visit((_layer(*pair, part, rows, heads, seed) for pair in pairs), f"{number}/{group}")
+                _require_same_output(tap, reading, block)
+            pairs = zip(taps, read, strict=True)
+            visit((_layer(*pair, part, heads, seed) for pair in pairs), f"{number}/0")
     assert probe is not None
     return probe
 
 
 def _require_answers(model: nn.Module, out: Tensor, block: Block, task: str) -> None:
     """Refuse answers that samples of this task cannot have, such as those of a segmenter to images of one label."""
-    if task in TASKS.names() and isinstance(block.inputs, Tensor):
-        task_named(task).compute.presentation(model, "clean").require(out, block.inputs)
+    if task in TASKS.names():
+        task_named(task).compute.presentation(model, "clean").require(out, block.images)
 
 
-def _layer(tap: Tap, reading: Reading, block: Block, rows: list[int], asked: Sequence[int] | None, seed: int) -> Layer:
+def _layer(tap: Tap, reading: Reading, block: Block, asked: Sequence[int] | None, seed: int) -> Layer:
     count = reading.k.shape[1]
     heads = tuple(range(count)) if asked is None else tuple(sorted(set(asked)))
     if not heads or not 0 <= heads[0] <= heads[-1] < count:
         raise BadInputError(f"heads {heads} of a layer with {count} heads", expected=f"numbers from 0 to {count - 1}")
-    kept = slice(None) if block.kept is None else block.kept[rows[0]]
+    rows = len(block.ids)
 
     def part(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x[rows][:, list(heads)][:, :, kept].double()
+        return None if x is None else x[:rows, list(heads)].double()
 
     q, k, v, h = (part(x) for x in (reading.q, reading.k, reading.v, reading.h))
     assert q is not None
     assert k is not None
     if not all(bool(torch.isfinite(x).all()) for x in (q, k, v, h) if x is not None):
         raise BadInputError(f"NaN or infinite values in attention layer {tap.index} ({tap.name})")
-    ids = tuple(block.ids[row] for row in rows)
-    x = reading.x[rows][:, kept]
-    return Layer(
-        tap.index, tap.name, tap.module, x, q=q, k=k, v=v, h=h, heads=heads, ids=ids, seed=seed, causal=reading.causal
-    )
+    x = reading.x[:rows]
+    return Layer(tap.index, tap.name, tap.module, x, q=q, k=k, v=v, h=h, heads=heads, ids=block.ids, seed=seed)
 
 
-def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) -> None:
+def _require_same_output(tap: Tap, reading: Reading, size: int) -> None:
     where = f"attention layer {tap.index} ({tap.name}, {type(tap.module).__name__})"
     if len(reading.k) != size:
         raise BadInputError(
@@ -100,14 +95,9 @@ def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) ->
             expected="one row per image",
             fix="diagnose the network itself, without a wrapper that repeats, flips or crops images",
         )
-    recomputed = _recomputed(tap.module, reading, block)
-    if recomputed is None or reading.h is None:
+    recomputed, h = _recomputed(tap.module, reading), reading.h
+    if recomputed is None or h is None:
         return
-    h = reading.h
-    if block.attended is not None:  # outputs at padding positions do not matter
-        rows = len(block.attended)
-        real = block.attended.to(h.device)[:, None, :, None]
-        recomputed, h = recomputed[:rows] * real, h[:rows] * real
     finite = bool(torch.isfinite(h).all() and torch.isfinite(recomputed).all())  # NaN: reported by `_layer`
     if finite and float((recomputed.float() - h.float()).norm()) > OUTPUT_TOLERANCE * float(h.float().norm()):
         raise BadInputError(
@@ -117,7 +107,7 @@ def _require_same_output(tap: Tap, reading: Reading, block: Block, size: int) ->
         )
 
 
-def _recomputed(module: nn.Module, reading: Reading, block: Block) -> Tensor | None:
+def _recomputed(module: nn.Module, reading: Reading) -> Tensor | None:
     """Recompute a layer's output from q, k and v; None for attention without values."""
     q, k, v = reading.q, reading.k, reading.v
     if v is None:
@@ -128,29 +118,11 @@ def _recomputed(module: nn.Module, reading: Reading, block: Block) -> Tensor | N
     with torch.no_grad():
         if isinstance(pursuit, Pursuit):
             left = q if isinstance(module, AsymmetricRPCAttention) else None
-            return pursuit(k, v, left, causal=reading.causal)
-        mask = None if block.attended is None else _repeat_last(block.attended, len(k)).to(k.device)[:, None, None, :]
-        recomputed: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=reading.causal)
+            return pursuit(k, v, left)
+        recomputed: Tensor = F.scaled_dot_product_attention(q, k, v)
     return recomputed
 
 
-def _comparable_groups(block: Block) -> Iterator[list[int]]:
-    """Yield groups of rows with the same token positions: only these can serve as each other's null model."""
-    if block.kept is None:
-        yield list(range(len(block.ids)))
-        return
-    groups: dict[tuple[bool, ...], list[int]] = {}
-    for row, kept in enumerate(block.kept.tolist()):
-        groups.setdefault(tuple(kept), []).append(row)
-    yield from groups.values()
-
-
-def _filled(block: Block, size: int, device: str) -> Tensor | dict[str, Tensor]:
-    """Repeat the last input until the block is full, so that the model always runs at one batch size."""
-    if isinstance(block.inputs, Tensor):
-        return _repeat_last(block.inputs, size).to(device)
-    return {name: _repeat_last(part, size).to(device) for name, part in block.inputs.items()}
-
-
-def _repeat_last(x: Tensor, size: int) -> Tensor:
-    return torch.cat([x, x[-1:].expand(size - len(x), *x.shape[1:])])
+def _filled(images: Images, size: int) -> Images:
+    """Repeat the last image until the block is full, so that the model always runs at one batch size."""
+    return torch.cat([images, images[-1:].expand(size - len(images), *images.shape[1:])])

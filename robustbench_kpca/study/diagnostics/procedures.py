@@ -6,7 +6,7 @@ images, its resizing, and ImageNet's mean and deviation for every model.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
@@ -18,8 +18,8 @@ from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.study.diagnostics import CLAIMS, CORRECTED, SARITAS
 from robustbench_kpca.study.diagnostics.claims import Claim
-from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
-from robustbench_kpca.study.diagnostics.sources import MOST_TOKENS, ImageSource, Source, TextSource
+from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES, STUDY
+from robustbench_kpca.study.diagnostics.sources import ImageSource
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class Procedure:
 
     name: str
     claims: Mapping[str, Claim]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, ImageSource]
 
-    def by_source(self) -> list[tuple[Source, dict[str, Claim]]]:
+    def by_source(self) -> list[tuple[ImageSource, dict[str, Claim]]]:
         """Return each source once, largest first, with the claims measured on it."""
-        claims_of: dict[int, tuple[Source, dict[str, Claim]]] = {}
+        claims_of: dict[int, tuple[ImageSource, dict[str, Claim]]] = {}
         for name, claim in self.claims.items():
             source = self.sources[name]
             claims_of.setdefault(id(source), (source, {}))[1][name] = claim
         return sorted(claims_of.values(), key=lambda pair: -pair[0].info().n)
 
 
-def corrected(source: Source, claims: Sequence[str] | None = None) -> Procedure:
+def corrected(source: ImageSource, claims: Sequence[str] | None = None) -> Procedure:
     """Return the claims, by default all, on one source."""
     names = CLAIMS.names() if claims is None else claims
     return Procedure(CORRECTED, {name: CLAIMS.get(name) for name in names}, dict.fromkeys(names, source))
@@ -61,24 +61,16 @@ def study_of_images(samples: Samples, claims: Sequence[str] | None = None, *, mo
         BadInputError: an unknown measurement, or too few images.
     """
     order = sorted(range(len(samples)), key=lambda number: samples.ids[number].split("/"))
-    numbers = {name: min(IMAGES[name], most) for name in _chosen(claims, IMAGES, "images")}
+    members = {name: STUDY.get(name) for name in (IMAGES if claims is None else claims)}
+    numbers = {name: min(IMAGES.get(name, most), most) for name in members}
     if max(numbers.values()) > len(order):
         met = f"{len(order)} images for a measurement on {max(numbers.values())}"
         raise BadInputError(met, fix=f"give more, or --images {len(order)}")
-    by_number: dict[int, Source] = {
+    by_number = {
         n: ImageSource(samples.take([order[i] for i in random.Random(seed).sample(range(len(order)), n)]))
         for n in sorted(set(numbers.values()))
     }
-    return _study(numbers, by_number)
-
-
-def study_of_texts(texts: TextSource, claims: Sequence[str] | None = None) -> Procedure:
-    """Return the study's measurements on texts: the first 100 and 2, padded to 128 tokens that all are measured."""
-    numbers = {name: min(TEXTS[name], len(texts.sequences)) for name in _chosen(claims, TEXTS, "texts")}
-    by_number: dict[int, Source] = {
-        n: replace(texts, sequences=texts.sequences[:n], padded_to=MOST_TOKENS) for n in sorted(set(numbers.values()))
-    }
-    return _study(numbers, by_number)
+    return Procedure(SARITAS, members, {name: by_number[number] for name, number in numbers.items()})
 
 
 def study_view(model: nn.Module) -> View | None:
@@ -102,17 +94,3 @@ def normalise_as_study(model: nn.Module) -> nn.Module:
     for buffer, values in ((mean, IMAGENET_DEFAULT_MEAN), (std, IMAGENET_DEFAULT_STD)):
         buffer.copy_(torch.tensor(values).view_as(buffer))
     return model
-
-
-def _chosen(claims: Sequence[str] | None, known: Mapping[str, int], what: str) -> list[str]:
-    names = list(known) if claims is None else list(claims)
-    for name in names:
-        STUDY.get(name)
-        if name not in known:
-            raise BadInputError(f"'{name}' is not about {what}", expected=", ".join(known))
-    return names
-
-
-def _study(numbers: Mapping[str, int], by_number: Mapping[int, Source]) -> Procedure:
-    claims = {name: STUDY.get(name) for name in numbers}
-    return Procedure(SARITAS, claims, {name: by_number[number] for name, number in numbers.items()})

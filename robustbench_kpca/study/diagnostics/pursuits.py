@@ -65,15 +65,13 @@ def traces(layer: Layer) -> Traces:
     q = None if query is None else layer.gaussian("random q") * _deviation(query)
     plain = replace(pursuit, iterations=0)
     return Traces(
-        iterates(pursuit, heads, layer.k, layer.values, query, causal=layer.causal),
-        iterates(pursuit, heads, k, v, q, causal=layer.causal),
-        iterates(plain, heads, layer.k, layer.values, query, causal=layer.causal)[0],
+        iterates(pursuit, heads, layer.k, layer.values, query),
+        iterates(pursuit, heads, k, v, q),
+        iterates(plain, heads, layer.k, layer.values, query)[0],
     )
 
 
-def iterates(
-    pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | None = None, *, causal: bool = False
-) -> list[Iterate]:
+def iterates(pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | None = None) -> list[Iterate]:
     """Run a pursuit on some of a layer's `heads` heads and return all iterates.
 
     Missing heads are filled with zeros: heads are independent, but mu depends on their number.
@@ -84,7 +82,7 @@ def iterates(
         return F.pad(x, (0, 0, 0, 0, 0, heads - here))
 
     left = None if query is None else padded(query)
-    pursuit(padded(k), padded(v), left, causal=causal, observer=steps.append)
+    pursuit(padded(k), padded(v), left, observer=steps.append)
     return [_first_heads(step, here) for step in steps]
 
 
@@ -115,7 +113,7 @@ def effective_rank(sizes: Float[Tensor, "*batch count"]) -> Float[Tensor, " *bat
 def _first_heads(step: Iterate, heads: int) -> Iterate:
     parts = (step.k, step.v, step.query, step.inner, step.low_rank, step.sparse)
     k, v, query, inner, low_rank, sparse = (part[:, :heads] for part in parts)
-    return Iterate(step.iteration, k, v, query, inner=inner, low_rank=low_rank, sparse=sparse, causal=step.causal)
+    return Iterate(step.iteration, k, v, query, inner=inner, low_rank=low_rank, sparse=sparse)
 
 
 def _deviation(x: Heads) -> Tensor:

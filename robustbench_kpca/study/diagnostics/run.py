@@ -46,7 +46,7 @@ def diagnose(
 
     Args:
         named: a model with attention layers that `taps` supports; in evaluation mode.
-        procedure: what is measured on which images in [0, 1], or texts: `procedures.corrected`, or as the study does.
+        procedure: what is measured on which images in [0, 1]: `procedures.corrected`, or as the study does.
         layers: numbers of the attention layers, from 0; by default all.
         heads: numbers of the heads, from 0; by default all.
         block: images per block, at most all images; the model runs at this batch size.
@@ -124,15 +124,14 @@ class Running:
             return None
 
     def _record_layer(self, layer: Layer) -> None:
-        before, tokens = self.infos.get(layer.index), int(layer.k.shape[-2])
-        least, most = (tokens, tokens) if before is None else before.tokens
+        tokens = int(layer.k.shape[-2])
         self.infos[layer.index] = LayerInfo(
             index=layer.index,
             name=layer.name,
             kind=type(layer.module).__name__,
             heads=layer.heads,
             width=layer.width,
-            tokens=(min(least, tokens), max(most, tokens)),
+            tokens=(tokens, tokens),
             has_values=layer.v is not None,
         )
 
@@ -178,7 +177,7 @@ def _selected(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[
     if not taps:
         raise BadInputError(
             f"no attention layer of {kind} can be read",
-            expected="timm's ViT or DeiT, a model of `rbk list models`, or an encoder of the BERT family",
+            expected="timm's ViT or DeiT, or a model of `rbk list models`",
         )
     if layers is None:
         return taps

@@ -7,7 +7,7 @@ relative bias has projections with the same names, but a hook on them would not 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,34 +22,18 @@ from robustbench_kpca.attention.shared.heads import split_heads
 from robustbench_kpca.attention.softmax import SoftmaxAttention
 from robustbench_kpca.attention.symmetric import SymmetricAttention
 from robustbench_kpca.models.fan import TokenMix
-
-TEXT_LAYERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra", "ViT", "DeiT", "Luke")
-"""Families of `transformers` whose `<family>SelfAttention` is plain softmax attention with `query`, `key`, `value`.
-LUKE's is so as long as no entities are given."""
-WINDOWED = "LongformerSelfAttention"
-"""Softmax attention in a window: that of all tokens for texts of at most half a window, without global tokens."""
+from robustbench_kpca.types import Images
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Tensors of one layer in one pass, in the model's precision: (batch, heads, tokens, width).
-
-    With `causal`, a token attended to earlier ones and itself only.
-    """
+    """Tensors of one layer in one pass, in the model's precision: (batch, heads, tokens, width)."""
 
     x: Tensor
     q: Tensor
     k: Tensor
     v: Tensor | None
     h: Tensor | None
-    causal: bool = False
-
-    def first(self, tokens: int) -> "Reading":
-        """Return the same without later tokens, which a model may add as padding of its own."""
-        q, k, v, h = (None if part is None else part[..., :tokens, :] for part in (self.q, self.k, self.v, self.h))
-        assert q is not None
-        assert k is not None
-        return Reading(self.x[:, :tokens], q, k, v, h=h, causal=self.causal)
 
 
 @dataclass(frozen=True)
@@ -102,7 +86,7 @@ def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
     def readings() -> list[Reading]:
         for tap in taps:
             tap.require_one_call()
-        read = [replace(tap.read(tap.seen), causal=_CAUSAL in tap.seen) for tap in taps]
+        read = [tap.read(tap.seen) for tap in taps]
         for tap in taps:
             tap.forget()
         return read
@@ -116,20 +100,13 @@ def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
             tap.forget()
 
 
-_INPUTS = ("hidden_states", "word_hidden_states")
-_CAUSAL = "is_causal"
-"""Among what a layer was seen with: it was asked to hide later tokens."""
-
-
 def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
     if key.startswith("<"):
 
-        def before(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-            _store(tap, key, args[0] if args else named[next(name for name in _INPUTS if name in named)])
-            if named.get("is_causal"):
-                tap.seen[_CAUSAL] = torch.ones(())
+        def before(_: nn.Module, args: tuple[Any, ...]) -> None:
+            _store(tap, key, args[0])
 
-        return module.register_forward_pre_hook(before, with_kwargs=True)
+        return module.register_forward_pre_hook(before)
 
     def after(_: nn.Module, __: Any, out: Any) -> None:
         _store(tap, key, out[0] if isinstance(out, tuple) else out)
@@ -138,7 +115,7 @@ def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
 
 
 def _store(tap: Tap, key: str, x: Tensor) -> None:
-    tap.seen[key] = x.detach().clone()  # a layer may change its own tensors afterwards, as Longformer scales q
+    tap.seen[key] = x.detach().clone()  # a layer may change its own tensors afterwards
     tap.calls[key] = tap.calls.get(key, 0) + 1
 
 
@@ -154,10 +131,6 @@ def _tap(module: Any) -> _HookPlan | None:
         return _token_mix(module)
     if isinstance(module, (PrimalAttention, KEPSVGPAttention)):
         return _primal(module)
-    if type(module).__name__ == WINDOWED:
-        return _longformer(module)
-    if type(module).__name__.removesuffix("SelfAttention") in TEXT_LAYERS and hasattr(module, "query"):
-        return _transformers(module)
     return None
 
 
@@ -180,20 +153,19 @@ def _softmax(module: Any) -> _HookPlan:
         q, k = seen.get("q", q), seen.get("k", k)
         if isinstance(module, SoftmaxAttention):
             q, k = module.turned(q), module.turned(k)
-        values = _mixed_values(module, k, v, causal=_CAUSAL in seen)
-        return Reading(seen["<x"], q, k, values, _by_head(seen["<out"], heads))
+        return Reading(seen["<x"], q, k, _mixed_values(module, k, v), _by_head(seen["<out"], heads))
 
     return watched | normed, read
 
 
-def _mixed_values(module: nn.Module, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+def _mixed_values(module: nn.Module, k: Tensor, v: Tensor) -> Tensor:
     """Return the values that the softmax averages; scaled attention first computes V' = V - S V (equation 12)."""
     if not isinstance(module, ScaledAttention):
         return v
-    s, tokens = module.s.detach(), v.shape[-2]
+    s = module.s.detach()
     if module.form == "alpha":
-        return v - s * F.scaled_dot_product_attention(k, k, v, is_causal=causal)
-    return v - (s[:, :tokens, :tokens].tril() if causal else s) @ v
+        return v - s * F.scaled_dot_product_attention(k, k, v)
+    return v - s @ v
 
 
 def _symmetric(module: SymmetricAttention) -> _HookPlan:
@@ -227,40 +199,20 @@ def _primal(module: PrimalAttention | KEPSVGPAttention) -> _HookPlan:
     return {"qk": module.scores.qk}, read
 
 
-def _transformers(module: Any) -> _HookPlan:
-    heads: int = module.num_attention_heads
-
-    def read(seen: dict[str, Tensor]) -> Reading:
-        q, k, v, h = (_by_head(seen[part], heads) for part in ("query", "key", "value", "context"))
-        return Reading(seen["<x"], q, k, v, h)
-
-    return {part: getattr(module, part) for part in ("query", "key", "value")} | {"context": module}, read
-
-
-def _longformer(module: Any) -> _HookPlan:
-    """Read attention whose projections have the tokens before the batch."""
-
-    def read(seen: dict[str, Tensor]) -> Reading:
-        q, k, v = (_by_head(seen[part].transpose(0, 1), module.num_heads) for part in ("query", "key", "value"))
-        return Reading(seen["<x"], q, k, v, _by_head(seen["context"], module.num_heads))
-
-    return {part: getattr(module, part) for part in ("query", "key", "value")} | {"context": module}, read
-
-
 def _by_head(x: Tensor, heads: int) -> Tensor:
     heads_first: Tensor = x.unflatten(-1, (heads, -1)).transpose(1, 2)
     return heads_first
 
 
-def call(model: nn.Module, inputs: Any) -> Tensor:
-    """Run a model without gradients on images, or on a mapping of named tensors; return its (first) output.
+def call(model: nn.Module, images: Images) -> Tensor:
+    """Run a model without gradients on images; return its (first) output.
 
     Raises:
-        BadInputError: the model cannot be run on these inputs.
+        BadInputError: the model cannot be run on these images.
     """
     try:
         with torch.no_grad():
-            out = model(**inputs) if isinstance(inputs, dict) else model(inputs)
+            out = model(images)
     except (BenchmarkError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # the model may raise anything

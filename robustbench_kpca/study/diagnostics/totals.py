@@ -212,8 +212,6 @@ class Totals:
         self, name: str, statistic: Statistic, values: Values, units: list[UnitName], orders: NDArray[np.int64]
     ) -> None:
         kept = self.kept.setdefault(name, Kept(units))
-        if kept.units != units:  # texts of another length, for which other layers have this statistic
-            return
         if not np.isfinite(values).all():
             layer, head = units[int(np.argwhere(~np.isfinite(values))[0, -1])]
             self.broken = self.broken or f"{name} is not a finite number in head {head} of layer {layer}"
@@ -237,11 +235,7 @@ class Totals:
             moments.add(rows[0], rows[1] if len(rows) > 1 else np.ones_like(rows[0]))
 
     def _add_profile(self, name: str, layer: int, values: Values) -> None:
-        """Add a layer's profile; one of another length than the first has its length appended to its name."""
-        length = values.shape[-1]
-        first = next(iter(self.profiles.get(name, {}).values()), None)
-        key = name if first is None or first.mean.shape == (length,) else f"{name}_{length}"
-        self.profiles.setdefault(key, {}).setdefault(layer, Moments()).add(values.reshape(-1, length))
+        self.profiles.setdefault(name, {}).setdefault(layer, Moments()).add(values.reshape(-1, values.shape[-1]))
 
     def results(self) -> Results:
         """Compute the results from the running sums."""
@@ -252,16 +246,11 @@ class Totals:
             elif name in self.ratios:
                 measured[name] = self._ratio(statistic, self.ratios[name])
         profiles = {
-            name: _profile(self._what(name), kept)
+            name: _profile(self.claim.profiles[name], kept)
             for name, kept in self.profiles.items()
             if all(np.isfinite(moments.mean).all() for moments in kept.values())
         }
         return Results(measured, profiles, self.broken)
-
-    def _what(self, name: str) -> str:
-        """Return the description of a profile, of which the name may end in a length."""
-        whats = self.claim.profiles
-        return whats[name] if name in whats else whats[name.rpartition("_")[0]]
 
     def _measured(self, statistic: Statistic, kept: Kept) -> Measured:
         null: Null | None = None

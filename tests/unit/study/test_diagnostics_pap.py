@@ -74,22 +74,22 @@ def test_the_residual_of_equal_tokens_is_nothing_and_of_noise_much():
     results, verdict = judge("decomposition", random())
     assert results.statistics["residual"].estimate.low > thresholds.SPLIT_RESIDUAL
     assert verdict.outcome == "not supported"
-    step = Iterate(1, v, v, v, v, v, zero, causal=False)
+    step = Iterate(1, v, v, v, v, v, zero)
     assert float(residual(step).max()) == 0
 
 
 def test_residual_by_hand():
     k = torch.tensor([[[[3.0, 4.0]]]], dtype=torch.float64)
     zero = torch.zeros_like(k)
-    assert float(residual(Iterate(1, k, k, k, k, zero, zero, causal=False))) == 1
+    assert float(residual(Iterate(1, k, k, k, k, zero, zero))) == 1
     low = torch.tensor([[[[3.0, 0.0]]]], dtype=torch.float64)
-    assert float(residual(Iterate(1, k, k, k, k, low, zero, causal=False))) == pytest.approx(0.8)
+    assert float(residual(Iterate(1, k, k, k, k, low, zero))) == pytest.approx(0.8)
 
 
 def test_density_and_distance_by_hand():
     k, v = torch.tensor([3.0, 0.0, 0.0, 4.0]).view(1, 1, 2, 2), torch.tensor([0.0, 5.0, 12.0, 0.0]).view(1, 1, 2, 2)
     low, sparse = torch.tensor([0.0, 0.0, 0.0, 1.0]).view(1, 1, 2, 2), torch.tensor([3.0, 0, 0, 0]).view(1, 1, 2, 2)
-    step = Iterate(2, k, v, k, k, low, sparse, causal=False)
+    step = Iterate(2, k, v, k, k, low, sparse)
     assert float(density(step)) == 0.25
     assert float(residual(step)) == pytest.approx(3 / 5)
     assert float(value_distance(step)) == pytest.approx(math.sqrt(25 + 144 + 1) / 13)
@@ -102,7 +102,7 @@ def test_density_and_distance_by_hand():
 )
 def test_mixing_by_hand(keys, to_itself, nats):
     k = keys.double().expand(2, 3, *keys.shape)
-    step = Iterate(1, k, k, k, k, k, k, causal=False)
+    step = Iterate(1, k, k, k, k, k, k)
     assert float(diagonal(step).mean()) == pytest.approx(to_itself)
     assert float(entropy(step).mean()) == pytest.approx(nats / math.log(len(keys)), abs=1e-9)
 

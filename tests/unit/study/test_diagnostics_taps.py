@@ -14,7 +14,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, load_diagnosis
 from robustbench_kpca.study.diagnostics.kernel import spectrum
-from robustbench_kpca.study.diagnostics.sources import ImageSource, TextSource
+from robustbench_kpca.study.diagnostics.sources import ImageSource
 from robustbench_kpca.study.diagnostics.taps import call, find_taps, listening
 
 pytestmark = pytest.mark.usefixtures("fork")
@@ -181,42 +181,3 @@ def test_every_bundled_model_can_be_read(name):
     parts = (model.encoder, model.decoder) if hasattr(model, "decoder") else (model,)
     assert len(taps) == sum(len(part.blocks) for part in parts)
     assert all(reading.h is not None and reading.v is not None for reading in found)
-
-
-def small_bert():
-    transformers = pytest.importorskip("transformers", reason="pip install transformers")
-    config = transformers.BertConfig(
-        vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=32,
-        max_position_embeddings=40,
-    )  # fmt: skip
-    return transformers.BertModel(config).eval()
-
-
-def texts(*lengths, pad=0):
-    rng = torch.Generator().manual_seed(0)
-    rows = [tuple(torch.randint(1, 50, (length,), generator=rng).tolist()) for length in lengths]
-    return TextSource("made", tuple(rows), pad)
-
-
-def test_berts_attention_with_padding():
-    model = small_bert()
-    (block,) = texts(9, 14, 5).blocks(3)
-    _, found = readings_of(model, block.inputs)
-    for reading in found:
-        expected = attention(reading, block.kept[:, None, None, :])
-        assert torch.allclose(expected, reading.h, atol=1e-5)
-
-
-def test_padding_does_not_enter_any_number():
-    model = small_bert()
-    alone, padded = (
-        diagnosed(model, source, name="bert", block=size)
-        for source, size in ((texts(9, 14, 5), 1), (texts(9, 14, 5, pad=7), 3))
-    )
-    for claim, judged in alone.claims.items():
-        for name, one in judged.statistics.items():
-            other = padded.claims[claim].statistics[name]
-            if "true" not in name:  # rounding error
-                assert other.estimate.value == pytest.approx(one.estimate.value, rel=2e-3, abs=1e-5), name
-    assert padded.layers[0].tokens == (5, 14)
-    assert padded.claims["value_vectors"].outcome == "not testable"  # no two texts are equally long

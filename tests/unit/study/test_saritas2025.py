@@ -14,15 +14,13 @@ from torch import nn
 from torchvision import transforms
 
 from robustbench_kpca import load_model
-from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.request import View
 from robustbench_kpca.study.diagnostics.claims import Claim
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.procedures import study_of_images, study_of_texts
-from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES, STUDY, TEXTS
-from robustbench_kpca.study.diagnostics.sources import TextSource
+from robustbench_kpca.study.diagnostics.procedures import study_of_images
+from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES, STUDY
 
 TOKENS, WIDTH, HEADS, COUNT = 14, 6, 2, 3
 
@@ -47,12 +45,11 @@ def z_scored(k):
     return np.array([(row - row.mean()) / (row.std(ddof=1) + 1e-8) for row in k])
 
 
-def axes_of(k, *, text):
+def axes_of(k):
     gram, g = gram_of(k)
     values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(gram)))  # the same signs
-    width = k.shape[1]
-    chosen = list(range(len(values)))[-width:] if text else sorted(range(len(values)), key=lambda i: -abs(values[i]))
-    return vectors[:, chosen[:width]], g
+    chosen = sorted(range(len(values)), key=lambda i: -abs(values[i]))
+    return vectors[:, chosen[: k.shape[1]]], g
 
 
 def similarities(v, theory):
@@ -94,25 +91,18 @@ def rbf(x):
     return np.exp(-squared / (2 * there[(len(there) - 1) // 2]))  # as torch's median
 
 
-@pytest.mark.parametrize(("name", "text"), [("study_value_vectors", False), ("study_nlp_value_vectors", True)])
-def test_value_vectors(layer, name, text):
-    found = STUDY.get(name).observe(layer)
+def test_value_vectors(layer):
+    found = STUDY.get("study_value_vectors").observe(layer)
     for image in range(COUNT):
         for head in range(HEADS):
-            axes, g = axes_of(layer.k[image, head].numpy(), text=text)
-            weights = np.diag(1 / (g + 1e-6) if text else 1 / g)
+            axes, g = axes_of(layer.k[image, head].numpy())
+            weights = np.diag(1 / g)
             theory = weights @ axes - weights @ (np.ones((TOKENS, TOKENS)) / TOKENS) @ axes
             expected = similarities(layer.values[image, head].numpy(), theory)
             got = {key: float(value[image, head]) for key, value in found.items()}
             assert got == pytest.approx(expected, rel=1e-6, abs=1e-9)
             plain = fmean(np.corrcoef(a, b)[0, 1] for a, b in zip(layer.values[image, head], theory, strict=True))
             assert got["pearson"] == pytest.approx(plain, abs=1e-3)  # but for the 1e-8 that the study adds
-
-
-def test_the_two_orders_of_axes_agree_but_for_their_order(layer):
-    """The Gram matrix has no negative eigenvalues but by rounding: so both take the same axes."""
-    by_size, last = (axes_of(layer.k[0, 0].numpy(), text=text)[0] for text in (False, True))
-    assert np.allclose(np.abs(by_size), np.abs(last[:, ::-1]))
 
 
 def test_norms(layer):
@@ -183,7 +173,7 @@ def test_every_measurement_says_what_it_is_and_gives_no_verdict(layer, name):
     found = claim.observe(layer)
     direct = {key for key, one in claim.statistics.items() if not one.log10_of}
     assert set(found) == direct | set(claim.profiles)
-    assert name in {**IMAGES, **TEXTS}
+    assert name in IMAGES
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +236,6 @@ def test_the_whole_procedure_image_by_image(folder, tmp_path):
         (["--protocol", "saritas"], "did you mean 'saritas2025'"),
         (["--protocol", "saritas2025", "--images", "50"], "--images 9"),
         (["--protocol", "saritas2025", "--claim", "gamma"], "study_gammas"),
-        (["--protocol", "saritas2025", "--claim", "study_nlp_norms"], "images"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(folder, arguments, says, capsys):
@@ -284,17 +273,3 @@ def test_squashed_images_are_torchvisions(folder):
         image = Image.open(path)
         expected = np.asarray(transforms.Resize((24, 24))(image))
         assert np.array_equal(np.asarray(View(24, 1.0, "bilinear", squash=True).apply(image)), expected)
-
-
-def test_padding_of_texts_is_measured_and_masked():
-    texts = TextSource("t", tuple((1, 2, 3)[: 1 + number % 3] for number in range(5)), 9)
-    procedure = study_of_texts(texts)
-    assert {name: source.info().n for name, source in procedure.sources.items()} == {
-        "study_nlp_value_vectors": 5, "study_nlp_norms": 2,
-    }  # fmt: skip
-    block = next(iter(procedure.sources["study_nlp_norms"].blocks(5)))
-    assert block.inputs["input_ids"].shape == (2, 128)
-    assert block.kept is None
-    assert block.attended.sum(1).tolist() == block.inputs["attention_mask"].sum(1).tolist() == [1, 2]
-    with pytest.raises(BadInputError, match="texts"):
-        study_of_texts(texts, ["study_norms"])

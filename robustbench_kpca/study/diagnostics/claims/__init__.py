@@ -16,10 +16,7 @@ from robustbench_kpca.study.diagnostics import thresholds
 from robustbench_kpca.study.diagnostics.diagnosis import Finding, Measured, Outcome, Profile, Unit
 from robustbench_kpca.study.diagnostics.layer import Layer
 
-UNTESTABLE = (
-    "too few images per block with the same number of tokens: no test can reach significance (use more images, or a "
-    "larger block)"
-)
+UNTESTABLE = "too few images per block: no test can reach significance (use more images, or a larger block)"
 ONE_IMAGE = "a single image: a comparison image by image is impossible"
 
 

@@ -69,7 +69,7 @@ class Mixing:
 
 def weights(step: Iterate) -> Tensor:
     """Return the attention matrices that produced L, (images, heads, tokens, tokens)."""
-    return attention_weights(step.query, step.inner, causal=step.causal)
+    return attention_weights(step.query, step.inner)
 
 
 def diagonal(step: Iterate) -> PerHead:

@@ -51,9 +51,7 @@ class PlantedOutliers:
     }
     profiles: ClassVar[Mapping[str, str]] = {}
 
-    def applies(self, layer: Layer) -> bool:
-        """Return whether the layer runs a pursuit without a causal mask."""
-        return pursues(layer) and not layer.causal
+    applies = staticmethod(pursues)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Plant keys with the layer's shape and the head's scale for each image and head; runs on the CPU."""

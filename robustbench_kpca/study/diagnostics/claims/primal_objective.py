@@ -26,7 +26,7 @@ Weights = Float[Tensor, "heads width rank"]
 
 def is_primal(layer: Layer) -> bool:
     """Return whether a layer is attention in primal form, which has this objective."""
-    return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention)) and not layer.causal
+    return isinstance(layer.module, (PrimalAttention, KEPSVGPAttention))
 
 
 class PrimalObjective:
@@ -76,11 +76,8 @@ class PrimalObjective:
 
 
 def feature_maps(layer: Layer, scores: PrimalScores) -> tuple[Maps, Maps]:
-    """Return A and B with e = A W_e and r = B W_r: A = phi(q) X_h^T of the landmarks, or phi(q) alone if causal."""
-    causal = scores.tokens is None
-    a, b = (feature_map(x, causal=causal) for x in (layer.q, layer.k))
-    if causal:
-        return a, b
+    """Return A and B with e = A W_e and r = B W_r: A = phi(q) X_h^T of the landmarks."""
+    a, b = feature_map(layer.q), feature_map(layer.k)
     data = layer.x.double()[:, scores.landmarks].unflatten(-1, (scores.num_heads, -1)).permute(0, 2, 3, 1)
     data = data[:, list(layer.heads)]
     return a @ data, b @ data

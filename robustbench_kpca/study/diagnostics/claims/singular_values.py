@@ -46,7 +46,7 @@ class SingularValues:
 
     def applies(self, layer: Layer) -> bool:
         """Return whether a softmax averages values; the matrix is the softmax, without the scaling of the values."""
-        return layer.v is not None and not isinstance(layer.module, IdentityAttention) and not layer.causal
+        return layer.v is not None and not isinstance(layer.module, IdentityAttention)
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute the singular values of the attention matrices, for a pursuit those of its last iteration."""
@@ -101,7 +101,7 @@ def attention_matrices(layer: Layer) -> tuple[Matrices, Matrices]:
     if pursues(layer):
         pursued = traces(layer)
         steps = [run[-1] for run in (pursued.own, pursued.random)]
-        own, random = (attention_weights(step.query, step.inner, causal=step.causal) for step in steps)
+        own, random = (attention_weights(step.query, step.inner) for step in steps)
         return own, random
     symmetric = torch.equal(layer.q, layer.k)
     k = layer.gaussian("random k") * layer.k.std((-2, -1), keepdim=True)

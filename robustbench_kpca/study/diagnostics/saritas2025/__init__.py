@@ -9,6 +9,4 @@ from robustbench_kpca._core.registry import Family
 
 STUDY = Family("measurement of saritas2025", __name__, "CLAIM")
 IMAGES = {"study_value_vectors": 100, "study_norms": 1, "study_eigenvalues": 25, "study_gammas": 1}
-"""Measurements on images, and how many images each takes."""
-TEXTS = {"study_nlp_value_vectors": 100, "study_nlp_norms": 2}
-"""Measurements on texts, and how many texts each takes."""
+"""Measurements, and how many images each takes."""

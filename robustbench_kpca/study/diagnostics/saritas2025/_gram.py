@@ -32,17 +32,11 @@ def standardised(x: Matrix) -> Matrix:
 
 
 def axes_by_size(gram: Square, count: int) -> Matrix:
-    """Return the eigenvectors of the `count` eigenvalues largest in absolute value: the study's script for images."""
+    """Return the eigenvectors of the `count` eigenvalues largest in absolute value."""
     values, vectors = torch.linalg.eigh(gram)
     order = values.abs().argsort(descending=True)
     chosen: Tensor = vectors[:, order[:count]]
     return chosen
-
-
-def last_axes(gram: Square, count: int) -> Matrix:
-    """Return the last `count` eigenvectors of `eigh`, in its ascending order: the study's script for texts."""
-    vectors: Tensor = torch.linalg.eigh(gram).eigenvectors
-    return vectors[:, -count:]
 
 
 def theoretical_values(axes: Matrix, weights: Float[Tensor, " tokens"]) -> Matrix:
@@ -88,13 +82,11 @@ SIMILARITIES = {
 }
 
 
-def similarities(v: Matrix, theory: Matrix, *, nan_is_zero: bool = False) -> dict[str, Tensor]:
-    """Return every similarity; with `nan_is_zero` cosines that are NaN count as 0, as for texts."""
+def similarities(v: Matrix, theory: Matrix) -> dict[str, Tensor]:
+    """Return every similarity."""
     cosines = _unit(v) @ _unit(theory).T
     direct = cosines.diagonal()
     pearson = (_unit(_rows_centred(v)) * _unit(_rows_centred(theory))).sum(-1)
-    if nan_is_zero:
-        cosines, direct, pearson = (part.nan_to_num(0.0) for part in (cosines, direct, pearson))
     rows, columns = linear_sum_assignment(-cosines.cpu().numpy())
     matched, gap = cosines[rows, columns], v - theory
     return {
