@@ -13,10 +13,10 @@ def randn(*shape, seed=0, std=1.0):
     return std * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def layer(q, k, v=None, first=0, module=None, *, x=None, heads=None):
+def layer(q, k, v=None, first=0, module=None, *, x=None):
     """A layer of these queries, keys and values, whose outputs are those of softmax attention."""
     h = None if v is None else log_kernel(q, k).softmax(-1) @ v
-    heads = tuple(range(k.shape[1])) if heads is None else heads
+    heads = tuple(range(k.shape[1]))
     ids = tuple(str(first + image) for image in range(len(k)))
     return Layer(0, "made", module or nn.Identity(), k if x is None else x, q, k, v, h, heads, ids, 0)
 

@@ -27,7 +27,6 @@ class Asked:
     protocol: str
     claims: list[str] | None
     layers: list[int] | None
-    heads: list[int] | None
     block: int | None
     seed: int
     device: str | None
@@ -43,7 +42,7 @@ def measured(
 
     network, procedure = _load(request, asked, quiet=quiet)
     return diagnose(
-        NamedModel(network, request.label, request.source), procedure, layers=asked.layers, heads=asked.heads,
+        NamedModel(network, request.label, request.source), procedure, layers=asked.layers,
         block=asked.block or BLOCK, seed=asked.seed, device=usable_device(asked.device),
         progress=progress(request.label),
     )  # fmt: skip

@@ -33,7 +33,6 @@ def diagnose(
     layers: Annotated[
         str | None, typer.Option(help="Attention layers, counted from 0, such as 0,5-7; by default all.")
     ] = None,
-    heads: Annotated[str | None, typer.Option(help="Heads, counted from 0, such as 0,2; by default all.")] = None,
     block: Annotated[
         int | None,
         typer.Option(
@@ -68,7 +67,6 @@ def diagnose(
         protocol=protocol,
         claims=claim or None,
         layers=numbers(layers),
-        heads=numbers(heads),
         block=block,
         seed=seed,
         device=device,

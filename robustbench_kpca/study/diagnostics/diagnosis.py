@@ -39,7 +39,7 @@ class Protocol(BaseModel):
     tokens: Literal["all"] = "all"
     """Class and distillation tokens are included, as in the study; padding is not."""
     layers: tuple[int, ...] | None = None
-    heads: tuple[int, ...] | None = None
+    heads: None = None
     thresholds: dict[str, float]
 
     def digest(self) -> str:

@@ -193,7 +193,7 @@ def _across_intro(named: Mapping[str, Diagnosis]) -> str:
         "protocols": len({diagnosis.protocol.procedure for diagnosis in every}) > 1,
         "block sizes": len({diagnosis.protocol.block for diagnosis in every}) > 1,
         "seeds": len({diagnosis.protocol.seed for diagnosis in every}) > 1,
-        "layers or heads": len({(diagnosis.protocol.layers, diagnosis.protocol.heads) for diagnosis in every}) > 1,
+        "layers": len({diagnosis.protocol.layers for diagnosis in every}) > 1,
     }
     differences = ", ".join(what for what, there in differ.items() if there)
     alike = f"NOT ALIKE: different {differences}" if differences else "Same limits, data, samples, blocks and seed"

@@ -35,14 +35,12 @@ def show(
     *,
     block: int,
     seed: int,
-    heads: Sequence[int] | None = None,
     device: str = "cpu",
 ) -> Tensor:
     """Run a model on all images; return its output on the first block.
 
     Raises:
-        BadInputError: the model cannot be run on them, has no such heads, or its outputs differ from the recomputed
-            ones.
+        BadInputError: the model cannot be run on them, or its outputs differ from the recomputed ones.
     """
     probe: Tensor | None = None
     with listening(taps) as readings, torch.random.fork_rng():
@@ -57,7 +55,7 @@ def show(
             for tap, reading in zip(taps, read, strict=True):
                 _require_same_output(tap, reading, block)
             pairs = zip(taps, read, strict=True)
-            visit((_layer(*pair, part, heads, seed) for pair in pairs), f"{number}/0")
+            visit((_layer(*pair, part, seed) for pair in pairs), f"{number}/0")
     assert probe is not None
     return probe
 
@@ -68,17 +66,9 @@ def _require_answers(model: nn.Module, out: Tensor, block: Block, task: str) -> 
         task_named(task).compute.presentation(model, "clean").require(out, block.images)
 
 
-def _layer(tap: Tap, reading: Reading, block: Block, asked: Sequence[int] | None, seed: int) -> Layer:
-    count = reading.k.shape[1]
-    heads = tuple(range(count)) if asked is None else tuple(sorted(set(asked)))
-    if not heads or not 0 <= heads[0] <= heads[-1] < count:
-        raise BadInputError(f"heads {heads} of a layer with {count} heads", expected=f"numbers from 0 to {count - 1}")
-    rows = len(block.ids)
-
-    def part(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x[:rows, list(heads)].double()
-
-    q, k, v, h = (part(x) for x in (reading.q, reading.k, reading.v, reading.h))
+def _layer(tap: Tap, reading: Reading, block: Block, seed: int) -> Layer:
+    rows, heads = len(block.ids), tuple(range(reading.k.shape[1]))
+    q, k, v, h = (None if x is None else x[:rows].double() for x in (reading.q, reading.k, reading.v, reading.h))
     assert q is not None
     assert k is not None
     if not all(bool(torch.isfinite(x).all()) for x in (q, k, v, h) if x is not None):

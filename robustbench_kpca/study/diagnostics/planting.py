@@ -89,13 +89,13 @@ def recovery(planted: Planted, low_rank: Heads, sparse: Heads) -> Recovery:
     return Recovery(error, hits / seen.clamp_min(1), hits / all_there.clamp_min(1), f1)
 
 
-def pursue(planted: Planted, pursuit: Pursuit, heads: int, *, oracle: bool = False) -> Recovery:
-    """Split planted keys with the symmetric pursuit of a layer with `heads` heads.
+def pursue(planted: Planted, pursuit: Pursuit, *, oracle: bool = False) -> Recovery:
+    """Split planted keys with the symmetric pursuit of a layer.
 
     Values are the keys themselves or, with `oracle`, the clean L_0, which identity attention would return unchanged.
     """
     values = planted.low_rank if oracle else planted.keys
-    last = iterates(pursuit, heads, planted.keys, values)[-1]
+    last = iterates(pursuit, planted.keys, values)[-1]
     return recovery(planted, last.low_rank, last.sparse)
 
 

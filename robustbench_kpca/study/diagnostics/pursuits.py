@@ -10,7 +10,6 @@ from functools import lru_cache
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
@@ -59,31 +58,23 @@ def pursuit_of(layer: Layer) -> Pursuit:
 @lru_cache(maxsize=1)  # several claims use the same layer, one after another
 def traces(layer: Layer) -> Traces:
     """Run a layer's pursuit on its own keys and values, and on Gaussian ones with each head's standard deviation."""
-    pursuit, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
+    pursuit = pursuit_of(layer)
     query = layer.q if isinstance(layer.module, AsymmetricRPCAttention) else None
     k, v = (layer.gaussian(f"random {part}") * _deviation(own) for part, own in (("k", layer.k), ("v", layer.values)))
     q = None if query is None else layer.gaussian("random q") * _deviation(query)
     plain = replace(pursuit, iterations=0)
     return Traces(
-        iterates(pursuit, heads, layer.k, layer.values, query),
-        iterates(pursuit, heads, k, v, q),
-        iterates(plain, heads, layer.k, layer.values, query)[0],
+        iterates(pursuit, layer.k, layer.values, query),
+        iterates(pursuit, k, v, q),
+        iterates(plain, layer.k, layer.values, query)[0],
     )
 
 
-def iterates(pursuit: Pursuit, heads: int, k: Heads, v: Heads, query: Heads | None = None) -> list[Iterate]:
-    """Run a pursuit on some of a layer's `heads` heads and return all iterates.
-
-    Missing heads are filled with zeros: heads are independent, but mu depends on their number.
-    """
-    here, steps = k.shape[1], list[Iterate]()
-
-    def padded(x: Heads) -> Tensor:
-        return F.pad(x, (0, 0, 0, 0, 0, heads - here))
-
-    left = None if query is None else padded(query)
-    pursuit(padded(k), padded(v), left, observer=steps.append)
-    return [_first_heads(step, here) for step in steps]
+def iterates(pursuit: Pursuit, k: Heads, v: Heads, query: Heads | None = None) -> list[Iterate]:
+    """Run a pursuit on all heads of a layer, since mu depends on their number, and return all iterates."""
+    steps: list[Iterate] = []
+    pursuit(k, v, query, observer=steps.append)
+    return steps
 
 
 def residual(step: Iterate) -> PerHead:
@@ -108,12 +99,6 @@ def effective_rank(sizes: Float[Tensor, "*batch count"]) -> Float[Tensor, " *bat
     shares = sizes / sizes.sum(-1, keepdim=True).clamp_min(1e-300)
     rank: Tensor = torch.special.entr(shares).sum(-1).exp()
     return rank
-
-
-def _first_heads(step: Iterate, heads: int) -> Iterate:
-    parts = (step.k, step.v, step.query, step.inner, step.low_rank, step.sparse)
-    k, v, query, inner, low_rank, sparse = (part[:, :heads] for part in parts)
-    return Iterate(step.iteration, k, v, query, inner=inner, low_rank=low_rank, sparse=sparse)
 
 
 def _deviation(x: Heads) -> Tensor:

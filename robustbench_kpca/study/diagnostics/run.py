@@ -36,7 +36,6 @@ def diagnose(
     procedure: Procedure,
     *,
     layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
     block: int = BLOCK,
     seed: int = 0,
     device: str = "cpu",
@@ -48,13 +47,12 @@ def diagnose(
         named: a model with attention layers that `taps` supports; in evaluation mode.
         procedure: what is measured on which images in [0, 1]: `procedures.corrected`, or as the study does.
         layers: numbers of the attention layers, from 0; by default all.
-        heads: numbers of the heads, from 0; by default all.
         block: images per block, at most all images; the model runs at this batch size.
         device: device for the model and the claims; it must support double precision.
         progress: called with the number of images done and of all images.
 
     Raises:
-        BadInputError: no supported attention layer, or no such layer, head or claim.
+        BadInputError: no supported attention layer, or no such layer or claim.
     """
     started, created = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     model = named.model
@@ -67,14 +65,14 @@ def diagnose(
     probe: Tensor | None = None
     for part, members in parts:
         visit = partial(work.add, members=members)
-        out = show(model, taps, part, visit, block=min(block, part.info().n), seed=seed, heads=heads, device=device)
+        out = show(model, taps, part, visit, block=min(block, part.info().n), seed=seed, device=device)
         probe = out if probe is None else probe
     assert probe is not None
     limits = {key: float(value) for key, value in vars(thresholds).items() if key.isupper()}
     protocol = Protocol(
         procedure=procedure.name, claims=tuple(procedure.claims), images=info.n, block=block, seed=seed,
         images_of={name: procedure.sources[name].info().n for name in procedure.claims},
-        thresholds=limits, layers=_sorted(layers), heads=_sorted(heads),
+        thresholds=limits, layers=None if layers is None else tuple(sorted(set(layers))),
     )  # fmt: skip
     return Diagnosis(
         model=model_info(model, named.label, named.source, probe.float()), data=info, protocol=protocol,
@@ -167,10 +165,6 @@ def _judge(claim: Claim, results: Results | None) -> Judged:
         profiles=dict(results.profiles),
         findings=verdict.findings,
     )
-
-
-def _sorted(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
-    return None if numbers is None else tuple(sorted(set(numbers)))
 
 
 def _selected(taps: list[Tap], layers: Sequence[int] | None, kind: str) -> list[Tap]:

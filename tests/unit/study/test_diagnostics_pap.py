@@ -16,7 +16,7 @@ from robustbench_kpca.study.diagnostics.claims import Results
 from robustbench_kpca.study.diagnostics.claims.mixing import diagonal, entropy, value_distance
 from robustbench_kpca.study.diagnostics.diagnosis import Measured, Unit
 from robustbench_kpca.study.diagnostics.layer import Layer
-from robustbench_kpca.study.diagnostics.pursuits import density, effective_rank, iterates, residual, traces
+from robustbench_kpca.study.diagnostics.pursuits import density, effective_rank, residual, traces
 
 pytestmark = pytest.mark.usefixtures("fork")
 
@@ -24,10 +24,10 @@ TOKENS, WIDTH, HEADS = 24, 8, 3
 PAP = ("decomposition", "low_rank", "mixing", "sparsity")
 
 
-def layer(k, v, q=None, *, heads=None, **options):
+def layer(k, v, q=None, **options):
     kind = RPCAttention if q is None else AsymmetricRPCAttention
     module = kind(HEADS * WIDTH, HEADS, **options)
-    return made_layers.layer(k if q is None else q, k, v, module=module, heads=heads)
+    return made_layers.layer(k if q is None else q, k, v, module=module)
 
 
 def random(std=1.0, seed=0, **options):
@@ -46,15 +46,6 @@ def test_only_layers_with_a_pursuit_are_asked(name):
     assert set(found) == set(claim.statistics) | set(claim.profiles)
     assert all(found[key].shape == (5, HEADS) and torch.isfinite(found[key]).all() for key in claim.statistics)
     assert all(found[key].shape == (5, HEADS, 4) for key in claim.profiles)
-
-
-def test_some_heads_are_what_they_are_among_all():
-    k, v = randn(2, HEADS, TOKENS, WIDTH, seed=0), randn(2, HEADS, TOKENS, WIDTH, seed=1)
-    all_heads = iterates(Pursuit(), HEADS, k, v)
-    some = iterates(Pursuit(), HEADS, k[:, [2]], v[:, [2]])
-    for whole, part in zip(all_heads, some, strict=True):
-        assert torch.allclose(whole.low_rank[:, [2]], part.low_rank, rtol=0, atol=1e-12)
-        assert torch.equal(whole.sparse[:, [2]], part.sparse)
 
 
 def test_the_asymmetric_pursuit_keeps_its_queries():

@@ -93,9 +93,9 @@ def test_textbook_pursuit_and_the_printed_rule_do_not_see_the_scale_of_s_and_the
     factors = torch.full((2, 1), 4.0, dtype=torch.float64)
     assert torch.allclose(textbook(unit).f1, textbook(unit.scaled(factors)).f1)
     one_step = paper_rule(Pursuit(1))
-    assert torch.equal(pursue(unit, one_step, 3).f1, pursue(unit.scaled(factors), one_step, 3).f1)
+    assert torch.equal(pursue(unit, one_step).f1, pursue(unit.scaled(factors), one_step).f1)
     released = Pursuit(1)
-    assert float((pursue(unit, released, 3).f1 - pursue(unit.scaled(factors), released, 3).f1).min()) > 0.1
+    assert float((pursue(unit, released).f1 - pursue(unit.scaled(factors), released).f1).min()) > 0.1
 
 
 def test_one_step_shrinks_at_the_threshold():
@@ -103,7 +103,7 @@ def test_one_step_shrinks_at_the_threshold():
     unit = plant(197, 64, SEEDS[:1])
     small = Planted(unit.low_rank * 1e-3, unit.sparse, unit.scale)
     level = float(small.keys.abs().mean())
-    found = pursue(small, Pursuit(1, lam=0.5, threshold="lam/mu", mu_width="head"), 3)
+    found = pursue(small, Pursuit(1, lam=0.5, threshold="lam/mu", mu_width="head"))
     assert 4 * 0.5 * level < 10  # t = lam / mu = 4 lam mean |K|
     assert float(found.f1) == 1
 

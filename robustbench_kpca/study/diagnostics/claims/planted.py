@@ -58,11 +58,11 @@ class PlantedOutliers:
         unit_scale, textbook = _problem(layer.k.shape[-2], layer.width, layer.seed, layer.ids)
         scales = layer.k.square().mean((-2, -1)).sqrt().clamp_min(1e-12).cpu()
         planted = unit_scale.scaled(scales)
-        layer_pursuit, heads = pursuit_of(layer), int(layer.module.num_heads)  # type: ignore[arg-type]
+        layer_pursuit = pursuit_of(layer)
         pursuits = {
-            "": planting.pursue(planted, layer_pursuit, heads),
-            "_paper": planting.pursue(planted, planting.paper_rule(layer_pursuit), heads),
-            "_signs": planting.pursue(planted, planting.textbook_rule(layer_pursuit), heads),
+            "": planting.pursue(planted, layer_pursuit),
+            "_paper": planting.pursue(planted, planting.paper_rule(layer_pursuit)),
+            "_signs": planting.pursue(planted, planting.textbook_rule(layer_pursuit)),
             "_textbook": textbook,  # its recovery does not depend on the scale of the keys
         }
         measured = {
@@ -71,7 +71,7 @@ class PlantedOutliers:
             for rule, result in pursuits.items()
         }
         return measured | {
-            "error_clean_values": planting.pursue(planted, layer_pursuit, heads, oracle=True).error,
+            "error_clean_values": planting.pursue(planted, layer_pursuit, oracle=True).error,
             "residual_textbook": torch.full_like(scales, textbook.residual),
             "error_nothing": size(planted.sparse) / size(planted.low_rank),
         }
