@@ -11,8 +11,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_state, move, record
-from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
+from robustbench_kpca.attacks._auto_steps import ascend, checkpoints, initial_state
+from robustbench_kpca.attacks._targets import aim, require_one_target, target_of_run
+from robustbench_kpca.attacks._targets import runs_of as number_of_targets
 from robustbench_kpca.attacks.shared.ball import project, require_norm
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import LossName, objective
@@ -25,8 +26,8 @@ from robustbench_kpca.types import Images, Keys, Labels, Query, State
 class APGD:
     """One run of `steps` iterations or, targeted, one for each of the `targets` strongest wrong classes in turn.
 
-    The update is that of `_auto_steps`, projected onto the ball, with initial step size 2 eps. x_0 is random on the
-    sphere of radius eps, clipped to the box.
+    The iterates x_t are those of `_auto_steps`, where Proj projects onto the ball and eta is 2 eps at first. x_0 is
+    random on the sphere of radius eps, clipped to the box.
 
     `loss` is maximised (`shared.losses.objective`): `ce`, `dlr`, `pm` (the loss of PMA), `ce_targeted` or
     `dlr_targeted`. The ratio is replaced by cross-entropy for models with too few classes: 2 for `dlr`, 2 or 3 for
@@ -82,40 +83,47 @@ class APGD:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Compute the gradient at `x` and update; at the end of a run, begin the next run."""
+        """Compute the gradient at x_t and return the state with x_{t+1}, which may be x_0 of the next run."""
         state = aim(state, query) if self._targeted else state
         x, y, target = state["x"], state["y"], target_of_run(state)
-        loss, gradient = query.gradient(x, lambda logits: objective(self.loss, logits, y, target))
-        window = constant(tuple(checkpoints(self.steps)), y.device)[state["iteration"]]
-        state, halved = halve(record(state, x, loss.to(gradient.dtype), gradient, 2 * threat.eps), window, self.rho)
-        moved, origin = move(
-            state, x, halved, gradient, proj=lambda x: project(x, state["clean"], threat), norm=threat.norm
+        loss, g = query.gradient(x, lambda logits: objective(self.loss, logits, y, target))
+        x_next, state = ascend(
+            state,
+            x,
+            loss.to(g.dtype),
+            g,
+            eta_0=2 * threat.eps,
+            window=constant(tuple(checkpoints(self.steps)), y.device)[state["iteration"]],
+            rho=self.rho,
+            proj=lambda x: project(x, state["clean"], threat),
+            norm=threat.norm,
         )
-        return self._next_run(state | {"x": moved, "previous": origin, "iteration": state["iteration"] + 1}, threat)
+        return self._end_run(state | {"x": x_next}, threat)
 
     def runs_of(self, state: State) -> Labels:
-        """Return the number of targets, or 1."""
-        return runs_of(state, self.targets) if self._targeted else torch.ones_like(state["run"])
+        """Return the number of runs of each sample: of its targets or, untargeted, 1."""
+        return number_of_targets(state, self.targets) if self._targeted else torch.ones_like(state["run"])
 
     def begin_run(self, state: State, threat: Threat, run: Labels) -> State:
-        """Draw the first point; iteration 0 overwrites the rest."""
-        first = on_sphere(state["clean"], threat, state["key"], run)
-        return state | {"x": first, "run": run, "iteration": torch.zeros_like(run)}
+        """Draw x_0 of the run with the number `run`; iteration 0 overwrites all other values of earlier runs."""
+        x_0 = on_sphere(state["clean"], threat, state["key"], run)
+        return state | {"x": x_0, "run": run, "iteration": torch.zeros_like(run)}
 
     def join_runs(self, earlier: State, later: State, threat: Threat) -> State:  # noqa: ARG002
-        """Return the later states: a run keeps nothing of those before it."""
+        """Return `later`: a run uses nothing of the runs before it."""
         return later
 
-    def _next_run(self, state: State, threat: Threat) -> State:
-        over = state["iteration"] > self.steps
-        run = state["run"] + over
-        finished = over & (run >= self.runs_of(state))
+    def _end_run(self, state: State, threat: Threat) -> State:
+        """Where a run has ended, draw x_0 of the next run or, after the last run, propose the best point."""
+        ended = state["iteration"] > self.steps
+        run = state["run"] + ended
+        finished = ended & (run >= self.runs_of(state))
         x = choose(finished, state["best"], state["x"])
-        again = over & ~finished
-        if self._targeted and bool(again.any()):
+        begins = ended & ~finished
+        if self._targeted and bool(begins.any()):
             x = x.clone()
-            x[again] = on_sphere(state["clean"][again], threat, state["key"][again], run[again])
-        iteration = torch.where(over, 0, state["iteration"])
+            x[begins] = on_sphere(state["clean"][begins], threat, state["key"][begins], run[begins])
+        iteration = torch.where(ended, 0, state["iteration"])
         return state | {"x": x, "run": run, "iteration": iteration, "finished": finished}
 
 

@@ -13,7 +13,8 @@ from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
 from robustbench_kpca.attacks._l1 import nearest_in_l1
-from robustbench_kpca.attacks._targets import aim, require_one_target, runs_of, target_of_run
+from robustbench_kpca.attacks._targets import aim, require_one_target, target_of_run
+from robustbench_kpca.attacks._targets import runs_of as number_of_targets
 from robustbench_kpca.attacks.shared.ball import require_norm
 from robustbench_kpca.attacks.shared.draws import noise
 from robustbench_kpca.attacks.shared.losses import LossName, objective
@@ -89,33 +90,32 @@ class APGDL1:
             "best": x,
             "best_gradient": torch.zeros_like(x),
             "best_loss": x.new_zeros(len(x)),
-            "step_size": torch.zeros_like(keys, dtype=torch.float64),
-            "moved": count,  # number of values in which the best point differed from the clean image at the last update
+            "step_size": torch.zeros_like(keys, dtype=torch.float64),  # eta
+            "changed": count,  # 1.5 n k: values in which the best point differed from the clean image at the last one
             "finished": torch.zeros_like(keys, dtype=torch.bool),
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Compute the gradient at `point` and update; at the end of a phase or run, begin the next."""
         state = aim(state, query) if self._targeted else state
-        y, target, radius = state["y"], target_of_run(state), _radius(state, threat)
-        loss, gradient = query.gradient(
-            state["point"], lambda logits: objective(self.loss, logits, y, target), outside=True
-        )
-        state, back = self._update_sparsity(_record(state, loss.to(gradient.dtype), gradient, radius), radius)
-        moved = nearest_in_l1(_sparse_step(state, back, gradient), state["clean"], radius, clip=threat.clip)
-        return self._next_phase(state | {"point": moved, "iteration": state["iteration"] + 1}, threat)
+        x, y, target, r = state["point"], state["y"], target_of_run(state), _radius(state, threat)
+        loss, g = query.gradient(x, lambda logits: objective(self.loss, logits, y, target), outside=True)
+        state, restarts = self._update_sparsity(_record(state, loss.to(g.dtype), g, r), r)
+        x, g = choose(restarts, state["best"], x), choose(restarts, state["best_gradient"], g)
+        x_next = nearest_in_l1(x + _sparse_step(state, g), state["clean"], r, clip=threat.clip)
+        return self._next_phase(state | {"point": x_next, "iteration": state["iteration"] + 1}, threat)
 
     def runs_of(self, state: State) -> Labels:
-        """Return the number of targets, or 1."""
-        return runs_of(state, self.targets) if self._targeted else torch.ones_like(state["run"])
+        """Return the number of runs of each sample: of its targets or, untargeted, 1."""
+        return number_of_targets(state, self.targets) if self._targeted else torch.ones_like(state["run"])
 
     def begin_run(self, state: State, threat: Threat, run: Labels) -> State:
-        """Draw the first point; iteration 0 overwrites the rest."""
-        first, none = self._draw_start(state["clean"], threat, state["key"], run), torch.zeros_like(run)
-        return state | {"point": first, "run": run, "phase": none, "iteration": none}
+        """Draw the first point of the run with the number `run`; iteration 0 overwrites all other values."""
+        x, zero = self._draw_start(state["clean"], threat, state["key"], run), torch.zeros_like(run)
+        return state | {"point": x, "run": run, "phase": zero, "iteration": zero}
 
     def join_runs(self, earlier: State, later: State, threat: Threat) -> State:  # noqa: ARG002
-        """Return the later states: a run keeps nothing of those before it."""
+        """Return `later`: a run uses nothing of the runs before it."""
         return later
 
     def _lengths(self) -> tuple[int, int, int]:
@@ -123,37 +123,39 @@ class APGDL1:
         early = math.ceil(0.3 * self.steps)
         return early, early, self.steps - 2 * early
 
-    def _update_sparsity(self, state: State, radius: PerSample) -> tuple[State, Mask]:
-        """Update sparsity and step size when due; return the samples whose search restarts from the best point."""
-        every = _value_for_phase([max(int(0.04 * length), 1) for length in self._lengths()], state)
-        here = (state["iteration"] > 0) & (state["iteration"] % every == 0)
-        moved = _count_changed(state["best"], state["clean"])
-        sparser = here & (moved < _SPARSER * state["moved"])
-        shorter = torch.maximum(state["step_size"] / _SHRINK, radius * _LEAST_STEP)
-        step_size = torch.where(sparser, radius, torch.where(here, shorter, state["step_size"]))
-        return state | {"step_size": step_size, "moved": torch.where(here, moved, state["moved"])}, sparser
+    def _update_sparsity(self, state: State, r: PerSample) -> tuple[State, Mask]:
+        """Update k and eta where that is due; return the samples whose search restarts from the best point."""
+        interval = _value_for_phase([max(int(0.04 * length), 1) for length in self._lengths()], state)
+        due = (state["iteration"] > 0) & (state["iteration"] % interval == 0)
+        changed = _count_changed(state["best"], state["clean"])
+        sparser = due & (changed < _SPARSER * state["changed"])
+        shorter = torch.maximum(state["step_size"] / _SHRINK, r * _LEAST_STEP)
+        eta = torch.where(sparser, r, torch.where(due, shorter, state["step_size"]))
+        return state | {"step_size": eta, "changed": torch.where(due, changed, state["changed"])}, sparser
 
     def _next_phase(self, state: State, threat: Threat) -> State:
         """Begin the next phase or run for samples that have finished their current one."""
-        over = state["iteration"] > _value_for_phase(list(self._lengths()), state)
-        if not bool(over.any()):
+        phase_ended = state["iteration"] > _value_for_phase(list(self._lengths()), state)
+        if not bool(phase_ended.any()):
             return state
-        phase = state["phase"] + over
-        ended = phase == len(_RADII)
-        run = state["run"] + ended
-        finished = ended & (run >= self.runs_of(state))
+        phase = state["phase"] + phase_ended
+        run_ended = phase == len(_RADII)
+        run = state["run"] + run_ended
+        finished = run_ended & (run >= self.runs_of(state))
         state = state | {
             "x": choose(finished, state["best"], state["x"]),
-            "phase": torch.where(ended, 0, phase),
+            "phase": torch.where(run_ended, 0, phase),
             "run": run,
-            "iteration": torch.where(over, 0, state["iteration"]),
+            "iteration": torch.where(phase_ended, 0, state["iteration"]),
             "finished": finished,
         }
         clean, point = state["clean"], state["point"].clone()
-        point[over] = nearest_in_l1(state["best"][over], clean[over], _radius(state, threat)[over], clip=threat.clip)
-        again = ended & ~finished
-        if bool(again.any()):
-            point[again] = self._draw_start(clean[again], threat, state["key"][again], run[again])
+        point[phase_ended] = nearest_in_l1(
+            state["best"][phase_ended], clean[phase_ended], _radius(state, threat)[phase_ended], clip=threat.clip
+        )
+        begins = run_ended & ~finished
+        if bool(begins.any()):
+            point[begins] = self._draw_start(clean[begins], threat, state["key"][begins], run[begins])
         return state | {"point": point}
 
     @staticmethod
@@ -177,29 +179,28 @@ def _count_changed(x: Images, clean: Images) -> Labels:
     return (x != clean).flatten(1).sum(1)
 
 
-def _record(state: State, loss: PerSample, gradient: Images, radius: PerSample) -> State:
+def _record(state: State, loss: PerSample, g: Images, r: PerSample) -> State:
     """Record loss and gradient at `point`; the first point of a phase overwrites all earlier values."""
-    first, point = state["iteration"] == 0, state["point"]
+    first, x = state["iteration"] == 0, state["point"]
     better = first | (loss > state["best_loss"])
     return state | {
-        "best": choose(better, point, state["best"]),
-        "best_gradient": choose(better, gradient, state["best_gradient"]),
+        "best": choose(better, x, state["best"]),
+        "best_gradient": choose(better, g, state["best_gradient"]),
         "best_loss": torch.where(better, loss, state["best_loss"]),
-        "step_size": torch.where(first, radius, state["step_size"]),
-        "moved": torch.where(first, _count_changed(point, state["clean"]), state["moved"]),
+        "step_size": torch.where(first, r, state["step_size"]),
+        "changed": torch.where(first, _count_changed(x, state["clean"]), state["changed"]),
     }
 
 
-def _sparse_step(state: State, back: Mask, gradient: Images) -> Images:
-    """Step along the largest gradient entries, from `point` or, where `back` is true, from the best point."""
-    point = choose(back, state["best"], state["point"])
-    flat = choose(back, state["best_gradient"], gradient).flatten(1)
-    count = flat.shape[1]
-    rank = ((1 - state["moved"].double() / count / 1.5) * count).long().clamp(0, count - 1)
-    least = flat.abs().sort(dim=1).values.gather(1, rank[:, None])
-    chosen = flat.sign() * (flat.abs() >= least)
-    length = state["step_size"][:, None] / chosen.abs().sum(1, keepdim=True).clamp_min(1)
-    return point + (length * chosen).view(point.shape).to(point)
+def _sparse_step(state: State, g: Images) -> Images:
+    """Return eta s / ||s||_1, where s has the signs of the largest entries of `g`."""
+    flat = g.flatten(1)
+    n = flat.shape[1]
+    smaller = ((1 - state["changed"].double() / n / 1.5) * n).long().clamp(0, n - 1)  # n - n k, rounded down
+    threshold = flat.abs().sort(dim=1).values.gather(1, smaller[:, None])
+    s = flat.sign() * (flat.abs() >= threshold)
+    length = state["step_size"][:, None] / s.abs().sum(1, keepdim=True).clamp_min(1)
+    return (length * s).view(g.shape).to(g)
 
 
 ATTACK = APGDL1

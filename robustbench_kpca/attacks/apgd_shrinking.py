@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from robustbench_kpca._core.strict import FORBID
-from robustbench_kpca.attacks._auto_steps import checkpoints, halve, initial_state, move, record
+from robustbench_kpca.attacks._auto_steps import ascend, checkpoints, initial_state
 from robustbench_kpca.attacks.shared.ball import into_box, per_sample, require_norm, uniform_in_ball
 from robustbench_kpca.attacks.shared.dense_losses import DenseLossName, dense_objective
 from robustbench_kpca.attacks.shared.losses import mean
@@ -71,16 +71,20 @@ class ShrinkingAPGD:
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
         """Compute the gradient at `point` and update; at the end of a phase, begin the next."""
-        point, radius = state["point"], _radius(state, threat)
-        loss, gradient, right = self._evaluate(state, query)
-        state = _record_fewest_correct(state, right)
-        state, halved = halve(record(state, point, loss, gradient, 2 * radius), self._window(state), self.rho)
-        moved, origin = move(
-            state, point, halved, gradient, proj=lambda x: _project(x, state["clean"], radius, threat), norm="linf"
+        x, radius = state["point"], _radius(state, threat)
+        loss, g, right = self._evaluate(state, query)
+        x_next, state = ascend(
+            _record_fewest_correct(state, right),
+            x,
+            loss,
+            g,
+            eta_0=2 * radius,
+            window=self._window(state),
+            rho=self.rho,
+            proj=lambda x: _project(x, state["clean"], radius, threat),
+            norm="linf",
         )
-        return self._next_phase(
-            state | {"point": moved, "previous": origin, "iteration": state["iteration"] + 1}, threat
-        )
+        return self._next_phase(state | {"point": x_next}, threat)
 
     def _evaluate(self, state: State, query: Query) -> tuple[PerSample, Images, PerSample]:
         """Return loss, gradient and fraction of correct pixels; only last-phase points must lie in the allowed ball."""
