@@ -1,6 +1,5 @@
-"""The scripts of docs/run_at_scale.md are well formed, and their commands are those that `rbk` understands."""
+"""The scripts in examples/cluster are well formed, and their commands are those that `rbk` understands."""
 
-import re
 import shlex
 import subprocess
 import sys
@@ -14,9 +13,9 @@ import yaml
 
 from robustbench_kpca.cli.main import app
 
-PAGE = (Path(__file__).parents[2] / "docs" / "run_at_scale.md").read_text()
-SCRIPTS = re.findall(r"```sbatch\n(.*?)```", PAGE, re.S)
-[MANIFEST] = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+FOLDER = Path(__file__).parents[2] / "examples" / "cluster"
+SCRIPTS = [(FOLDER / name).read_text() for name in ("eval.sbatch", "train.sbatch")]
+MANIFEST = (FOLDER / "job.yaml").read_text()
 STAND_IN = """#!/bin/bash
 printf '%s\\n' "${0##*/} $*" >> calls
 if [[ ${0##*/} == rbk && $HANGS ]]; then trap 'echo stopped >> calls; exit 3' TERM; touch begun; while :; do sleep 0.05; done; fi
