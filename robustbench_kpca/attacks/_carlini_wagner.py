@@ -71,15 +71,15 @@ class CarliniWagner(ABC):
         """Take one iteration of Adam; at the end of a run, choose the next c."""
         clean, y, tanh = state["clean"], state["y"], state["w"].tanh()
         half = self.half(clean)
-        shown = (half * tanh).add_(0.5).clamp_(0, 1)
-        margins, gradient = query.gradient(shown, lambda logits: margin(logits, y), outside=True)
-        delta_norm, gap = distance(shown, clean, "l2"), margins.double() + self.confidence
+        at = (half * tanh).add_(0.5).clamp_(0, 1)
+        margins, gradient = query.gradient(at, lambda logits: margin(logits, y), outside=True)
+        delta_norm, gap = distance(at, clean, "l2"), margins.double() + self.confidence
         weight = torch.where(gap > 0, state["const"], 0).to(clean.dtype)
-        slope = (per_sample(weight, clean) * gradient).add_((shown - clean).mul_(2))
+        slope = (per_sample(weight, clean) * gradient).add_((at - clean).mul_(2))
         slope = slope.mul_(half).mul_(1 - tanh.square_())
         move, mean, square = adam(slope, state["mean"], state["square"], state["iteration"], self.lr)
         closer = (gap < 0) & (delta_norm < state["best_distance"])
-        state = record_closest(state, closer, shown, delta_norm, threat) | {
+        state = record_closest(state, closer, at, delta_norm, threat) | {
             "w": state["w"] - move,
             "mean": mean,
             "square": square,

@@ -38,7 +38,7 @@ def to_hyperplane(x: Images, normal: Images, value: PerSample, norm: Norm) -> Im
     target, weight, sign = value.double().abs()[:, None], flat.abs(), flat.sign()
     sign *= torch.where(value < 0, -1.0, 1.0).double()[:, None]
     room = (sign * pixels).add_((1 - sign).mul_(0.5))  # pixels where the sign is 1, 1 - pixels where it is -1
-    length = (_largest_first if norm == "l1" else _all_at_once if norm == "l2" else _alike)(weight, room, target)
+    length = (_largest_first if norm == "l1" else _all_at_once if norm == "l2" else _equal_rates)(weight, room, target)
     return sign.neg_().mul_(length).view_as(x).to(x.dtype)
 
 
@@ -47,12 +47,12 @@ def _largest_first(weight: Flat, room: Flat, target: Target) -> Flat:
     ordered, order = weight.sort(dim=1, descending=True, stable=True)
     ordered_room = room.gather(1, order)
     gained = (ordered * ordered_room).cumsum(1)
-    left = (target - torch.nn.functional.pad(gained[:, :-1], (1, 0))).clamp_min(0)
-    length = torch.minimum(left / ordered.clamp_min(torch.finfo(torch.float64).tiny), ordered_room)
+    remaining = (target - torch.nn.functional.pad(gained[:, :-1], (1, 0))).clamp_min(0)
+    length = torch.minimum(remaining / ordered.clamp_min(torch.finfo(torch.float64).tiny), ordered_room)
     return torch.zeros_like(weight).scatter(1, order, length)
 
 
-def _alike(weight: Flat, room: Flat, target: Target) -> Flat:
+def _equal_rates(weight: Flat, room: Flat, target: Target) -> Flat:
     """Solve for L-infinity: rate_i = 1."""
     return torch.minimum(_time(room, weight, weight * room, target), room)
 

@@ -101,14 +101,14 @@ class ShrinkingAPGD:
 
     def _ask(self, point: Images, y: Labels, query: Query, *, outside: bool) -> tuple[PerSample, Images, PerSample]:
         """Return loss, gradient and fraction of correct pixels of samples in phases of one kind."""
-        seen: list[PerSample] = []  # one entry per draw
+        correct: list[PerSample] = []  # one entry per draw
 
         def objective(logits: Logits) -> PerSample:
-            seen.append(mean((logits.argmax(1) == y).to(logits.dtype), y))
+            correct.append(mean((logits.argmax(1) == y).to(logits.dtype), y))
             return dense_objective(self.loss, logits, y)
 
         values, slopes = query.gradient(point, objective, outside=outside)
-        return values.to(point.dtype), slopes, torch.stack(seen).mean(0).to(point.dtype)
+        return values.to(point.dtype), slopes, torch.stack(correct).mean(0).to(point.dtype)
 
     def _lengths(self) -> tuple[int, int, int]:
         """Return the number of iterations of each phase."""

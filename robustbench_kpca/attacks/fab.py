@@ -147,11 +147,11 @@ class FAB:
         else:
             value, normal = _closest_boundary(x, y, int(state["classes"].max()), norm, query)
         value_at_clean = value + (normal * (clean - x)).flatten(1).sum(1)
-        own, theirs = to_hyperplanes([x, clean], normal, [value, value_at_clean], norm)
-        lengths = [length(way, norm).clamp_min(1e-8) for way in (own, theirs)]
+        from_x, from_clean = to_hyperplanes([x, clean], normal, [value, value_at_clean], norm)
+        lengths = [length(way, norm).clamp_min(1e-8) for way in (from_x, from_clean)]
         alpha = (lengths[0] / (lengths[0] + lengths[1])).clamp(max=self.alpha_max)
         alpha = per_sample(alpha.to(x.dtype), x)
-        return ((1 - alpha) * (x + self.eta * own) + alpha * (clean + self.eta * theirs)).clamp(0, 1)
+        return ((1 - alpha) * (x + self.eta * from_x) + alpha * (clean + self.eta * from_clean)).clamp(0, 1)
 
 
 def _closest_boundary(x: Images, y: Labels, classes: int, norm: Norm, query: Query) -> tuple[PerSample, Images]:

@@ -78,8 +78,8 @@ class GBDA:
         first, most = step == 0, threat.swaps(clean.shape[3])
         soft = self._draw(state, theta, 0)
         mixed = _spread(_projected(soft, most), state["choices"], query.classes)
-        shown = choose(first, distributions(clean, query.classes), mixed)
-        _, gradient = query.gradient(shown, lambda logits: cross_entropy(logits, y))
+        words = choose(first, distributions(clean, query.classes), mixed)
+        _, gradient = query.gradient(words, lambda logits: cross_entropy(logits, y))
         choices = choose(first, _best(gains(gradient, clean), clean, self.candidates), state["choices"])
         theta = choose(first, self._begun(choices).to(theta.dtype), theta)
         soft = choose(first, self._draw(state, theta, 0), soft)
@@ -123,10 +123,10 @@ _TINY = 2.0**-54
 def _projected(soft: Weights, most: int) -> Weights:
     """Return the clean word everywhere but at the `most` places with the least mass on it."""
     order = soft[..., 0].argsort(dim=1, stable=True)
-    kept = torch.zeros_like(soft[..., 0], dtype=torch.bool).scatter(1, order[:, :most], value=True)
+    changeable = torch.zeros_like(soft[..., 0], dtype=torch.bool).scatter(1, order[:, :most], value=True)
     clean = torch.zeros_like(soft)
     clean[..., 0] = 1
-    return torch.where(kept[..., None], soft, clean)
+    return torch.where(changeable[..., None], soft, clean)
 
 
 def _spread(soft: Weights, choices: Choices, vocabulary: int) -> Images:
@@ -150,10 +150,10 @@ def _best(gain: Distributions, clean: Images, count: int) -> Choices:
     gain = gain.masked_fill(fixed(clean), -torch.inf).scatter_(1, clean.long(), -torch.inf)
     gain[:, END_OF_LINE] = -torch.inf
     value, word = gain[:, :, 0].topk(min(count, gain.shape[1]), dim=1)
-    own = clean[:, 0].long()
-    word = torch.where(value > -torch.inf, word, own)
-    missing = own.expand(-1, count - word.shape[1], -1)
-    return torch.cat([own, word, missing], 1).transpose(1, 2)
+    clean_word = clean[:, 0].long()
+    word = torch.where(value > -torch.inf, word, clean_word)
+    missing = clean_word.expand(-1, count - word.shape[1], -1)
+    return torch.cat([clean_word, word, missing], 1).transpose(1, 2)
 
 
 def _slope(soft: Weights, gradient: Weights, choices: Choices, most: int) -> Weights:

@@ -66,8 +66,8 @@ class HotFlip:
         single = threat.swaps(x.shape[3]) == 1
         words = state["clean"] if single else x
         begin = state | {"x": words}
-        shown = _towards_all(words, query.classes, step / self.steps)
-        here, gradient = query.gradient(shown, lambda logits: cross_entropy(logits, y))
+        words_shown = _towards_all(words, query.classes, step / self.steps)
+        here, gradient = query.gradient(words_shown, lambda logits: cross_entropy(logits, y))
         loss = torch.where(step > 0, state["loss"], here.double())
         swaps, back = _ranked(gains(gradient, words), begin, threat, self.tries)
         texts = [_swapped(begin, swap, back) for swap in swaps.T]
@@ -88,9 +88,9 @@ class HotFlip:
 def _towards_all(words: Images, vocabulary: int, share: PerSample) -> Distributions:
     """Return distributions that give `share` to all words alike but the end of a line, and the rest to the word."""
     pure = distributions(words, vocabulary)
-    alike = words.new_full((1, vocabulary, 1, 1), 1 / (vocabulary - 1))
-    alike[:, END_OF_LINE] = 0
-    return pure.lerp_(alike, share.to(words.dtype).view(-1, 1, 1, 1) * ~fixed(words))
+    uniform = words.new_full((1, vocabulary, 1, 1), 1 / (vocabulary - 1))
+    uniform[:, END_OF_LINE] = 0
+    return pure.lerp_(uniform, share.to(words.dtype).view(-1, 1, 1, 1) * ~fixed(words))
 
 
 def _ranked(gain: Tensor, state: State, threat: Threat, count: int) -> tuple[Tensor, Tensor]:
@@ -125,8 +125,8 @@ def _swapped(state: State, swap: Tensor, back: Tensor) -> Images:
     word = torch.where(swap[:, None] > 0, (swap[:, None] // length).to(x.dtype), old)
     text = x.scatter(1, place, word)
     due = (back >= 0) & (old == clean.gather(1, place)) & (swap[:, None] > 0)
-    kept = back.clamp_min(0)
-    text = text.scatter(1, kept, torch.where(due, clean.gather(1, kept), text.gather(1, kept)))
+    place_back = back.clamp_min(0)
+    text = text.scatter(1, place_back, torch.where(due, clean.gather(1, place_back), text.gather(1, place_back)))
     return text.view_as(state["x"])
 
 

@@ -76,9 +76,9 @@ class SigmaZero:
         change, mean, square = adam(gradient, state["mean"], state["square"], step, 1.0)
         moved = (clean + delta - per_sample(self._rate(step, delta), delta) * change).clamp(0, 1) - clean
         tau = (state["tau"] + torch.where(broken, 1, -1) * self.rise * self._rate(step + 1, delta)).clamp(0, 1)
-        kept = self._size(moved).sqrt() >= per_sample(tau, moved)
+        large = self._size(moved).sqrt() >= per_sample(tau, moved)
         return state | {
-            "delta": torch.where(kept, moved, 0),
+            "delta": torch.where(large, moved, 0),
             "mean": mean,
             "square": square,
             "tau": tau,

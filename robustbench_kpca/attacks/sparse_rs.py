@@ -79,8 +79,8 @@ class SparseRS:
         """Query the image and keep it if its margin is the lowest so far; then propose a change of the best one."""
         loss = margin(query.logits(state["x"]), state["y"]).to(state["loss"].dtype)
         better, count = loss < state["loss"], state["query"] + 1
-        kept = {f"best_{name}": choose(better, state[name], state[f"best_{name}"]) for name in ("corners", "values")}
-        state = state | kept | {"loss": torch.where(better, loss, state["loss"]), "query": count}
+        best = {f"best_{name}": choose(better, state[name], state[f"best_{name}"]) for name in ("corners", "values")}
+        state = state | best | {"loss": torch.where(better, loss, state["loss"]), "query": count}
         return state | self._change(state, threat) | {"finished": count >= self.queries}
 
     def ahead(self, state: State, threat: Threat, queries: Labels) -> State:
@@ -126,16 +126,16 @@ class SparseRS:
         draws = uniforms(state["key"], query, _FIXED + channels)
         window = (self._alpha(query).sqrt() * side).long().clamp_min(1)
         signs = _signs(draws[:, _FIXED:], clean)
-        known = torch.cat([window[:, None], query[:, None], corners, draws[:, :_FIXED]], 1).tolist()  # looks once
-        for row, numbers in enumerate(known):
-            size, asked, *places = map(int, numbers[: 2 + threat.count])
+        table = torch.cat([window[:, None], query[:, None], corners, draws[:, :_FIXED]], 1).tolist()  # one transfer
+        for row, numbers in enumerate(table):
+            size, query_number, *places = map(int, numbers[: 2 + threat.count])
             draw = numbers[2 + threat.count :]
-            one = int(draw[0] * threat.count)
-            if asked % _MOVED_EVERY == 0:
-                corners[row, one] = self._moved(places, one, draw, threat, clean, query=asked)
+            patch = int(draw[0] * threat.count)
+            if query_number % _MOVED_EVERY == 0:
+                corners[row, patch] = self._moved(places, patch, draw, threat, clean, query=query_number)
                 continue
             top, left = (int(draw[axis] * (side - size + 1)) for axis in (1, 2))
-            part = values[row, one, :, top : top + size, left : left + size]
+            part = values[row, patch, :, top : top + size, left : left + size]
             if size > 1:
                 part.add_(signs[row, :, None, None]).clamp_(0, 1)
             else:
@@ -143,17 +143,17 @@ class SparseRS:
                 part[channel] = 1 - part[channel]
         return corners, values
 
-    def _moved(self, corners: list[int], one: int, draw: list[float], threat: Threat, clean: Images, query: int) -> int:
+    def _moved(self, corners: list[int], at: int, draw: list[float], threat: Threat, clean: Images, query: int) -> int:
         """Return another corner for one of the patches."""
         allowed = allowed_corners(threat, *clean.shape[2:])
         if threat.corners != "anywhere":
             free = allowed.flatten().clone()
             free[corners] = False
             places = free.nonzero()[:, 0]
-            return int(places[int(draw[4] * len(places))]) if len(places) else corners[one]
+            return int(places[int(draw[4] * len(places))]) if len(places) else corners[at]
         height, width = allowed.shape
         reach = _FURTHEST * (1 - query / self.queries)
-        row, column = divmod(corners[one], width)
+        row, column = divmod(corners[at], width)
         row = round(row + (2 * draw[4] - 1) * reach * clean.shape[2])
         column = round(column + (2 * draw[5] - 1) * reach * clean.shape[3])
         return min(max(row, 0), height - 1) * width + min(max(column, 0), width - 1)

@@ -302,7 +302,7 @@ def _resume(
     clean: dict[int, Tensor] = {}  # journals have no clean images
     for group in compute.groups(data, sorted(undecided)) if undecided else ():
         for indices, images, _ in compute.batches(data, group, runner.batch_size, workers):
-            clean |= {index: own.clone() for index, own in zip(indices, engine.given(images), strict=True)}
+            clean |= {index: own.clone() for index, own in zip(indices, engine.starting_images(images), strict=True)}
     engine.restore(saved["undecided"], clean)
     return undecided
 

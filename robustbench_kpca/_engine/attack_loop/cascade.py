@@ -142,7 +142,7 @@ class Cascade:
         if self.success.graded:
             self._close_stage(sample)
             if sample.found:
-                sample.take(min(sample.found.values(), key=lambda found: found[1]))
+                sample.take(min(sample.found.values(), key=lambda candidate: candidate[1]))
         if self.scenario.storage is not None:
             sample.unrounded_by, image = sample.broken_by, as_stored(sample.worst, sample.clean, self.scenario.threat)
             if not torch.equal(image, sample.worst):

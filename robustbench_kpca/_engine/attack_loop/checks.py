@@ -33,10 +33,10 @@ class Checks:
         """Look at all numbers, and at some flags, in one transfer; the first check that fails raises its error."""
         if not self.numbers:
             return [] if flags is None else [bool(flag) for flag in flags.tolist()]
-        own = [] if flags is None else [flags.double()]
-        found = iter(torch.cat([*self.numbers, *own]).tolist())
+        appended_flags = [] if flags is None else [flags.double()]
+        transferred = iter(torch.cat([*self.numbers, *appended_flags]).tolist())
         for numbers, refuse in zip(self.numbers, self.refuse, strict=True):
-            refuse(*(next(found) for _ in range(len(numbers))))
+            refuse(*(next(transferred) for _ in range(len(numbers))))
         self.numbers.clear()
         self.refuse.clear()
-        return [flag != 0 for flag in found]
+        return [flag != 0 for flag in transferred]

@@ -117,10 +117,10 @@ class Engine:
                 return
             on_batch()
 
-    def given(self, images: Images) -> Images:
+    def starting_images(self, images: Images) -> Images:
         """Return the images that attacks start from: in the protocol's space, clipped if the protocol says so."""
-        given = self.space.enter(images)
-        return given.clamp(0, 1) if self.scenario.cut_off else given
+        entered = self.space.enter(images)
+        return entered.clamp(0, 1) if self.scenario.cut_off else entered
 
     def _enter_batch(self, indices: list[int], images: Images, labels: Labels) -> None:
         """Run the clean forward pass and queue the samples; with true labels, misclassified ones are not attacked."""
@@ -131,32 +131,32 @@ class Engine:
         check_budget(self.threat, self.scenario.space, images)
         if self.scenario.storage is not None:
             require_levels(images)
-        predicted, given = logits.argmax(1), self.given(images)
+        predicted, starting = logits.argmax(1), self.starting_images(images)
         targets = predicted if self.scenario.labels == "predicted" else labels
         if self.scenario.cut_off:
-            logits = self.runner.logits(self.space.leave(given).to(self.runner.device))
+            logits = self.runner.logits(self.space.leave(starting).to(self.runner.device))
         prediction, margins = self.success.judge(logits, targets)
         ranks = self.success.rank(logits, labels).tolist()
         wrong_unclipped, wrong = (self.success.reached(answer, labels).tolist() for answer in (predicted, prediction))
         answers = (self.success.split(part) for part in (labels, predicted, targets, prediction))
         for row, (label, first, target, answer, margin) in enumerate(zip(*answers, margins.tolist(), strict=True)):
             before = "" if not wrong[row] else CLEAN if wrong_unclipped[row] else CLAMP
-            own = given[row].clone()  # a view would keep the whole batch in memory
+            clean = starting[row].clone()  # a view would keep the whole batch in memory
             sample = Sample(
                 indices[row],
                 self.ids[indices[row]],
                 label,
-                own,
+                clean,
                 clean_prediction=first,
                 target=target,
                 before=before,
-                worst=own,
+                worst=clean,
                 worst_margin=margin,
                 prediction=answer,
                 rank=ranks[row],
             )
             if self.success.graded:
-                sample.given = own, margin, answer, ranks[row], ""
+                sample.given = clean, margin, answer, ranks[row], ""
             if self.scenario.labels != "predicted":
                 sample.broken_by = before
             if before and self.scenario.labels == "true":
@@ -180,7 +180,7 @@ class Engine:
         device = self.runner.device
         clean = torch.stack([sample.clean for sample in samples]).to(device, non_blocking=True)
         begun = all(sample.worst is sample.clean for sample in samples)
-        worst = clean.clone() if begun else torch.stack([sample.worst for sample in samples]).to(device)
+        worst_images = clean.clone() if begun else torch.stack([sample.worst for sample in samples]).to(device)
         labels = self.success.join([sample.target for sample in samples], device)
         keys = [sample_key(self.seed, f"{sample.stage}/{pool.name}/{sample.restart}", sample.id) for sample in samples]
         state = pool.attack.start(clean, labels, self.threat, torch.tensor(keys, device=device))
@@ -188,7 +188,7 @@ class Engine:
             "loop.clean": clean,
             "loop.label": labels,
             "loop.truth": self.success.join([sample.label for sample in samples], device),
-            "loop.worst": worst,
+            "loop.worst": worst_images,
             "loop.margin": torch.tensor(
                 [sample.worst_margin for sample in samples], device=device, dtype=torch.float64
             ),
@@ -226,25 +226,25 @@ class Engine:
 
     def _advance(self, pool: Pool, state: State) -> tuple[State, Tally, list[bool]]:
         """Take a step with the rows of a state, which are those of the pool or made from them; tell which may leave."""
-        own = {key: rows for key, rows in state.items() if key.startswith("loop.")}
-        state = {key: rows for key, rows in state.items() if key not in own}
-        worst = Worst(own["loop.worst"], own["loop.margin"], own["loop.prediction"], own["loop.rank"])
+        of_loop = {key: rows for key, rows in state.items() if key.startswith("loop.")}
+        state = {key: rows for key, rows in state.items() if key not in of_loop}
+        lowest = Worst(of_loop["loop.worst"], of_loop["loop.margin"], of_loop["loop.prediction"], of_loop["loop.rank"])
         query = CountingQuery(
             self.runner,
             self.space,
             self.success,
             pool.name,
             allowed=self.allowed,
-            clean=own["loop.clean"],
-            labels=own["loop.label"],
-            truth=own["loop.truth"],
-            worst=worst,
+            clean=of_loop["loop.clean"],
+            labels=of_loop["loop.label"],
+            truth=of_loop["loop.truth"],
+            worst=lowest,
             stops=self.cascade.stops,
             stage=self.stages[pool.name],
         )
         try:
             with backward_of(self.stages[pool.name].backward_of, self.runner):
-                state = pool.attack.step(state, self.threat, query) | own
+                state = pool.attack.step(state, self.threat, query) | of_loop
         except BenchmarkError:
             raise
         except Exception as error:
@@ -277,14 +277,14 @@ class Engine:
         margins, ranks = (pool.state[f"loop.{key}"].index_select(0, chosen).tolist() for key in ("margin", "rank"))
         answers = self.success.split(pool.state["loop.prediction"].index_select(0, chosen))
         broken = stopped.index_select(0, chosen).tolist()
-        worst, last = (pool.state[key].index_select(0, chosen).cpu() for key in ("loop.worst", "x"))
+        worst_images, last = (pool.state[key].index_select(0, chosen).cpu() for key in ("loop.worst", "x"))
         for at, (row, margin, rank, answer, stops) in enumerate(
             zip(rows, margins, ranks, answers, broken, strict=True)
         ):
             sample = pool.active[row]
             assert isinstance(sample, Sample)  # later runs never leave here
             if margin < sample.worst_margin or stops:
-                sample.take((worst[at].clone(), margin, answer, rank, pool.name))  # a view would keep all
+                sample.take((worst_images[at].clone(), margin, answer, rank, pool.name))  # a view would keep all
             if stops:
                 state = {key: rows[row : row + 1].clone() for key, rows in pool.state.items()}
                 self.candidates.append(Candidate(sample, sample.worst, state))
@@ -307,9 +307,10 @@ class Engine:
         logits = self.runner.logits(self.space.leave(images))
         prediction, margins = self.success.judge(logits, targets)
         answers, ranks = self.success.split(prediction), self.success.rank(logits, labels).tolist()
-        lost = self.success.unanswered(prediction).tolist()
-        for candidate, answer, margin, rank, one in zip(batch, answers, margins.tolist(), ranks, lost, strict=True):
-            self.cascade.confirm(candidate, answer, margin, rank, unanswered=one)
+        unanswered = self.success.unanswered(prediction).tolist()
+        judged = zip(batch, answers, margins.tolist(), ranks, unanswered, strict=True)
+        for candidate, answer, margin, rank, is_unanswered in judged:
+            self.cascade.confirm(candidate, answer, margin, rank, unanswered=is_unanswered)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return all unfinished samples as plain values and tensors, without their clean images (`saved`).
@@ -321,17 +322,21 @@ class Engine:
             content = {"place": place, "sample": vars(sample), "state": _on_cpu(state), **more}
             return {"index": sample.index, "content": packed(content, sample.clean)}
 
-        entries = [entry("claims", one.sample, one.state, image=one.image, final=one.final) for one in self.candidates]
+        entries = [
+            entry("claims", candidate.sample, candidate.state, image=candidate.image, final=candidate.final)
+            for candidate in self.candidates
+        ]
         for pool in self.pools:
             pool.book()
-            for row, one in enumerate(pool.active):
-                if isinstance(one, Sample):  # later runs are begun again
-                    entries.append(entry("active", one, {key: rows[row : row + 1] for key, rows in pool.state.items()}))
+            for row, sample in enumerate(pool.active):
+                if isinstance(sample, Sample):  # later runs are begun again
+                    state = {key: rows[row : row + 1] for key, rows in pool.state.items()}
+                    entries.append(entry("active", sample, state))
             entries += [entry("waiting", sample, state) for sample, state in pool.waiting]
         return entries
 
     def restore(self, entries: list[dict[str, Any]], clean: Mapping[int, Tensor]) -> None:
-        """Put the samples of a snapshot back into their places; `clean` holds what `given` returns of each."""
+        """Put the samples of a snapshot back into their places; `clean` holds the `starting_images` of each."""
         for stored in entries:
             entry = unpacked(stored["content"], clean[stored["index"]])
             sample, state = Sample(**entry["sample"]), entry["state"]

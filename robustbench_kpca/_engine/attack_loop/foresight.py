@@ -41,20 +41,20 @@ class Layout:
         first = count.cumsum(0) - count
         return Layout(sample, torch.arange(rows, device=device) - first[sample], first)
 
-    def spread(self, state: State, known: Spread) -> State:
+    def spread(self, state: State, copies: Spread) -> State:
         """Return every row's sample state; the images of lowest margin are not copied, but left to be written.
 
-        `known` holds what was copied in the last step, and is replaced. What has not changed since, such as the clean
+        `copies` holds what was copied in the last step, and is replaced. What has not changed since, such as the clean
         images, is not copied again.
         """
         copied: State = {}
         for key, values in state.items():
-            source, rows = known.get(key, (None, values))
+            source, rows = copies.get(key, (None, values))
             same = source is values and len(rows) == len(self.sample)
             if key != "loop.worst":
                 copied[key] = rows if same else values.index_select(0, self.sample)
-        known.clear()
-        known |= {key: (state[key], rows) for key, rows in copied.items() if key not in WORST}
+        copies.clear()
+        copies |= {key: (state[key], rows) for key, rows in copied.items() if key not in WORST}
         return copied | {"loop.worst": torch.empty_like(copied["loop.clean"])}
 
     def last(self, over: Mask) -> Rows:
@@ -64,13 +64,13 @@ class Layout:
         return end.scatter_reduce(0, self.sample, torch.where(over, rows, len(over)), "amin")
 
     def fold(
-        self, before: State, known: Spread, after: State, tally: Tally, over: Mask, *, stops: bool
+        self, before: State, copies: Spread, after: State, tally: Tally, over: Mask, *, stops: bool
     ) -> tuple[State, Tally]:
         """Return one row per sample: its state after its last row that counts, and what its rows up to there spent.
 
         Args:
             before: the samples' states, one row each.
-            known: what `spread` copied of them; entries that no step changed stay those of `before`.
+            copies: what `spread` copied of them; entries that no step changed stay those of `before`.
             after: the states after the step of `spread`.
             tally: passes of that step.
             over: rows beyond which nothing is known.
@@ -78,18 +78,18 @@ class Layout:
         """
         last = self.last(over)
         counts = torch.arange(len(over), device=over.device) <= last[self.sample]
-        own = {
-            key: before[key] if key in known and known[key][1] is values else values.index_select(0, last)
+        of_attack = {
+            key: before[key] if key in copies and copies[key][1] is values else values.index_select(0, last)
             for key, values in after.items()
             if not key.startswith("loop.")
         }
         best = self._lowest(torch.where(counts, after["loop.margin"], torch.inf))
         best = torch.where(tally.broken[last] & stops, last, best)
         better = (after["loop.margin"][best] < before["loop.margin"]) | (tally.broken[last] & stops)
-        kept = {key: values for key, values in before.items() if key.startswith("loop.")}
+        of_loop = {key: values for key, values in before.items() if key.startswith("loop.")}
         if not none(better):
-            kept |= {key: choose(better, after[key].index_select(0, best), before[key]) for key in WORST}
-        return own | kept, tally.summed(self.sample, counts, len(last))
+            of_loop |= {key: choose(better, after[key].index_select(0, best), before[key]) for key in WORST}
+        return of_attack | of_loop, tally.summed(self.sample, counts, len(last))
 
     def _lowest(self, margins: Tensor) -> Rows:
         """Return the first row of lowest margin of every sample."""

@@ -32,17 +32,17 @@ class LaterRuns:
         now, ends = pool.state["run"].tolist(), attack.runs_of(pool.state).tolist()
         possible = [
             (number - now[row], row, number)
-            for row, one in enumerate(pool.active)
-            if isinstance(one, Sample)
+            for row, entry in enumerate(pool.active)
+            if isinstance(entry, Sample)
             for number in range(now[row] + 1, ends[row])
-            if number not in self.pool.later.get(one.index, {})
+            if number not in self.pool.later.get(entry.index, {})
         ]
         if not possible:
             pool.all_begun = all(end > 0 for end in ends)  # before, it is not known how many runs there are
             return
         chosen = sorted(possible)[:free]
         device = pool.state["run"].device
-        rows, numbers = (_on(device, own) for own in zip(*(own for _, *own in chosen), strict=True))
+        rows, numbers = (_on(device, indices) for indices in zip(*(indices for _, *indices in chosen), strict=True))
         state = {key: values.index_select(0, rows) for key, values in pool.state.items()}
         state = attack.begin_run(state, self.threat, numbers)
         runs = [Run(cast("Sample", pool.active[row]), number) for _, row, number in chosen]
@@ -54,7 +54,7 @@ class LaterRuns:
         """Drop every run, and begin none any more."""
         self.pool.one_by_one = self.pool.all_begun = True
         self.pool.later.clear()
-        self.pool.keep([row for row, one in enumerate(self.pool.active) if isinstance(one, Sample)])
+        self.pool.keep([row for row, entry in enumerate(self.pool.active) if isinstance(entry, Sample)])
 
     def settle(self, before: State, stopped: Mask) -> Bool[Tensor, " kept"]:
         """Put aside the runs that are over, and let samples go on with theirs; return `stopped` of the rows that stay.
@@ -68,7 +68,7 @@ class LaterRuns:
         if not bool(ended.any()):
             return stopped
         pool.book()
-        at = {id(one): row for row, one in enumerate(pool.active)}
+        at = {id(entry): row for row, entry in enumerate(pool.active)}
         gone: set[int] = set()
         ended_rows = ended.nonzero()[:, 0].tolist()
         for row in ended_rows:
@@ -88,8 +88,8 @@ class LaterRuns:
                     to = row
                 changed[to] = state, broken
                 if broken or bool(state["finished"]):
-                    left = self.pool.later.pop(sample.index, {}).values()
-                    gone |= {at[id(run)] for run in left if run.state is None}
+                    later_runs = self.pool.later.pop(sample.index, {}).values()
+                    gone |= {at[id(run)] for run in later_runs if run.state is None}
         pool.state = _with_rows(pool.state, {row: state for row, (state, _) in changed.items()})
         stopped = stopped.clone()
         for row, (_, broken) in changed.items():
@@ -120,9 +120,9 @@ class LaterRuns:
     def _joined(self, earlier: State, later: State, *, broken: bool) -> State:
         """Return the state of a later run, with what the sample's earlier runs found."""
         lower = broken or bool(later["loop.margin"] < earlier["loop.margin"])
-        found = later if lower else earlier
+        better = later if lower else earlier
         joined = cast("SeparateRuns", self.pool.attack).join_runs(earlier, later, self.threat)
-        return joined | {key: rows for key, rows in found.items() if key.startswith("loop.")}
+        return joined | {key: rows for key, rows in better.items() if key.startswith("loop.")}
 
 
 def _on(device: torch.device, numbers: Sequence[int]) -> Tensor:
@@ -138,6 +138,5 @@ def _with_rows(state: State, new: dict[int, State]) -> State:
     if not new:
         return state
     rows = _on(state["run"].device, list(new))
-    return {
-        key: values.index_copy(0, rows, torch.cat([one[key] for one in new.values()])) for key, values in state.items()
-    }
+    replaced = {key: torch.cat([row[key] for row in new.values()]) for key in state}
+    return {key: values.index_copy(0, rows, replaced[key]) for key, values in state.items()}

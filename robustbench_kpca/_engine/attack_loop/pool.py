@@ -142,8 +142,8 @@ class Pool:
         """Add to the samples what their rows spent since the last time. Due before rows come, go or are saved."""
         lines = [] if self.spent is None else self.spent.tolist()
         for count, line in zip(COUNTS, lines, strict=False):
-            for one, number in zip(self.active, line, strict=True):
-                setattr(one, count, getattr(one, count) + number)
+            for entry, number in zip(self.active, line, strict=True):
+                setattr(entry, count, getattr(entry, count) + number)
         self.spent = None
 
     def append(self, samples: Sequence[Sample | Run], state: State) -> None:

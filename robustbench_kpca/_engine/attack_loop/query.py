@@ -117,16 +117,16 @@ class CountingQuery:
         if self.runner.draws > 1 or self.at is not ALL:
             yield from (self.logits(x, outside=outside) for x in proposals)
             return
-        shown: deque[Images] = deque()
+        unanswered: deque[Images] = deque()
 
         def checked() -> Iterator[Images]:
             for x in proposals:
                 self._check(x, outside)
-                shown.append(x)
+                unanswered.append(x)
                 yield self.space.leave(x)
 
         for logits in self.runner.logits_of_each(checked()):
-            x = shown.popleft()
+            x = unanswered.popleft()
             self._note(x, logits, self._far(x, outside))
             yield logits
 
@@ -172,9 +172,9 @@ class CountingQuery:
         shows = self.runner.presentation if self.runner.presentation.inside else ANY_LOGITS
 
         def answer(x: Tensor) -> Tensor:
-            shown = self.space.leave(x).clone()
-            with unharmed(shown):
-                logits: Tensor = shows.show(self.runner.model, shown)
+            image = self.space.leave(x).clone()
+            with unharmed(image):
+                logits: Tensor = shows.show(self.runner.model, image)
             return logits.float()
 
         rows = torch.arange(len(self.labels), device=self.labels.device)[self.at]

@@ -17,7 +17,7 @@ _FEW = 64  # numbers of a tensor that is not worth a comparison
 Seen = dict[tuple[torch.dtype, int], list[Tensor]]
 
 
-def packed(content: Any, clean: Tensor, seen: Seen | None = None) -> Any:
+def packed(content: Any, clean: Tensor, earlier: Seen | None = None) -> Any:
     """Return dictionaries, lists and tuples of values and tensors with marks for the clean image.
 
     Args:
@@ -25,21 +25,21 @@ def packed(content: Any, clean: Tensor, seen: Seen | None = None) -> Any:
         clean: its clean image.
         seen: tensors of this sample that were met before.
     """
-    seen = {} if seen is None else seen
+    earlier = {} if earlier is None else earlier
     if isinstance(content, dict):
-        return {key: packed(value, clean, seen) for key, value in content.items()}
+        return {key: packed(value, clean, earlier) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return type(content)(packed(value, clean, seen) for value in content)
+        return type(content)(packed(value, clean, earlier) for value in content)
     if not isinstance(content, Tensor) or content.numel() < _FEW:
         return content
     if _same(content, clean):
         return {CLEAN: list(content.shape)}
-    known = seen.setdefault((content.dtype, content.numel()), [])
-    for other in known:
+    candidates = earlier.setdefault((content.dtype, content.numel()), [])
+    for other in candidates:
         if _same(content, other):
             return other.view(content.shape)
-    known.append(content.contiguous())
-    return known[-1]
+    candidates.append(content.contiguous())
+    return candidates[-1]
 
 
 def unpacked(content: Any, clean: Tensor) -> Any:
@@ -53,9 +53,9 @@ def unpacked(content: Any, clean: Tensor) -> Any:
     return content.clone() if isinstance(content, Tensor) else content
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _same(tensor: Tensor, other: Tensor) -> bool:
     """Compare bits: 0 and −0 differ, a NaN equals itself."""
-    if one.dtype != other.dtype or one.numel() != other.numel() or one.device != other.device:
+    if tensor.dtype != other.dtype or tensor.numel() != other.numel() or tensor.device != other.device:
         return False
-    first, second = (part.contiguous().view(-1).view(torch.uint8) for part in (one, other))
-    return torch.equal(first, second)
+    first_bits, other_bits = (part.contiguous().view(-1).view(torch.uint8) for part in (tensor, other))
+    return torch.equal(first_bits, other_bits)

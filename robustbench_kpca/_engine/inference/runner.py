@@ -243,16 +243,16 @@ class Runner:
         return answers.mean(0)
 
     def _call(self, x: Images, draw: int) -> Logits:
-        given, count = x, len(x)
+        unpadded, count = x, len(x)
         if count < self.batch_size:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
-        shown = x.contiguous()  # kernels sum in another order where channels lie last
-        if shown is given:
-            shown = x.clone()  # the images stay ours, whatever the model writes
+        model_input = x.contiguous()  # kernels sum in another order where channels lie last
+        if model_input is unpadded:
+            model_input = x.clone()  # the images stay ours, whatever the model writes
         started = time.perf_counter()
         try:
-            with self._noise(x, draw), unharmed(shown):
-                logits: Tensor = self.presentation.show(self.model, shown)
+            with self._noise(x, draw), unharmed(model_input):
+                logits: Tensor = self.presentation.show(self.model, model_input)
         except (BenchmarkError, KeyboardInterrupt):
             raise
         except BaseException as error:  # the user's code can raise anything
@@ -353,5 +353,5 @@ _CURES = {
 
 
 def _failure(what: str, error: BaseException, fix: str) -> BenchmarkError:
-    known = (cure for words, cure in _CURES.items() if words in str(error))
-    return BadInputError(f"{what} ({reason_of(error)})", fix=next(known, fix))
+    cures = (cure for words, cure in _CURES.items() if words in str(error))
+    return BadInputError(f"{what} ({reason_of(error)})", fix=next(cures, fix))

@@ -44,24 +44,24 @@ def _side_by_side(runner: Runner, x: Images, losses: Sequence[Loss], together: i
             parts = logits.split(len(x))
             return torch.cat([loss(part) for loss, part in zip(some, parts, strict=True)])
 
-        found = runner.gradient(torch.cat([x] * len(some)), joined)
-        yield from zip(*(part.split(len(x)) for part in found), strict=True)
+        joint = runner.gradient(torch.cat([x] * len(some)), joined)
+        yield from zip(*(part.split(len(x)) for part in joint), strict=True)
 
 
 def _from_one_graph(runner: Runner, x: Images, losses: Sequence[Loss]) -> Iterator[Found]:
     """Go back through one graph for every loss; where that fails, or would differ, go through a new one."""
     graph = _attempt(runner, lambda: runner.graph(x))
     for number, loss in enumerate(losses):
-        found = None if graph is None else _attempt(runner, partial(runner.through, *graph, loss))
-        if found is None:
+        result = None if graph is None else _attempt(runner, partial(runner.through, *graph, loss))
+        if result is None:
             graph = None
             yield runner.gradient(x, loss)
             continue
         if number == 1 and runner.keeps_graphs is None:
             fresh = runner.gradient(x, loss)
-            runner.keeps_graphs = all(map(torch.equal, found, fresh))
-            found, graph = fresh, graph if runner.keeps_graphs else None
-        yield found
+            runner.keeps_graphs = all(map(torch.equal, result, fresh))
+            result, graph = fresh, graph if runner.keeps_graphs else None
+        yield result
 
 
 def _attempt(runner: Runner, work: Callable[[], T]) -> T | None:

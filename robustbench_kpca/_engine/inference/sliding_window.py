@@ -149,16 +149,16 @@ class _Picture:
 
     def _means(self) -> Tensor:
         """Return the mean logits over windows, (classes, height, width), resized to the image's own size."""
-        means, own = self.sums, self.pixels.shape[1:]
+        means, size = self.sums, self.pixels.shape[1:]
         if len(self.corners) > 1:
             counts = torch.zeros_like(means[0])
             for corner in self.corners:
                 self._at(counts, corner).add_(1)
             means /= counts
         means = means[:, : self.shown[0], : self.shown[1]]
-        if self.shown == own:
+        if self.shown == size:
             return means
-        return F.interpolate(means[None], own, mode="bilinear", align_corners=False)[0]
+        return F.interpolate(means[None], size, mode="bilinear", align_corners=False)[0]
 
     def _at(self, canvas: Tensor, corner: tuple[int, int]) -> Tensor:
         y, x = corner
@@ -219,8 +219,8 @@ class Stream(Generic[T]):
         frames = torch.stack([pixels for *_, pixels in batch])
         logits = self.runner.logits(frames).detach()
         EVERY_PIXEL.require(logits, frames)
-        for (picture, corner, _), own in zip(batch, logits, strict=True):
-            picture.take(corner, own)
+        for (picture, corner, _), window_logits in zip(batch, logits, strict=True):
+            picture.take(corner, window_logits)
 
     def _decided(self) -> list[tuple[T, Prediction]]:
         decided = []

@@ -64,8 +64,8 @@ class Work:
 
     def seconds(self, rows: int, rates: Rates) -> float:
         """Return about how many seconds a forward pass takes for each of `rows` rows."""
-        own = max(self.operations / rates.operations, 2 * self.bytes / rates.bandwidth)  # results are written and read
-        return self.operators * rates.launch / rows + own
+        moved = 2 * self.bytes  # results are written and read
+        return self.operators * rates.launch / rows + max(self.operations / rates.operations, moved / rates.bandwidth)
 
 
 class _Results(TorchDispatchMode):
@@ -76,9 +76,9 @@ class _Results(TorchDispatchMode):
         self.operators = self.bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {_place(tensor) for tensor in _tensors((args, kwargs))}
+        inputs = {_place(tensor) for tensor in _tensors((args, kwargs))}
         result = func(*args, **kwargs or {})
-        new = [tensor for tensor in _tensors(result) if _place(tensor) not in given]
+        new = [tensor for tensor in _tensors(result) if _place(tensor) not in inputs]
         self.operators += bool(new) or func._schema.is_mutable  # noqa: SLF001 (torch has no public name)
         self.bytes += sum(tensor.nbytes for tensor in new)
         return result

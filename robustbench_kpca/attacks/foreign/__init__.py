@@ -79,14 +79,14 @@ class Foreign:
         options = {name: self._parse_number(name, value, threat.eps) for name, value in self.options.items()}
         with torch.inference_mode(mode=False), torch.enable_grad(), isolated(seed, x.device):
             try:
-                found = self.recipe.run(model, x.detach().clone(), y.clone(), threat, seed=seed, options=options)
+                returned = self.recipe.run(model, x.detach().clone(), y.clone(), threat, seed=seed, options=options)
             except BenchmarkError:
                 raise
             except Exception as error:  # the library may raise anything
                 raise _model_failure(model) or _failure(self.name, error) from error
         if failure := _model_failure(model):  # the library caught the exception
             raise failure
-        return state | {"x": self._checked_images(found, x, threat), "finished": torch.ones_like(state["finished"])}
+        return state | {"x": self._checked_images(returned, x, threat), "finished": torch.ones_like(state["finished"])}
 
     def check(self) -> None:
         """Refuse unknown and missing options, and strings that are not numbers where a number is expected.
@@ -94,13 +94,13 @@ class Foreign:
         Raises:
             BadInputError: the first such option.
         """
-        known = self.recipe.options
+        options = self.recipe.options
         for name, value in self.options.items():
-            if name not in known:
-                hint = did_you_mean(name, known) if known else "it has no options"
+            if name not in options:
+                hint = did_you_mean(name, options) if options else "it has no options"
                 raise BadInputError(f"attack '{self.name}': unknown key '{name}'", fix=hint)
             self._parse_number(name, value, 1.0)
-        missing = [name for name, default in known.items() if default is Parameter.empty and name not in self.options]
+        missing = [name for name, default in options.items() if default is Parameter.empty and name not in self.options]
         if missing:
             raise BadInputError(f"attack '{self.name}': key '{missing[0]}' is missing", fix="add it")
 
@@ -111,18 +111,18 @@ class Foreign:
             raise BadInputError(f"attack '{self.name}': {name} = {str(value).lower()}", expected="a number")
         return parse_step(value, eps) if number and isinstance(value, str) else value
 
-    def _checked_images(self, found: Any, clean: Images, threat: Threat) -> Images:
+    def _checked_images(self, returned: Any, clean: Images, threat: Threat) -> Images:
         """Return images inside the ball: an image outside is replaced by the clean one or is an error.
 
         An attack without a budget may return any image of the box: outside the ball, the clean image takes its place.
         Images outside the box, or with NaN, are an error: they say nothing about the sample.
         """
-        if not isinstance(found, Tensor) or found.shape != clean.shape:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if not isinstance(returned, Tensor) or returned.shape != clean.shape:
+            shape = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
             raise EvaluationError(f"attack '{self.name}' returned {shape}", expected=f"images {tuple(clean.shape)}")
-        found = found.detach().to(clean)
-        boxed = found.clamp(0, 1)
-        in_box = ((found - boxed).abs() <= SLACK).flatten(1).all(1)  # false for NaN
+        returned = returned.detach().to(clean)
+        boxed = returned.clamp(0, 1)
+        in_box = ((returned - boxed).abs() <= SLACK).flatten(1).all(1)  # false for NaN
         self._require(in_box, "with values outside [0, 1] or NaN", threat)
         reach = distance(boxed, clean, threat.norm)
         near = reach <= furthest(threat.eps)
@@ -130,10 +130,10 @@ class Foreign:
             self._require(near, f"at a distance of {float(reach.max()):.6g}", threat)
         return torch.where(per_sample(near, clean), boxed, clean)
 
-    def _require(self, usable: Mask, met: str, threat: Threat) -> None:
+    def _require(self, usable: Mask, fault: str, threat: Threat) -> None:
         if not bool(usable.all()):
             raise EvaluationError(
-                f"attack '{self.name}' returned {int((~usable).sum())} of {len(usable)} images {met}",
+                f"attack '{self.name}' returned {int((~usable).sum())} of {len(usable)} images {fault}",
                 expected=f"{threat.norm} <= {threat.eps:.6g} inside [0, 1]",
                 fix="the result cannot be used: check the library and the attack's options",
             )
@@ -149,9 +149,9 @@ def build(name: str, options: dict[str, Any]) -> Foreign:
     if library not in LIBRARIES:
         raise unknown_name("attack library", library, LIBRARIES)
     module = load(library, name)
-    known = LIBRARIES[library].names(module)
-    if attack not in known:
-        raise unknown_name(f"attack of {library}", attack, known)
+    names = LIBRARIES[library].names(module)
+    if attack not in names:
+        raise unknown_name(f"attack of {library}", attack, names)
     built = Foreign(name, LIBRARIES[library].recipe(module, attack), options)
     built.check()
     return built
@@ -203,9 +203,9 @@ def _model_failure(model: nn.Module) -> EvaluationError | None:
 
 
 def _failure(name: str, error: Exception) -> EvaluationError:
-    met = f"attack '{name}' failed ({reason_of(error)})"
+    message = f"attack '{name}' failed ({reason_of(error)})"
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return EvaluationError(met, fix="choose a smaller --batch-size")
+        return EvaluationError(message, fix="choose a smaller --batch-size")
     if isinstance(error, ImportError):
-        return EvaluationError(met, fix=f"pip install {error.name or 'what it needs'}")
-    return EvaluationError(met, fix="check its options")
+        return EvaluationError(message, fix=f"pip install {error.name or 'what it needs'}")
+    return EvaluationError(message, fix="check its options")

@@ -40,8 +40,8 @@ class Recipe:
 def arguments(callable_: Callable[..., Any]) -> dict[str, Any]:
     """Return the named arguments of a constructor, with their defaults (`inspect.Parameter.empty` for none)."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    found = inspect.signature(callable_).parameters.values()
-    return {one.name: one.default for one in found if one.kind in named and one.name != "self"}
+    parameters = inspect.signature(callable_).parameters.values()
+    return {each.name: each.default for each in parameters if each.kind in named and each.name != "self"}
 
 
 def class_count(model: nn.Module, x: Images) -> int:

@@ -29,8 +29,8 @@ def recipe(library: ModuleType, name: str) -> Recipe:
     attack = getattr(importlib.import_module(f"{library.__name__}.torch.attacks.{name}"), name)
 
     def run(model: nn.Module, x: Images, y: Labels, threat: Threat, seed: int, options: dict[str, Any]) -> Tensor:  # noqa: ARG001
-        found: Tensor = attack(model, x, class_count(model, x), y=y, **options)
-        return found
+        adversarial: Tensor = attack(model, x, class_count(model, x), y=y, **options)
+        return adversarial
 
     options = {key: value for key, value in arguments(attack).items() if key not in _FILLED}
     return Recipe(options, ("l2",), bounded=False, run=run)

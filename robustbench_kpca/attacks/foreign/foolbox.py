@@ -25,16 +25,14 @@ _NORMS: dict[float, Norm] = {float("inf"): "linf", 2: "l2", 1: "l1"}
 def names(library: ModuleType) -> list[str]:
     """Return the names of the attacks that measure a distance."""
     base = library.attacks.base.AttackWithDistance
-    found = vars(library.attacks).items()
-    return [
-        name for name, one in found if inspect.isclass(one) and issubclass(one, base) and not inspect.isabstract(one)
-    ]
+    classes = {name: kind for name, kind in vars(library.attacks).items() if inspect.isclass(kind)}
+    return [name for name, kind in classes.items() if issubclass(kind, base) and not inspect.isabstract(kind)]
 
 
 def recipe(library: ModuleType, name: str) -> Recipe:
     """Return how to run the attack `name`, from its constructor."""
     constructor = getattr(library.attacks, name)
-    known = arguments(constructor)
+    defaults = arguments(constructor)
     bounded = issubclass(constructor, library.attacks.base.FixedEpsilonAttack)
 
     def run(
@@ -46,23 +44,23 @@ def recipe(library: ModuleType, name: str) -> Recipe:
         options: dict[str, Any],
     ) -> Tensor:
         filled: dict[str, Any] = {}
-        if "distance" in known:
+        if "distance" in defaults:
             filled["distance"] = getattr(library.distances, threat.norm)
-        if "constraint" in known:
+        if "constraint" in defaults:
             filled["constraint"] = threat.norm
-        seen = library.PyTorchModel(model, bounds=(0, 1), device=x.device)
-        _, clipped, _ = constructor(**filled | options)(seen, x, y, epsilons=threat.eps if bounded else None)
-        found: Tensor = clipped
-        return found
+        wrapped = library.PyTorchModel(model, bounds=(0, 1), device=x.device)
+        _, clipped, _ = constructor(**filled | options)(wrapped, x, y, epsilons=threat.eps if bounded else None)
+        adversarial: Tensor = clipped
+        return adversarial
 
-    options = {key: value for key, value in known.items() if key not in ("distance", "constraint", "tensorboard")}
+    options = {key: value for key, value in defaults.items() if key not in ("distance", "constraint", "tensorboard")}
     flexible = issubclass(constructor, library.attacks.base.FlexibleDistanceMinimizationAttack)
-    norms = EVERY if flexible else _norms(constructor, known)
+    norms = EVERY if flexible else _norms(constructor, defaults)
     return Recipe(options, norms, bounded=bounded, run=run)
 
 
-def _norms(constructor: Any, known: dict[str, Any]) -> tuple[Norm, ...]:
-    if "constraint" in known:
+def _norms(constructor: Any, defaults: dict[str, Any]) -> tuple[Norm, ...]:
+    if "constraint" in defaults:
         return ("linf", "l2")
     power = float(constructor.__new__(constructor).distance.p)
     return (_NORMS[power],) if power in _NORMS else EVERY

@@ -45,17 +45,17 @@ def recipe(library: ModuleType, name: str) -> Recipe:
         return Recipe({}, EVERY, bounded=True, run=_ensemble(library, name))
     attribute, settings = _SINGLE[name]
     constructor = type(getattr(library.AutoAttack(nn.Identity(), eps=0.1, seed=0), attribute))
-    known = arguments(constructor)
+    defaults = arguments(constructor)
 
     def run(model: nn.Module, x: Images, y: Labels, threat: Threat, seed: int, options: dict[str, Any]) -> Tensor:
-        given = {key: value for key, value in settings.items() if key in known} | options
-        if "n_target_classes" in given:
-            given["n_target_classes"] = min(given["n_target_classes"], class_count(model, x) - 1)
+        filled = {key: value for key, value in settings.items() if key in defaults} | options
+        if "n_target_classes" in filled:
+            filled["n_target_classes"] = min(filled["n_target_classes"], class_count(model, x) - 1)
         common = {"norm": _NORM_NAMES[threat.norm], "eps": threat.eps, "seed": seed, "device": x.device}
-        found: Tensor = constructor(model, **common, **given).perturb(x, y)
-        return found
+        adversarial: Tensor = constructor(model, **common, **filled).perturb(x, y)
+        return adversarial
 
-    options = {key: settings.get(key, value) for key, value in known.items() if key not in _FILLED + _FIXED}
+    options = {key: settings.get(key, value) for key, value in defaults.items() if key not in _FILLED + _FIXED}
     return Recipe(options, EVERY, bounded=attribute != "fab", run=run)
 
 
@@ -75,8 +75,8 @@ def _ensemble(library: ModuleType, version: str) -> Run:
             targets = class_count(model, x) - 1
             for part in (attack.apgd_targeted, attack.fab):
                 part.n_target_classes = min(part.n_target_classes, targets)
-            found: Tensor = attack.run_standard_evaluation(x, y, batch_size=len(x))[0]
-        return found
+            adversarial: Tensor = attack.run_standard_evaluation(x, y, batch_size=len(x))[0]
+        return adversarial
 
     return run
 

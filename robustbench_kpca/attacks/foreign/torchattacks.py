@@ -40,23 +40,23 @@ def names(library: ModuleType) -> list[str]:
 def recipe(library: ModuleType, name: str) -> Recipe:
     """Return how to run the attack `name`, from its constructor."""
     constructor = getattr(library, name)
-    known = arguments(constructor)
-    budget = next((key for key in _BUDGETS if key in known), None)
+    defaults = arguments(constructor)
+    budget = next((key for key in _BUDGETS if key in defaults), None)
 
     def run(model: nn.Module, x: Images, y: Labels, threat: Threat, seed: int, options: dict[str, Any]) -> Tensor:
         filled: dict[str, Any] = {} if budget is None else {budget: threat.eps}
-        if "norm" in known:
+        if "norm" in defaults:
             filled["norm"] = _NORM_NAMES[threat.norm]
-        if "seed" in known:
+        if "seed" in defaults:
             filled["seed"] = seed
-        if "n_classes" in known and "n_classes" not in options:
+        if "n_classes" in defaults and "n_classes" not in options:
             filled["n_classes"] = class_count(model, x)
-        found: Tensor = constructor(model, **filled | options)(x, y)
-        return found
+        adversarial: Tensor = constructor(model, **filled | options)(x, y)
+        return adversarial
 
-    if "norm" in known:
+    if "norm" in defaults:
         norms: tuple[Norm, ...] = ("linf", "l2")
     else:
         norms = _NORMS.get(name, EVERY if budget is None else ("linf",))
-    options = {key: value for key, value in known.items() if key not in ("model", "norm", *_BUDGETS)}
+    options = {key: value for key, value in defaults.items() if key not in ("model", "norm", *_BUDGETS)}
     return Recipe(options, norms, bounded=budget is not None and name != "FAB", run=run)

@@ -20,14 +20,14 @@ SLACK = 1e-6
 _PART = 2**15  # numbers of the samples that are computed at a time where precision is double
 
 
-def require_norm(threat: Threat, attack: str, *known: Norm) -> None:
+def require_norm(threat: Threat, attack: str, *supported: Norm) -> None:
     """Refuse a norm that `attack` does not support: its search would fail and the model would seem robust.
 
     Raises:
-        BadInputError: the norm is not one of `known`.
+        BadInputError: the norm is not one of `supported`.
     """
-    if threat.norm not in known:
-        raise BadInputError(f"attack '{attack}' in {threat.norm}", expected=f"norm = {' or '.join(known)}")
+    if threat.norm not in supported:
+        raise BadInputError(f"attack '{attack}' in {threat.norm}", expected=f"norm = {' or '.join(supported)}")
 
 
 def furthest(eps: float) -> float:
@@ -138,8 +138,8 @@ def _shorten_l1(delta: Shaped[Tensor, "batch size"], eps: float) -> Shaped[Tenso
     size = delta.abs()
     descending = size.sort(dim=1, descending=True).values
     excess = descending.cumsum(1) - eps
-    kept = (descending * torch.arange(1, size.shape[1] + 1, device=delta.device) > excess).sum(1, keepdim=True)
-    shrink = (excess.gather(1, kept - 1) / kept).clamp_min(0)
+    positive = (descending * torch.arange(1, size.shape[1] + 1, device=delta.device) > excess).sum(1, keepdim=True)
+    shrink = (excess.gather(1, positive - 1) / positive).clamp_min(0)
     return delta.sign() * (size - shrink).clamp_min(0)
 
 

@@ -51,10 +51,10 @@ def masked(logits: Logits, labels: Labels) -> PerSample:
 
 def masked_by_class(logits: Logits, labels: Labels) -> PerSample:
     """Compute `masked` with the same weight for every class in the image."""
-    flat, known = labels[:, None].flatten(1).clamp_min(0), (labels != IGNORE)[:, None].flatten(1)
+    flat, labelled = labels[:, None].flatten(1).clamp_min(0), (labels != IGNORE)[:, None].flatten(1)
     losses = (_right(logits, labels) * pixelwise_cross_entropy(logits, labels))[:, None].flatten(1)
-    pixels = losses.new_zeros(len(labels), logits.shape[1]).scatter_add_(1, flat, known.to(losses.dtype))
-    total = (losses * known / pixels.gather(1, flat).clamp_min(1)).sum(1)
+    pixels = losses.new_zeros(len(labels), logits.shape[1]).scatter_add_(1, flat, labelled.to(losses.dtype))
+    total = (losses * labelled / pixels.gather(1, flat).clamp_min(1)).sum(1)
     return total / (pixels > 0).sum(1).clamp_min(1)
 
 

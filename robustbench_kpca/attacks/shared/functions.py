@@ -85,12 +85,13 @@ def whole_attack(
     """
 
     def attack(function: Callable[..., Images]) -> type:
-        _, _, _, *own = arguments(function).items()
-        options = {name: default for name, default in own if name not in _OF_THE_BALL}
+        _, _, _, *parameters = arguments(function).items()
+        options = {name: default for name, default in parameters if name not in _OF_THE_BALL}
 
         def run(model: Any, x: Images, y: Labels, threat: Threat, *, seed: int, options: dict[str, Any]) -> Images:
-            known = {"eps": threat.eps, "norm": threat.norm, "seed": seed}
-            return function(model, x, y, **{name: known[name] for name, _ in own if name in known}, **options)
+            of_protocol = {"eps": threat.eps, "norm": threat.norm, "seed": seed}
+            shared = {name: of_protocol[name] for name, _ in parameters if name in of_protocol}
+            return function(model, x, y, **shared, **options)
 
         recipe = Recipe(options, tuple(norms), bounded, run)
 
@@ -116,5 +117,6 @@ def _class_of(
     names = ("__module__", "__qualname__", "__doc__")
     defaults = {name: default for name, (_, default) in options.items() if default is not Parameter.empty}
     kinds = {"__annotations__": {name: kind for name, (kind, _) in options.items()}}
-    made = type(function.__name__, bases, {name: getattr(function, name) for name in names} | kinds | defaults | body)
-    return dataclass(frozen=True, config=FORBID)(made)
+    copied = {name: getattr(function, name) for name in names}
+    attack_class = type(function.__name__, bases, copied | kinds | defaults | body)
+    return dataclass(frozen=True, config=FORBID)(attack_class)

@@ -56,9 +56,9 @@ def pixelwise_cross_entropy(logits: Logits, labels: Labels) -> Pixelwise:
 def pixelwise_margin(logits: Logits, labels: Labels) -> Pixelwise:
     """Compute the margin of every pixel; for pixels labelled IGNORE, that of class 0."""
     classes = labels.clamp_min(0)[:, None]
-    own = logits.gather(1, classes)[:, 0]
-    others = logits.scatter(1, classes, -torch.inf)
-    return own - others.amax(1)
+    of_label = logits.gather(1, classes)[:, 0]
+    without_label = logits.scatter(1, classes, -torch.inf)
+    return of_label - without_label.amax(1)
 
 
 def mean(values: Pixelwise, labels: Labels) -> PerSample:

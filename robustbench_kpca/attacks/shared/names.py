@@ -38,20 +38,20 @@ def require_attack(name: str) -> None:
             raise unknown_name("attack library", library, _FILES)
         ATTACKS.require(name)
         return
-    known = library_names(library)
-    if known and attack not in known:
-        raise unknown_name(f"attack of {library}", attack, known)
+    names = library_names(library)
+    if names and attack not in names:
+        raise unknown_name(f"attack of {library}", attack, names)
 
 
 def library_names(library: str) -> list[str]:
     """Return what may be an attack of a library, read from its files: to import it takes seconds."""
-    known = _FILES[library]
-    if not isinstance(known, str):
-        return list(known)
+    source = _FILES[library]
+    if not isinstance(source, str):
+        return list(source)
     spec = importlib.util.find_spec(library)
     if spec is None or spec.origin is None:
         return []
-    tree = ast.parse((Path(spec.origin).parent / known).read_text("utf-8"))
+    tree = ast.parse((Path(spec.origin).parent / source).read_text("utf-8"))
     imported = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     aliases = [ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign)]
     return [name for name in imported + aliases if name[0].isupper()]

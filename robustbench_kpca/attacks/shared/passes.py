@@ -44,8 +44,8 @@ def stated(attack: str) -> tuple[Formula, Formula] | None:
         return None
     tree = ast.parse(Path(spec.origin).read_text("utf-8"))
     lines = [line for kind in tree.body if isinstance(kind, ast.ClassDef) for line in kind.body]
-    found = {ast.unparse(line.target): line.value for line in lines if isinstance(line, ast.AnnAssign) and line.value}
-    if "most_passes" not in found:
+    fields = {ast.unparse(line.target): line.value for line in lines if isinstance(line, ast.AnnAssign) and line.value}
+    if "most_passes" not in fields:
         return None
-    most = ast.literal_eval(found["most_passes"])
-    return most, ast.literal_eval(found["least_passes"]) if "least_passes" in found else most
+    most = ast.literal_eval(fields["most_passes"])
+    return most, ast.literal_eval(fields["least_passes"]) if "least_passes" in fields else most

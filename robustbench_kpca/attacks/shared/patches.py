@@ -59,8 +59,8 @@ def most_gain(gain: Gain, threat: Threat) -> Inside:
         return _painted(_largest(_sums(gain, threat.side), allowed, threat.count), threat.side)
     inside = torch.zeros_like(gain, dtype=torch.bool)[:, None]
     for _ in range(threat.count):
-        left = gain.masked_fill(inside[:, 0], 0)
-        inside = inside | _painted(_largest(_sums(left, threat.side), allowed, 1), threat.side)
+        uncovered = gain.masked_fill(inside[:, 0], 0)
+        inside = inside | _painted(_largest(_sums(uncovered, threat.side), allowed, 1), threat.side)
     return inside
 
 
@@ -89,7 +89,7 @@ def at_corners(x: Images, corners: Corners, values: Values) -> Images:
     step = torch.arange(side, device=x.device)
     pixels = ((row[..., None] + step)[..., None] * width + (column[..., None] + step)[..., None, :]).flatten(2)
     new = x.flatten(2).clone()
-    at_once = [slice(None)] if side == 1 else [slice(one, one + 1) for one in range(corners.shape[1])]
+    at_once = [slice(None)] if side == 1 else [slice(number, number + 1) for number in range(corners.shape[1])]
     for some in at_once:  # pixels never overlap
         index = pixels[:, some].flatten(1)[:, None].expand(-1, x.shape[1], -1)
         new = new.scatter(2, index, values[:, some].transpose(1, 2).flatten(2))
@@ -113,7 +113,7 @@ def beyond(x: Images, clean: Images, threat: Threat) -> Mask:
         return changed.flatten(1).sum(1) > threat.count
     allowed = allowed_corners(threat, *changed.shape[1:], x.device)
     if threat.corners == "anywhere":
-        covered = [_cover(one, threat.side, threat.count) for one in changed.cpu().numpy()]
+        covered = [_cover(changed_pixels, threat.side, threat.count) for changed_pixels in changed.cpu().numpy()]
         return ~torch.tensor(covered, device=x.device)
     used = F.max_pool2d(changed[:, None].to(torch.float32), threat.side, 1)[:, 0] > 0
     outside = changed & ~_painted(allowed[None], threat.side)[0]
@@ -143,16 +143,16 @@ def _cover(changed: NDArray[np.bool_], side: int, count: int) -> bool:
     """
     height, width = changed.shape
 
-    def holds(points: NDArray[np.int64], left: int) -> bool:
+    def holds(points: NDArray[np.int64], squares: int) -> bool:
         if not len(points):
             return True
-        if len(points) > left * side * side:
+        if len(points) > squares * side * side:
             return False
         row, column = points[0]  # points are in the order of reading
         top = min(row, height - side)
         low = points[:, 0] < top + side
         begins = range(max(0, column - side + 1), min(column, width - side) + 1)
         rest = [points[~(low & (points[:, 1] >= at) & (points[:, 1] < at + side))] for at in begins]
-        return any(holds(points, left - 1) for points in sorted(rest, key=len))
+        return any(holds(points, squares - 1) for points in sorted(rest, key=len))
 
     return holds(np.argwhere(changed), count)

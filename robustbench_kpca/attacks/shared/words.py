@@ -59,8 +59,8 @@ def distributions(words: Images, vocabulary: int) -> Distributions:
             expected=f"at most {MOST // 2**30} GiB",
             fix=f"set --batch-size {max(1, len(words) * MOST // size)}, or attack shorter texts",
         )
-    found = words.new_zeros(len(words), vocabulary, *words.shape[2:])
-    return found.scatter_(1, words.long(), 1.0)
+    zeros = words.new_zeros(len(words), vocabulary, *words.shape[2:])
+    return zeros.scatter_(1, words.long(), 1.0)
 
 
 def gains(gradient: Distributions, words: Images) -> Distributions:

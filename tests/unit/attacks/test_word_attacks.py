@@ -306,7 +306,7 @@ def run(scenario, model, x, y, batch_size, order=None, interrupt=None):
         entries, second = first.snapshot(), engine()
         known = {entry["index"] for entry in entries} | set(found)
         assert known
-        second.restore(entries, dict(enumerate(second.given(x))))
+        second.restore(entries, dict(enumerate(second.starting_images(x))))
         second.run(source([row for row in rows if row not in known]))
     return [
         COMPUTE.rows(found[row], TEXT, InputSpace())[0] | {"worst": found[row].worst.flatten().tolist()}

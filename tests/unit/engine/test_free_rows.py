@@ -78,7 +78,7 @@ def attacked(stages, norm="linf", n=9, batch_size=16, lead=None, plain=False, ki
             running.run(source, count)
         entries = running.snapshot()
         running, source = engine(), iter(())
-        running.restore(entries, dict(enumerate(running.given(images))))
+        running.restore(entries, dict(enumerate(running.starting_images(images))))
     running.run(source)
     return [vars(found[row]) for row in range(n)], runner
 

@@ -278,7 +278,7 @@ def test_when_the_journal_is_written_changes_nothing(draws):
             except StopError:
                 entries = engine.snapshot()
                 engine = begin()
-                engine.restore(entries, dict(enumerate(engine.given(images))))
+                engine.restore(entries, dict(enumerate(engine.starting_images(images))))
         return [(found[i].broken_by, found[i].forwards, found[i].worst.flatten().tolist()) for i in range(40)]
 
     whole = outcome(0)

@@ -59,16 +59,16 @@ class Ball(PerturbationSet):
             inside, reach = self._in_box(least, most), max(-below, above)
             if not (inside and reach <= furthest(threat.eps)):
                 box = " inside [0, 1]" if threat.clip else ""
-                met = f"a distance of {reach:.6g}" if inside else self._outside
+                violation = f"a distance of {reach:.6g}" if inside else self._outside
                 raise EvaluationError(
-                    f"attack '{attack}' proposed {met}",
+                    f"attack '{attack}' proposed {violation}",
                     expected=f"{threat.norm} <= {threat.eps:.6g}{box}",
                     fix="this is a bug of the attack: report it",
                 )
 
         linf = threat.norm == "linf"
         change = (x - clean if linf else distance(x, clean, threat.norm)).aminmax()
-        numbers = [*x.aminmax(), *change] if linf else [*(one.double() for one in x.aminmax()), *change]
+        numbers = [*x.aminmax(), *change] if linf else [*(bound.double() for bound in x.aminmax()), *change]
         checks.add(torch.stack(numbers), refuse)
 
     @property

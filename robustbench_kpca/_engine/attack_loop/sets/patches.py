@@ -28,9 +28,9 @@ class Patches(PerturbationSet):
 
         def refuse(least: float, most: float, wrong: float) -> None:
             if not (least >= 0 and most <= 1) or wrong:
-                met = f"changes beyond {self.threat}" if wrong else "values outside [0, 1] or NaN"
+                violation = f"changes beyond {self.threat}" if wrong else "values outside [0, 1] or NaN"
                 raise EvaluationError(
-                    f"attack '{attack}' proposed {met}",
+                    f"attack '{attack}' proposed {violation}",
                     expected=f"{self.threat} inside [0, 1]",
                     fix="this is a bug of the attack: report it",
                 )
