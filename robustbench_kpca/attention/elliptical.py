@@ -27,13 +27,13 @@ def metric(v: Heads, before: Heads, *, causal: bool = False, mask: KeyMask | Non
     """
     change = (v - before).abs()
     if causal:
-        seen = torch.arange(1, v.shape[-2] + 1, device=v.device, dtype=v.dtype)
-        mean = change.cumsum(-2) / seen.unsqueeze(-1)
+        count = torch.arange(1, v.shape[-2] + 1, device=v.device, dtype=v.dtype)
+        mean = change.cumsum(-2) / count.unsqueeze(-1)
     elif mask is None:
         mean = change.mean(-2, keepdim=True)
     else:
-        kept = mask.transpose(-2, -1).to(v.dtype)
-        mean = (change * kept).sum(-2, keepdim=True) / kept.sum(-2, keepdim=True).clamp_min(1)
+        present = mask.transpose(-2, -1).to(v.dtype)
+        mean = (change * present).sum(-2, keepdim=True) / present.sum(-2, keepdim=True).clamp_min(1)
     most = mean.amax(-1, keepdim=True)
     return torch.where(most > TINY, mean / most.clamp_min(TINY), 1.0)
 

@@ -92,7 +92,7 @@ class KEPSVGPAttention(Penalised):
         super().__init__()
         refuse_options(self, attn_drop=attn_drop, qk_norm=qk_norm, scale_norm=scale_norm)
         if form not in FORMS:
-            raise BadInputError(f"form = '{form}'", expected=" or ".join(f"'{known}'" for known in FORMS))
+            raise BadInputError(f"form = '{form}'", expected=" or ".join(f"'{choice}'" for choice in FORMS))
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_heads = num_heads
         self.form = form

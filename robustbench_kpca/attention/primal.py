@@ -41,8 +41,8 @@ def feature_map(u: Heads, *, causal: bool = False) -> Heads:
     """
     wide = u.to(torch.promote_types(u.dtype, torch.float32))
     if causal:
-        seen = torch.arange(1, u.shape[-2] + 1, device=u.device, dtype=wide.dtype)
-        wide = wide.cumsum(-2) / seen.unsqueeze(-1)
+        count = torch.arange(1, u.shape[-2] + 1, device=u.device, dtype=wide.dtype)
+        wide = wide.cumsum(-2) / count.unsqueeze(-1)
     return F.normalize(wide, dim=-1, eps=_EPS).to(u.dtype)
 
 
@@ -96,16 +96,16 @@ class PrimalScores(nn.Module):
         super().__init__()
         require_heads(dim, num_heads)
         if min(rank, rank_multi, 1 if tokens is None else tokens) < 1:
-            met = f"tokens = {tokens}, rank = {rank}, rank_multi = {rank_multi}"
-            raise BadInputError(met, expected="whole numbers, at least 1")
+            problem = f"tokens = {tokens}, rank = {rank}, rank_multi = {rank_multi}"
+            raise BadInputError(problem, expected="whole numbers, at least 1")
         self.num_heads = num_heads
         self.tokens = tokens
-        width, kept = dim // num_heads, list[int]()
+        width, indices = dim // num_heads, list[int]()
         if tokens is not None:
             width = min(tokens, rank * rank_multi)
-            kept = [i * (tokens - 1) // max(width - 1, 1) for i in range(width)]
+            indices = [i * (tokens - 1) // max(width - 1, 1) for i in range(width)]
         self.landmarks: Tensor
-        self.register_buffer("landmarks", torch.tensor(kept, dtype=torch.long, device=device), persistent=False)
+        self.register_buffer("landmarks", torch.tensor(indices, dtype=torch.long, device=device), persistent=False)
         self.qk = nn.Linear(dim, 2 * dim, bias=qkv_bias, device=device, dtype=dtype)
         self.w_e, self.w_r = (_orthogonal(num_heads, width, rank, like=self.qk.weight) for _ in range(2))
 
@@ -117,8 +117,8 @@ class PrimalScores(nn.Module):
         q, k = split_heads(self.qk(x), 2, self.num_heads)
         if self.tokens is None:
             return feature_map(q, causal=True) @ self.w_e, feature_map(k, causal=True) @ self.w_r
-        kept = x if len(self.landmarks) == tokens else x[:, self.landmarks]
-        data = kept.unflatten(-1, (self.num_heads, -1)).permute(0, 2, 3, 1)
+        chosen = x if len(self.landmarks) == tokens else x[:, self.landmarks]
+        data = chosen.unflatten(-1, (self.num_heads, -1)).permute(0, 2, 3, 1)
         return feature_map(q) @ (data @ self.w_e), feature_map(k) @ (data @ self.w_r)
 
 
@@ -184,11 +184,11 @@ class PrimalAttention(Penalised):
         if tokens is None and not causal:
             raise BadInputError("primal attention without `tokens`", expected="their number, or causal=True")
         place: dict[str, Any] = {"device": device, "dtype": dtype}
-        seen = None if causal else tokens
+        size = None if causal else tokens
         self.num_heads = num_heads
         self.causal = causal
         self.scores = PrimalScores(
-            dim, num_heads, qkv_bias=qkv_bias, tokens=seen, rank=rank, rank_multi=rank_multi, **place
+            dim, num_heads, qkv_bias=qkv_bias, tokens=size, rank=rank, rank_multi=rank_multi, **place
         )
         self.lam = nn.Parameter(torch.rand(num_heads, rank, **place))
         self.mix = nn.Linear(2 * rank, dim // num_heads, **place)

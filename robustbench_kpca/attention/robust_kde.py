@@ -93,8 +93,8 @@ class RobustKDEAttention(KDEAttention):
         """Return log w and log u."""
         keys = F.normalize(k, dim=-1, eps=LEAST)
         how: dict[str, Any] = {"loss": self.loss, "form": self.form, "a": self.a, "iterations": self.iterations}
-        found = (token_weights(points, scale=k.shape[-1] ** -0.5, **how) for points in (keys, torch.cat([keys, v], -1)))
-        of_keys, of_both = (w.log().to(k.dtype) for w in found)
+        pair = (token_weights(points, scale=k.shape[-1] ** -0.5, **how) for points in (keys, torch.cat([keys, v], -1)))
+        of_keys, of_both = (w.log().to(k.dtype) for w in pair)
         return of_keys, of_both
 
 

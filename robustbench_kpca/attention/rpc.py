@@ -85,9 +85,9 @@ class Pursuit:
             raise BadInputError(
                 f"iterations = {self.iterations}, lam = {self.lam}", expected="iterations >= 0 and lam > 0"
             )
-        for option, known in (("threshold", Threshold), ("mu_width", MuWidth), ("mu_span", MuSpan)):
-            if getattr(self, option) not in get_args(known):
-                choices = " or ".join(f"'{choice}'" for choice in get_args(known))
+        for option, kind in (("threshold", Threshold), ("mu_width", MuWidth), ("mu_span", MuSpan)):
+            if getattr(self, option) not in get_args(kind):
+                choices = " or ".join(f"'{choice}'" for choice in get_args(kind))
                 raise BadInputError(f"{option} = '{getattr(self, option)}'", expected=choices)
         if self.dual_sign not in (-1, 1):
             raise BadInputError(f"dual_sign = {self.dual_sign}", expected="-1 or 1")
@@ -135,9 +135,9 @@ class Pursuit:
         low_rank = dual = None
         for iteration in range(1, self.iterations + 1):
             carried, inner = _split(k, low_rank, dual, bound, self.dual_sign)
-            left = inner if query is None else query
+            queries = inner if query is None else query
             mixed = F.scaled_dot_product_attention(
-                left,
+                queries,
                 inner,
                 v,
                 attn_mask=mask,
@@ -146,7 +146,7 @@ class Pursuit:
             )
             if observer is not None:
                 sparse = _sparse(k, low_rank, dual, bound)
-                observer(Iterate(iteration, k, v, left, inner=inner, low_rank=mixed, sparse=sparse, mask=mask))
+                observer(Iterate(iteration, k, v, queries, inner=inner, low_rank=mixed, sparse=sparse, mask=mask))
             low_rank, dual = mixed, carried - mixed
         assert low_rank is not None
         return low_rank
@@ -167,11 +167,11 @@ class Pursuit:
         width = k.shape[-1] * (k.shape[-3] if self.mu_width == "embed" else 1)
         norms = k.to(torch.promote_types(k.dtype, torch.float32)).abs().sum(-1, keepdim=True)
         if causal and self.mu_span == "past":
-            seen = torch.arange(1, k.shape[-2] + 1, device=k.device, dtype=norms.dtype).unsqueeze(-1)
-            return seen * width / (4 * norms.cumsum(-2).clamp_min(TINY))
+            count = torch.arange(1, k.shape[-2] + 1, device=k.device, dtype=norms.dtype).unsqueeze(-1)
+            return count * width / (4 * norms.cumsum(-2).clamp_min(TINY))
         if mask is not None:
-            kept = mask.transpose(-2, -1).to(norms.dtype)
-            return kept.sum(-2, keepdim=True) * width / (4 * (norms * kept).sum(-2, keepdim=True).clamp_min(TINY))
+            present = mask.transpose(-2, -1).to(norms.dtype)
+            return present.sum(-2, keepdim=True) * width / (4 * (norms * present).sum(-2, keepdim=True).clamp_min(TINY))
         return k.shape[-2] * width / (4 * norms.sum(-2, keepdim=True).clamp_min(TINY))
 
     def _unpursued(
@@ -184,10 +184,10 @@ class Pursuit:
         dropout: float,
         observer: Observer | None,
     ) -> Heads:
-        left = k if query is None else query
-        out = F.scaled_dot_product_attention(left, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        queries = k if query is None else query
+        out = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         if observer is not None:
-            observer(Iterate(0, k, v, left, inner=k, low_rank=out, sparse=torch.zeros_like(k), mask=mask))
+            observer(Iterate(0, k, v, queries, inner=k, low_rank=out, sparse=torch.zeros_like(k), mask=mask))
         return out
 
 

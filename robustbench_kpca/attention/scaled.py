@@ -34,7 +34,7 @@ class ScaledAttention(SoftmaxAttention):
         refuse_options(self, qk_norm=options.get("qk_norm"))
         super().__init__(dim, num_heads, **options)
         if form not in FORMS:
-            raise BadInputError(f"form = '{form}'", expected=" or ".join(f"'{known}'" for known in FORMS))
+            raise BadInputError(f"form = '{form}'", expected=" or ".join(f"'{choice}'" for choice in FORMS))
         self.form = form
         self.s = nn.Parameter(torch.zeros(num_heads, tokens, tokens) if form == "matrix" else torch.zeros(()))
 

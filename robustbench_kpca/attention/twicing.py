@@ -25,10 +25,10 @@ class TwicingAttention(WeightedAttention):
 
     def mixed(self, a: Weights, v: Heads) -> Heads:
         """Add A times what is left of V, `order` times."""
-        out, left = torch.zeros_like(v), v
+        out, residual = torch.zeros_like(v), v
         for _ in range(self.order):
-            step = a @ left
-            out, left = out + step, left - step
+            step = a @ residual
+            out, residual = out + step, residual - step
         return out
 
 

@@ -72,8 +72,8 @@ def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomStat
     parameter = corruption.parameters[cell.profile][cell.severity - 1]
     key = sample_key(cell.seed, f"{cell.corruption.removeprefix(PREFIX)}/{cell.severity}", sample)
     if cell.mode == "fast":
-        made: NDArray[Any] = corruption.fast(image, parameter, generator(key))
-        return made
+        corrupted: NDArray[Any] = corruption.fast(image, parameter, generator(key))
+        return corrupted
     if not hasattr(corruption, "exact"):
         raise BadInputError(f"corruption '{cell.corruption}' has no mode 'exact'", fix="set mode = 'fast'")
     legacy = RandomState([key & 0xFFFFFFFF, key >> 32]) if stream is None else stream
@@ -97,7 +97,7 @@ def family_of(name: str) -> Family:
         return WORD_CORRUPTIONS if of_words else CORRUPTIONS
     family = next((family for family in ALL if name in family), None)
     if family is None:
-        raise unknown_name("corruption", name, [known for family in ALL for known in family.names()])
+        raise unknown_name("corruption", name, [name for family in ALL for name in family.names()])
     return family
 
 
@@ -109,9 +109,9 @@ def require_corruption(name: str) -> None:
 
 def require_profile(name: str, profile: str) -> None:
     """Refuse an unknown corruption, or a profile that it does not have."""
-    known = sorted(corruption_for(name).parameters)
-    if profile not in known:
-        raise BadInputError(f"corruption '{name}' has no profile '{profile}'", fix=f"known: {', '.join(known)}")
+    profiles = sorted(corruption_for(name).parameters)
+    if profile not in profiles:
+        raise BadInputError(f"corruption '{name}' has no profile '{profile}'", fix=f"known: {', '.join(profiles)}")
 
 
 def require_of_images(name: str, profile: str) -> None:

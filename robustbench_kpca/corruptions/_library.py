@@ -54,7 +54,7 @@ class LibraryCorruption:
         np.random.set_state(rng.get_state())
         try:
             with np.errstate(invalid="ignore"):  # spatter without a drop divides 0 by 0
-                made: Pixels = _library().corrupt(image, severity=parameter, corruption_name=self.name)
+                corrupted: Pixels = _library().corrupt(image, severity=parameter, corruption_name=self.name)
         except Exception as error:
             raise EvaluationError(
                 f"{PREFIX}{self.name} failed ({reason_of(error)})", fix="use the native one"
@@ -62,7 +62,7 @@ class LibraryCorruption:
         finally:
             rng.set_state(np.random.get_state())
             np.random.set_state(before)
-        return made
+        return corrupted
 
     def fast(self, image: Pixels, parameter: int, rng: np.random.Generator) -> Pixels:
         """Corrupt as in `exact` mode, with a seed drawn from `rng`."""
@@ -75,10 +75,10 @@ def library_corruption(name: str) -> LibraryCorruption:
     Raises:
         BadInputError: the library cannot be imported or has no such corruption.
     """
-    known = _library().get_corruption_names("all")
+    names = _library().get_corruption_names("all")
     wanted = name.removeprefix(PREFIX)
-    if wanted not in known:
-        raise unknown_name("corruption of imagecorruptions", wanted, known)
+    if wanted not in names:
+        raise unknown_name("corruption of imagecorruptions", wanted, names)
     return LibraryCorruption(wanted)
 
 
@@ -159,6 +159,6 @@ class _Skimage(ModuleType):
         return random_noise(image, rng=np.random.default_rng(np.random.randint(2**32, dtype=np.uint64)), **options)
 
 
-def _gaussian(image: Any, *given: Any, multichannel: bool = False, **options: Any) -> Any:
+def _gaussian(image: Any, *positional: Any, multichannel: bool = False, **options: Any) -> Any:
     gaussian = importlib.import_module("skimage.filters").gaussian
-    return gaussian(image, *given, **({"channel_axis": -1} if multichannel else {}), **options)
+    return gaussian(image, *positional, **({"channel_axis": -1} if multichannel else {}), **options)

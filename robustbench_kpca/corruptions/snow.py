@@ -115,14 +115,14 @@ def _centre(layer: Plane, height: int, width: int) -> Plane:
     return layer[top : top + height, left : left + width]
 
 
-def _whiten(picture: NDArray[np.float32], kept: float, white: float) -> NDArray[np.float32]:
+def _whiten(picture: NDArray[np.float32], share: float, white: float) -> NDArray[np.float32]:
     """Mix the image (levels from 0 to `white`) with max(image, 1.5 grey + white / 2)."""
     grey = np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), np.float32)
     grey *= 1.5
     grey += white / 2
     bright = np.maximum(picture, np.asarray(cv2.merge([grey] * 3), np.float32))
-    bright *= 1 - kept
-    picture *= kept
+    bright *= 1 - share
+    picture *= share
     picture += bright
     return picture
 

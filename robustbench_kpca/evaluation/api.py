@@ -212,19 +212,20 @@ def evaluate(
     protocols: Sequence[str | Path] = protocol if isinstance(protocol, (list, tuple)) else [protocol]
     if not protocols:
         raise BadInputError("no protocol", expected="the name of one, or several", fix="see: rbk list protocols")
-    given: dict[str, Any] = dict(settings)
-    curve, independent = given.pop("curve", ()), given.pop("independent", False)
+    remaining: dict[str, Any] = dict(settings)
+    curve, independent = remaining.pop("curve", ()), remaining.pop("independent", False)
     if len(curve) > 0 and not several:
         raise BadInputError(
             "a curve of one protocol", expected="a list, as is returned", fix=f"protocol=[{protocol!r}]"
         )
-    audit, progress, quiet = given.pop("audit", True), given.pop("progress", None), given.pop("quiet", False)
-    models = models_of(model, given.pop("name", None), given.pop("source", "python"))
-    shown = {key: given.pop(key, None) for key in ("classes", "size", "crop")}
-    options, overrides = run_options(given)
+    audit, quiet = remaining.pop("audit", True), remaining.pop("quiet", False)
+    progress: Progress | None = remaining.pop("progress", None)
+    models = models_of(model, remaining.pop("name", None), remaining.pop("source", "python"))
+    view = {key: remaining.pop(key, None) for key in ("classes", "size", "crop")}
+    options, overrides = run_options(remaining)
     budgets = tuple({parse_fraction(value): str(value) for value in curve}.values())
     jobs = [Job(each, protocols, overrides, budgets, independent) for each in models]
-    plan = make_plan(jobs, data_of(model, images, labels, **shown), options, audit=audit)
+    plan = make_plan(jobs, data_of(model, images, labels, **view), options, audit=audit)
     with python_reporter(progress, quiet=quiet) as reporter:
         records = execute(plan, reporter)
     return records if several else records[0]
@@ -281,15 +282,15 @@ def attack(
     runner = runner_for(model, data, scenario, batch_size, where)
     compute = task_named(data.task).compute
     _, sample, _ = next(compute.batches(data, [0], 1))
-    shown = (min(len(data), batch_size), sample.shape, scenario.draws, batch_size, runner.device, sorted(allow))
+    conditions = (min(len(data), batch_size), sample.shape, scenario.draws, batch_size, runner.device, sorted(allow))
     gradients = takes_gradients(scenario)
-    passed = (_weights(model), *shown, gradients)
+    passed = (_weights(model), *conditions, gradients)
     before, classes, inside = _PASSED.get(model, (None, 0, False))
-    known = checks == "once" and before == passed
-    classes = classes if known else runner.logits(first_batch(compute, data, runner)[0]).shape[1]
+    checked = checks == "once" and before == passed
+    classes = classes if checked else runner.logits(first_batch(compute, data, runner)[0]).shape[1]
     data = as_dataset(images, labels, classes=classes)  # a batch need not have labels of every class
     data, _ = compute.match_classes(data, classes, class_names_of(model))
-    if not known:
+    if not checked:
         first = first_batch(compute, data, runner)
         preflight(runner, *first, allow)
         for text in at_edge(runner, first[0], data.form) if gradients else []:

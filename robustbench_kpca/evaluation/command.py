@@ -55,8 +55,8 @@ class Command:
     def words(self) -> tuple[str, ...]:
         """Return the command as a list of words; what has its default is left out."""
         presets = ["--presets", self.presets] if self.presets else []
-        own = (*_words(self.model, _MODEL, ModelRequest("")), *_words(self.data, _DATA, DataRequest("")))
-        written = [START[0], *presets, START[1], *own]
+        subject = (*_words(self.model, _MODEL, ModelRequest("")), *_words(self.data, _DATA, DataRequest("")))
+        written = [START[0], *presets, START[1], *subject]
         written += option_words(self.options)
         settings = {f"model.{key}": value for key, value in self.model.settings.items()} | dict(self.overrides)
         written += ["--protocol", str(self.protocol)]
@@ -125,21 +125,21 @@ def _command(parsed: Namespace, presets: str | None) -> Command:
     settings = parse_assignments(parsed.set)
     options = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
     return Command(
-        ModelRequest.of(**_given(parsed, _MODEL), options=options),
-        DataRequest(**_given(parsed, _DATA)),
+        ModelRequest.of(**_stated(parsed, _MODEL), options=options),
+        DataRequest(**_stated(parsed, _DATA)),
         parsed.protocol,
         {key: value for key, value in settings.items() if not key.startswith("model.")},
-        options=run_options(_given(parsed, _RUN))[0],
+        options=run_options(_stated(parsed, _RUN))[0],
         audit=parsed.audit,
         presets=presets,
     )
 
 
-def _given(parsed: Namespace, table: Mapping[str, str]) -> dict[str, Any]:
+def _stated(parsed: Namespace, table: Mapping[str, str]) -> dict[str, Any]:
     return {name: getattr(parsed, name) for name in table if getattr(parsed, name) is not None}
 
 
 def call(model: str, data: str, protocol: str, **arguments: Any) -> tuple[str]:
     """Return a call from Python in short: names in place of objects, and the arguments that change outcomes."""
-    given = "".join(f", {name}={value!r}" for name, value in arguments.items() if value not in (None, ()))
-    return (f"evaluate({model}, {data}, protocol={str(protocol)!r}{given})",)
+    listed = "".join(f", {name}={value!r}" for name, value in arguments.items() if value not in (None, ()))
+    return (f"evaluate({model}, {data}, protocol={str(protocol)!r}{listed})",)

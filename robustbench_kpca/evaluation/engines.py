@@ -125,19 +125,19 @@ def make_records(
     data, scenario, options = group[0].data, group[0].scenario, group[0].options
     try_cells(data, scenario, options.seed, frost_of(scenario, options.frost_folder))
     notes = [_preflight(evaluation, alone=len(group) == 1) for evaluation in group]
-    known = None if smaller is None or options.keep_adversarial else smaller.outcomes
+    below = None if smaller is None or options.keep_adversarial else smaller.outcomes
     try:
-        engine.prepare(group[0], known, progress)
+        engine.prepare(group[0], below, progress)
     except WaitingError as error:
         return [error]
     with ExitStack() as stack:
         for evaluation in group:
             stack.enter_context(evaluation.held(wait=engine.waits))
         unfinished = [evaluation for evaluation in group if evaluation.look() is None]
-        parts = iter(engine.make(unfinished, known, progress) if unfinished else ())
+        parts = iter(engine.make(unfinished, below, progress) if unfinished else ())
         return [
-            evaluation.finished or _finished(evaluation, next(parts), own, smaller)
-            for evaluation, own in zip(group, notes, strict=True)
+            evaluation.finished or _finished(evaluation, next(parts), remarks, smaller)
+            for evaluation, remarks in zip(group, notes, strict=True)
         ]
 
 
@@ -157,9 +157,9 @@ def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
         doubts = [] if evaluation.request and "model" not in spec.code else impostor(subject.runner, subject.first)
         if not isinstance(evaluation.scenario, Attack):
             return doubts + as_flags(subject.first.preflight(subject.runner, allow, causal=compute.causal))
-        shown = first_batch(compute, data, subject.runner)
-        notes = doubts + as_flags(preflight(subject.runner, *shown, allow, causal=compute.causal))
-        return notes + (at_edge(subject.runner, shown[0], data.form) if takes_gradients(evaluation.scenario) else [])
+        first = first_batch(compute, data, subject.runner)
+        notes = doubts + as_flags(preflight(subject.runner, *first, allow, causal=compute.causal))
+        return notes + (at_edge(subject.runner, first[0], data.form) if takes_gradients(evaluation.scenario) else [])
     except BadInputError as error:
         if alone:
             raise

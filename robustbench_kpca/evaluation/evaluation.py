@@ -181,7 +181,7 @@ class Evaluation:
     def finish(
         self,
         outcomes: Outcomes,
-        made: Made,
+        work: Made,
         images: KeptImages | None = None,
         remarks: Sequence[str] = (),
         smaller: Record | None = None,
@@ -196,15 +196,15 @@ class Evaluation:
             smaller: the record at the next smaller budget, if its outcomes were used.
         """
         attacked = isinstance(self.scenario, Attack)
-        notes = [*remarks, *made.remarks, *task_named(self.data.task).compute.flags(outcomes)]
+        notes = [*remarks, *work.remarks, *task_named(self.data.task).compute.flags(outcomes)]
         if attacked and not is_differentiable(self.subject.runner.model):
             notes.append("not audited: the checks of an audit need gradients, which the model does not have")
-        notes += [*_missing(self.data), *_halved(made.batch_size, self.spec.batch_size, smaller)]
+        notes += [*_missing(self.data), *_halved(work.batch_size, self.spec.batch_size, smaller)]
         record = Record(
             spec=self.spec,
             metrics=measure(outcomes, self.scenario),
             passes=Passes(
-                forwards=self.scenario.draws * made.forwards + (int(outcomes["forwards"].sum()) if attacked else 0),
+                forwards=self.scenario.draws * work.forwards + (int(outcomes["forwards"].sum()) if attacked else 0),
                 backwards=int(outcomes["backwards"].sum()) if attacked else 0,
             ),
             outcomes_file=OutcomesFile.of(outcomes, self.spec),
@@ -212,7 +212,7 @@ class Evaluation:
             citations=self.scenario.citations,
             flags=tuple(notes),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=round(made.seconds, 3),
+            seconds=round(work.seconds, 3),
             command=self.command,
             algorithms=self.algorithms,
         ).attach(outcomes)
@@ -220,9 +220,9 @@ class Evaluation:
         if (out := self.options.out) is not None:
             if images is not None:
                 content = images.to_file()
-                kept = images.describe(self.spec.stem(), content)
-                record = record.keeping(kept)
-                write_atomic(out / kept.file, content)
+                description = images.describe(self.spec.stem(), content)
+                record = record.keeping(description)
+                write_atomic(out / description.file, content)
             record.save(out)
             discard(out, self.spec.stem())
         return record
@@ -312,11 +312,11 @@ def _missing(data: Dataset) -> list[str]:
     return notes
 
 
-def _halved(used: int, asked: int, smaller: Record | None) -> tuple[str, ...]:
+def _halved(used: int, requested: int, smaller: Record | None) -> tuple[str, ...]:
     """Return a flag if memory ran out, in this run or in the run at the smaller budgets."""
-    said = "memory ran out at batch size"
-    before = [] if smaller is None else [flag for flag in smaller.flags if flag.startswith(said)]
-    now = [f"{said} {asked}: it went on with {used}"] if used < asked else []
+    notice = "memory ran out at batch size"
+    before = [] if smaller is None else [flag for flag in smaller.flags if flag.startswith(notice)]
+    now = [f"{notice} {requested}: it went on with {used}"] if used < requested else []
     return tuple(dict.fromkeys(before + now))
 
 
@@ -333,14 +333,14 @@ def _stored_record(out: Path, spec: Spec, scenario: Scenario, images: int) -> Re
         return None
     try:
         record = load_record(path)
-        kept = () if not images or record.images_file is None else load_images(out, record.images_file).samples
+        samples = () if not images or record.images_file is None else load_images(out, record.images_file).samples
     except NewerSchemaError:
         raise
     except BadInputError:
         return None
     columns = task_named(spec.data.task).table(scenario.table).columns
     same = record.spec.digest() == spec.digest() and record.outcomes_file.columns == columns
-    return record if same and len(kept) >= images else None
+    return record if same and len(samples) >= images else None
 
 
 def _renewed(record: Record, scenario: Scenario, audit: Audit | None, out: Path) -> Record:

@@ -96,14 +96,14 @@ class _Run:
             elif not (self.failed & {(number, step.protocol) for number in step.models} and step.goes_on):
                 yield from self._evaluate(step)
 
-    def take(self, step: Evaluate, group: _Group, made: Sequence[Result]) -> None:
+    def take(self, step: Evaluate, group: _Group, results: Sequence[Result]) -> None:
         """Take note of what became of a group.
 
         Raises:
             EvaluationError: a model changed while it was evaluated; the records of the others are written.
         """
         changed = []
-        for (number, _), result in zip(group, made, strict=True):
+        for (number, _), result in zip(group, results, strict=True):
             if isinstance(result, Record):
                 self._recorded(number, step, result)
             elif isinstance(result, IncompleteError):
@@ -113,7 +113,7 @@ class _Run:
             else:
                 changed.append((self.models[number].label, result))
         for label, error in changed:
-            raise error if len(made) == 1 else EvaluationError(f"model '{label}': {error}")
+            raise error if len(results) == 1 else EvaluationError(f"model '{label}': {error}")
 
     def every(self) -> list[Record]:
         """Return all records.
@@ -176,8 +176,8 @@ class _Run:
             return None
         assert isinstance(step.scenario, Attack)
         below = step.scenario.smaller().digest()
-        made = self.records.get((number, step.protocol), [])
-        return next((record for record in made if record.spec.protocol.digest == below), None)
+        finished = self.records.get((number, step.protocol), [])
+        return next((record for record in finished if record.spec.protocol.digest == below), None)
 
     def _audit(self, step: AuditModel) -> None:
         """Audit a model at the eps of its attack records; an existing audit in the output folder is used again."""
@@ -215,24 +215,24 @@ def _require_possible(plan: Plan, models: Sequence[NamedModel]) -> None:
 def load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> list[Dataset]:
     """Load the samples as each model takes them; models that take them alike share them."""
     views: dict[View | None, Dataset] = {}
-    known: dict[str, Dataset] = {}
-    shown = []
+    by_digest: dict[str, Dataset] = {}
+    datasets = []
     for named in models:
         view = plan.data.view_for(named)
         if view not in views:
             data = plan.data.load(view).in_order()
-            views[view] = known.setdefault(data.digest(), data)
+            views[view] = by_digest.setdefault(data.digest(), data)
             if data.skipped:
                 reporter.warn(f"{data.name}: {len(data.skipped)} images cannot be used and were skipped")
-        shown.append(views[view])
+        datasets.append(views[view])
         _say(named, views[view], reporter)
-    return shown
+    return datasets
 
 
 def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
     """Say how pictures are resized, and how classes are matched unless they are just counted alike."""
-    if shown := how_shown(data, named.model):
-        (reporter.warn if data.resized or data.notes else reporter.announce)(f"{named.label}: {shown}")
+    if note := how_shown(data, named.model):
+        (reporter.warn if data.resized or data.notes else reporter.announce)(f"{named.label}: {note}")
     classes = stated_classes(named.model)
     if classes is not None:
         how = ""

@@ -77,8 +77,8 @@ def code_from_outside(model: nn.Module, task: str, scenario: Scenario) -> dict[s
         compute = task_named(task).compute
         parts = [of_object(part) for part in (compute, compute.success)]
         codes[f"task {task}"] = "+".join(parts) if all(parts) else ""
-    own = code_of_model(model)
-    return codes | ({MODEL: own} if own else {})
+    model_code = code_of_model(model)
+    return codes | ({MODEL: model_code} if model_code else {})
 
 
 def code_of_model(model: nn.Module) -> str:

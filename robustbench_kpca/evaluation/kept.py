@@ -51,8 +51,8 @@ class Keeper:
     def add(self, sample: Sample) -> None:
         """Take the images of a finished sample, if they are wanted."""
         if sample.id in self.wanted:
-            clean, worst = (self.space.leave(image).float().cpu() for image in (sample.clean, sample.worst))
-            self.pairs[sample.id] = clean, worst
+            clean, adversarial = (self.space.leave(image).float().cpu() for image in (sample.clean, sample.worst))
+            self.pairs[sample.id] = clean, adversarial
 
     def save(self) -> None:
         """Write what there is, before the journal says that its samples are finished."""
@@ -64,5 +64,5 @@ class Keeper:
         names = tuple(name for name in self.data.ids if name in self.pairs)
         if not names:
             return None
-        clean, worst = (torch.stack([self.pairs[name][which] for name in names]).numpy() for which in (0, 1))
-        return KeptImages.of(names, clean, worst)
+        clean, adversarial = (torch.stack([self.pairs[name][which] for name in names]).numpy() for which in (0, 1))
+        return KeptImages.of(names, clean, adversarial)

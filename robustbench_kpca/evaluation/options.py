@@ -191,10 +191,10 @@ def run_options(settings: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any]
     Raises:
         BadInputError: see `RunOptions`.
     """
-    own = {name: value for name, value in settings.items() if name in OPTIONS}
-    own |= {name: Path(own[name]) for name in ("out", "frost_folder") if own.get(name) is not None}
-    own["allow"] = tuple(own.get("allow", ()))
-    return RunOptions(**own), {name: value for name, value in settings.items() if name not in OPTIONS}
+    chosen = {name: value for name, value in settings.items() if name in OPTIONS}
+    chosen |= {name: Path(chosen[name]) for name in ("out", "frost_folder") if chosen.get(name) is not None}
+    chosen["allow"] = tuple(chosen.get("allow", ()))
+    return RunOptions(**chosen), {name: value for name, value in settings.items() if name not in OPTIONS}
 
 
 def _require_range(name: str, option: Option, value: Any) -> None:

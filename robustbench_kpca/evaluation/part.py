@@ -94,7 +94,7 @@ def make_part(
                 journal=subject.journal, progress=progress, keep=keeper.add, smaller=smaller,
             )  # fmt: skip
             images = keeper.images()
-            made = [(outcomes, Made(len(data), time.perf_counter() - started, subject.runner.batch_size))]
+            finished = [(outcomes, Made(len(data), time.perf_counter() - started, subject.runner.batch_size))]
         else:
             compute = task_named(data.task).compute
             results = [
@@ -105,13 +105,13 @@ def make_part(
                 results, data, scenario, batch_size=subjects[0].first.batch_size, seed=options.seed,
                 workers=options.workers, frost=frost_of(scenario, options.frost_folder), progress=progress,
             )  # fmt: skip
-            made = [
+            finished = [
                 (each.outcomes(), Made(each.forwards, each.seconds, subject.runner.batch_size, tuple(each.remarks)))
                 for each, subject in zip(results, subjects, strict=True)
             ]
     return [
-        now if isinstance(now := _checked(subject, options, known), EvaluationError) else (outcomes, now, images)
-        for subject, (outcomes, known) in zip(subjects, made, strict=True)
+        now if isinstance(now := _checked(subject, options, work), EvaluationError) else (outcomes, now, images)
+        for subject, (outcomes, work) in zip(subjects, finished, strict=True)
     ]
 
 
@@ -133,14 +133,14 @@ def make_shard(
         EvaluationError: as `make_part`, or the model changed meanwhile.
     """
     samples = data.take(range(shard.first, shard.last))
-    known = None if smaller is None else only(smaller, samples.ids)
-    [part] = make_part([subject], samples, scenario, options, smaller=known, progress=progress)
+    below = None if smaller is None else only(smaller, samples.ids)
+    [part] = make_part([subject], samples, scenario, options, smaller=below, progress=progress)
     if isinstance(part, EvaluationError):
         raise part
     return part[1], to_bytes(shard, *part)
 
 
-def _checked(subject: Subject, options: RunOptions, made: Made) -> Made | EvaluationError:
+def _checked(subject: Subject, options: RunOptions, work: Made) -> Made | EvaluationError:
     """Show the first batch again; return what is known of the work, earlier attempts included."""
     journal, runner = subject.journal, subject.runner
     try:
@@ -149,8 +149,8 @@ def _checked(subject: Subject, options: RunOptions, made: Made) -> Made | Evalua
         if journal is not None:
             journal.remove()
         return error
-    seconds = round(made.seconds + (journal.earlier if journal else 0.0), 3)
-    return replace(made, seconds=seconds, batch_size=runner.batch_size, remarks=(*made.remarks, *after))
+    seconds = round(work.seconds + (journal.earlier if journal else 0.0), 3)
+    return replace(work, seconds=seconds, batch_size=runner.batch_size, remarks=(*work.remarks, *after))
 
 
 def show_all(
@@ -179,16 +179,16 @@ def show_all(
     compute = task_named(data.task).compute
     cells = cells_of(protocol)
     rows = range(min(result.begun for result in results), len(cells) * len(data))
-    made = time.perf_counter()
+    began = time.perf_counter()
     workers = workers_for(len(rows), isinstance(protocol, Corruption)) if workers is None else workers
-    shown = partial(compute.shown, batch_size=batch_size, seed=seed, frost=frost, workers=workers)
-    for numbers, batch in shown(data, protocol, rows):
-        share = (time.perf_counter() - made) / len(results)
+    batches = partial(compute.shown, batch_size=batch_size, seed=seed, frost=frost, workers=workers)
+    for numbers, batch in batches(data, protocol, rows):
+        share = (time.perf_counter() - began) / len(results)
         for result in results:
             result.seconds += share
             with _named(result, results):
                 result.show(numbers[0], batch)
-        made = time.perf_counter()
+        began = time.perf_counter()
         if progress is not None:
             last = numbers[-1]
             progress(last + 1, rows.stop, stage=_cell(cells[last // len(data)]))
@@ -254,12 +254,12 @@ def attack_all(
         if part:
             part.write({"undecided": [], "rows": dict(enumerate(_by_sample(smaller))), "batch_size": runner.batch_size})
     before = [] if smaller is None else _by_sample(smaller)
-    rows = {index: own for index, own in enumerate(before) if task.compute.is_settled(own)}
+    rows = {index: earlier for index, earlier in enumerate(before) if task.compute.is_settled(earlier)}
     space = InputSpace.of(runner.model, protocol.space)
 
     def sink(sample: Sample) -> None:
-        own = task.compute.rows(sample, data, space)
-        rows[sample.index] = task.compute.combined(own, before[sample.index]) if before else own
+        new = task.compute.rows(sample, data, space)
+        rows[sample.index] = task.compute.combined(new, before[sample.index]) if before else new
         if keep is not None:
             keep(sample)
         if watch is not None:
@@ -269,7 +269,7 @@ def attack_all(
     watch = None if progress is None else Watch(engine, len(data), data.classes, progress)
     undecided = _resume(engine, rows, data, workers, journal)
     if watch is not None:
-        watch.begin(len(rows), sum(task.compute.is_settled(own) for own in rows.values()))
+        watch.begin(len(rows), sum(task.compute.is_settled(of_sample) for of_sample in rows.values()))
 
     def on_batch() -> None:
         if watch is not None:
@@ -302,7 +302,7 @@ def _resume(
     clean: dict[int, Tensor] = {}  # journals have no clean images
     for group in compute.groups(data, sorted(undecided)) if undecided else ():
         for indices, images, _ in compute.batches(data, group, runner.batch_size, workers):
-            clean |= {index: own.clone() for index, own in zip(indices, engine.starting_images(images), strict=True)}
+            clean |= {index: x.clone() for index, x in zip(indices, engine.starting_images(images), strict=True)}
     engine.restore(saved["undecided"], clean)
     return undecided
 

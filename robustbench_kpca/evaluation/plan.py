@@ -113,14 +113,14 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
     """
     plugins.load()  # metrics are listed at the end: a plugin that fails is to be known before
     _require_names(jobs)
-    asked = {
+    requested = {
         (number, str(name)): _steps(number, job, name) for number, job in enumerate(jobs) for name in job.protocols
     }
     for number, job in enumerate(jobs):
-        attacks = [name for name in job.protocols if isinstance(asked[number, str(name)][0].scenario, Attack)]
+        attacks = [name for name in job.protocols if isinstance(requested[number, str(name)][0].scenario, Attack)]
         if job.curve and not attacks:
             raise BadInputError("a curve without an attack protocol", fix="see: rbk list protocols")
-    every = [step for budgets in asked.values() for step in budgets]
+    every = [step for budgets in requested.values() for step in budgets]
     attacked = any(isinstance(step.scenario, Attack) for step in every)
     if options.frost_folder is not None and not any(step.uses_frost_folder for step in every):
         raise BadInputError(
@@ -135,9 +135,9 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
     if isinstance(audit, Audit) and not attacked:
         raise BadInputError(f"an audit for protocol '{every[0].label}', which is no attack", fix="leave it out")
     models = tuple(job.model for job in jobs)
-    steps = (*_measurements(asked), *_attacks(asked, audit))
+    steps = (*_measurements(requested), *_attacks(requested, audit))
     names = [model.model if isinstance(model, ModelRequest) else model.label for model in models]
-    return Plan(models, data.of(names), options, steps, tuple(asked))
+    return Plan(models, data.of(names), options, steps, tuple(requested))
 
 
 _Every = Mapping[tuple[int, str], Sequence[Evaluate]]
@@ -152,20 +152,20 @@ def _steps(number: int, job: Job, protocol: str | Path) -> list[Evaluate]:
     return [Evaluate((number,), str(protocol), *prepare(protocol, overrides), overrides) for overrides in every]
 
 
-def _measurements(asked: _Every) -> list[Evaluate]:
+def _measurements(requested: _Every) -> list[Evaluate]:
     """Return one step per protocol that is not an attack, for all its models; its label names the replaced fields."""
     shared: dict[str, Evaluate] = {}
-    for [step, *_] in asked.values():
+    for [step, *_] in requested.values():
         if not isinstance(step.scenario, Attack):
             before = shared.get(step.label)
             shared[step.label] = step if before is None else replace(before, models=before.models + step.models)
     return list(shared.values())
 
 
-def _attacks(asked: _Every, audit: Audit | Level | bool) -> list[Evaluate | AuditModel]:
+def _attacks(requested: _Every, audit: Audit | Level | bool) -> list[Evaluate | AuditModel]:
     """Return the steps that audit each model, once for each eps of its attacks, and attack it."""
     steps: list[Evaluate | AuditModel] = []
-    for (number, _), budgets in asked.items():
+    for (number, _), budgets in requested.items():
         for step in budgets:
             if not isinstance(step.scenario, Attack):
                 continue

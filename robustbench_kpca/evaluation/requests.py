@@ -53,8 +53,8 @@ class ModelRequest:
         for key, value in loading.items():
             if not isinstance(value, bool):
                 raise BadInputError(f"model.{key} = {value!r}", expected="true or false")
-        own = {key: value for key, value in options.items() if key not in LOADING}
-        return cls(model, checkpoint, **loading, name=name, options=own)
+        of_model = {key: value for key, value in options.items() if key not in LOADING}
+        return cls(model, checkpoint, **loading, name=name, options=of_model)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -136,10 +136,10 @@ class NamedModel:
 
 def how_shown(data: Dataset, model: nn.Module) -> str:
     """Say how a model is shown stored pictures, what else is to be said of the data, and how its weights were read."""
-    shown = f"are resized: {data.resized}" if data.resized else ""
-    if not shown and data.raw:
-        shown = "are shown as they are: {1} x {0}".format(*data.size(0))
-    parts = [f"pictures of {data.name} {shown}"] * bool(shown) + list(data.notes)
+    how = f"are resized: {data.resized}" if data.resized else ""
+    if not how and data.raw:
+        how = "are shown as they are: {1} x {0}".format(*data.size(0))
+    parts = [f"pictures of {data.name} {how}"] * bool(how) + list(data.notes)
     return "; ".join(parts + [f"of the checkpoint: {read}" for read in [how_read(model)] if read])
 
 
@@ -181,14 +181,14 @@ class DataRequest:
         names = set(homes.values())
         if len(names) != 1 or None in names:
             odd = next((name for name, home in homes.items() if home is None), next(iter(homes)))
-            met = f"model '{odd}' is of no data set of the package" if None in names else "models of several data sets"
-            raise BadInputError(f"{met}, and no data are given", fix="add --data NAME or --data FOLDER")
+            what = f"model '{odd}' is of no data set of the package" if None in names else "models of several data sets"
+            raise BadInputError(f"{what}, and no data are given", fix="add --data NAME or --data FOLDER")
         return replace(self, data=names.pop())
 
     def view_for(self, named: "NamedModel") -> View | None:
         """Return how a model is shown the samples; None: as they are, as a module takes tensors and arrays."""
-        given = isinstance(self.data, Dataset) and not self.data.raw
-        return None if given and named.request is None else stated_view(named.model)
+        as_tensors = isinstance(self.data, Dataset) and not self.data.raw
+        return None if as_tensors and named.request is None else stated_view(named.model)
 
     def load_for(self, model: nn.Module) -> Dataset:
         """Load the samples as a model takes them; see `load`."""
@@ -206,8 +206,8 @@ class DataRequest:
         assert self.data is not None, "DataRequest.of"
         data = self._load(self.data, self.split, stated)
         if self.against is not None:
-            known = Samples.require(data)
-            data = Pair(known, Samples.require(self._load(self.against, None, stated)))
+            first = Samples.require(data)
+            data = Pair(first, Samples.require(self._load(self.against, None, stated)))
         return with_classes(data, self.classes)
 
     def fitted(self, data: Dataset, stated: View | None) -> Dataset:
@@ -217,15 +217,15 @@ class DataRequest:
             BadInputError: see `Compute.at_size`; a crop without a size.
         """
         view = self._view(stated)
-        resized: Dataset = task_named(data.task).compute.at_size(data, view, asked=self._asked)
+        resized: Dataset = task_named(data.task).compute.at_size(data, view, asked=self._is_resized)
         return resized
 
     @property
-    def _asked(self) -> bool:
+    def _is_resized(self) -> bool:
         return self.size is not None or self.crop is not None
 
     def _view(self, stated: View | None) -> View | None:
-        if not self._asked:
+        if not self._is_resized:
             return stated
         if stated is None and self.size is None:
             raise BadInputError(f"crop {self.crop} without a size, and the model states none", fix="add --size N")
@@ -257,7 +257,7 @@ def models_of(model: Models, name: str | None, source: str) -> list[ModelRequest
         return [NamedModel.of(model, name, source)]
     if not model or name is not None:
         raise BadInputError(f"{len(model)} models and name = {name!r}", expected="models by their names, and no name")
-    return [NamedModel.of(module, own, source) for own, module in model.items()]
+    return [NamedModel.of(module, label, source) for label, module in model.items()]
 
 
 def data_of(

@@ -27,10 +27,10 @@ class IncompleteError(EvaluationError):
     @classmethod
     def of(cls, errors: Sequence["IncompleteError"]) -> "IncompleteError":
         """Return one error for those of several records: the first, and how many there are."""
-        first, others = next((error for error in errors if type(error) is cls), errors[0]), len(errors) - 1
-        if not others:
+        first, more = next((error for error in errors if type(error) is cls), errors[0]), len(errors) - 1
+        if not more:
             return first
-        return type(first)(f"{first}; {others} more {'records are' if others > 1 else 'record is'} incomplete")
+        return type(first)(f"{first}; {more} more {'records are' if more > 1 else 'record is'} incomplete")
 
 
 class WaitingError(IncompleteError):
@@ -130,16 +130,16 @@ class ShardRun:
         outcomes = merge(self.folder, self.shards, table, cells_of(evaluation.scenario))
         return outcomes, self.sum(), merged_images(self.folder, self.shards) if evaluation.images else None
 
-    def _count(self, shard: Shard, made: Made) -> None:
-        self.made[shard] = made
+    def _count(self, shard: Shard, work: Made) -> None:
+        self.made[shard] = work
         self._done += self.rows * (shard.last - shard.first)
-        self._seconds += made.seconds
+        self._seconds += work.seconds
 
     def next(self) -> Shard | None:
         """Return a shard to be begun now; None if there is none."""
         return self.schedule.next()
 
-    def finished(self, shard: Shard, made: Made, content: bytes) -> None:
+    def finished(self, shard: Shard, work: Made, content: bytes) -> None:
         """Write the file of a shard.
 
         Raises:
@@ -147,7 +147,7 @@ class ShardRun:
             EvaluationError: the disk is full.
         """
         write_atomic(self.folder / shard.name, content)
-        self._count(shard, made)
+        self._count(shard, work)
         self.schedule.finished(shard)
 
     def failed(self, shard: Shard, why: str) -> None:
@@ -163,8 +163,9 @@ class ShardRun:
         workers = len(self.schedule.running)
         left = self._left(done, workers)
         if last or time.monotonic() - self._written >= shard_folder.EVERY:
-            state = replace(self.state, done=done, left=left, running={own.name: who for own, who in running.items()})
-            write_state(self.folder, replace(state, failed={shard.name: why for shard, why in failed.items()}))
+            names = {shard.name: who for shard, who in running.items()}
+            reasons = {shard.name: why for shard, why in failed.items()}
+            write_state(self.folder, replace(self.state, done=done, left=left, running=names, failed=reasons))
             self._written = time.monotonic()
         if self.progress is not None:
             stage = f"{len(self.made)} of {len(self.shards)} shards, {workers} processes"
@@ -196,8 +197,8 @@ class ShardRun:
         """Return the sums over all shards; remarks in the order of the shards, whichever was finished first."""
         every = [self.made[shard] for shard in self.shards]
         return Made(
-            sum(made.forwards for made in every),
-            round(sum(made.seconds for made in every), 3),
-            min(made.batch_size for made in every),
-            tuple(dict.fromkeys(text for made in every for text in made.remarks)),
+            sum(part.forwards for part in every),
+            round(sum(part.seconds for part in every), 3),
+            min(part.batch_size for part in every),
+            tuple(dict.fromkeys(text for part in every for text in part.remarks)),
         )

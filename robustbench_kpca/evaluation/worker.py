@@ -105,8 +105,8 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
         )
     if work.inside:
         runner.presentation = gradients_inside(runner.presentation)
-    kept = samples_to_keep(data, work.scenario, work.options, numbers=first_batch[0].numel())
-    return Subject(spec.model.name, runner, FirstBatch.of(runner, first_batch, logits), kept)
+    wanted = samples_to_keep(data, work.scenario, work.options, numbers=first_batch[0].numel())
+    return Subject(spec.model.name, runner, FirstBatch.of(runner, first_batch, logits), wanted)
 
 
 _acceleration = ExitStack()

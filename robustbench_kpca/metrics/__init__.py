@@ -34,7 +34,7 @@ class Catalogue:
 
     kind: str = "metric"
     added: dict[str, Metric] = field(default_factory=dict)
-    _own: dict[str, Metric] = field(default_factory=dict)
+    _built_in: dict[str, Metric] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         plugins.TABLES.append(self.added)
@@ -45,21 +45,21 @@ class Catalogue:
         Raises:
             BadInputError: there is another one of that name.
         """
-        if self._known().get(metric.name, metric) != metric:
+        if self._all().get(metric.name, metric) != metric:
             raise BadInputError(f"metric '{metric.name}' is there already", fix="choose another name")
         self.added[metric.name] = metric
         plugins.note(self.kind, metric.name)
         return metric
 
     def __contains__(self, name: str) -> bool:
-        if name not in self._known():
+        if name not in self._all():
             plugins.load()
-        return name in self._known()
+        return name in self._all()
 
     def names(self) -> list[str]:
         """Names of all metrics, sorted."""
         plugins.load()
-        return sorted(self._known())
+        return sorted(self._all())
 
     def get(self, name: str) -> Metric:
         """Return the metric called `name`, or the one at an address in a file or module that the user uses as a plugin.
@@ -73,8 +73,8 @@ class Catalogue:
         if address.is_address(name):
             return self._at(name)
         if name not in self:
-            raise unknown_name(self.kind, name, self._known())
-        return self._known()[name]
+            raise unknown_name(self.kind, name, self._all())
+        return self._all()[name]
 
     def _at(self, name: str) -> Metric:
         plugins.require_used(name, "a board or record")
@@ -88,11 +88,11 @@ class Catalogue:
         metric = self.get(name)
         return " ".join(filter(None, [metric.what or metric.title, plugins.origin(self.kind, name)]))
 
-    def _known(self) -> dict[str, Metric]:
-        if not self._own:
+    def _all(self) -> dict[str, Metric]:
+        if not self._built_in:
             tables: list[Iterable[Metric]] = [TABLES.get(name) for name in TABLES.names()]
-            self._own |= {metric.name: metric for table in tables for metric in table}
-        return self._own | self.added
+            self._built_in |= {metric.name: metric for table in tables for metric in table}
+        return self._built_in | self.added
 
 
 METRICS = Catalogue()

@@ -60,13 +60,13 @@ def _clean(measure: pixels.Measure, **how: Any) -> Statistic:
 
 
 def _attacked(
-    measure: pixels.Measure, worst: Callable[[pixels.PixelCounts], NDArray[np.int64]] = pixels.fewest_right, **how: Any
+    measure: pixels.Measure, pick: Callable[[pixels.PixelCounts], NDArray[np.int64]] = pixels.fewest_right, **how: Any
 ) -> Statistic:
     """Return a metric of the worst images that an attack found; resamples use the same worst images."""
 
     def of(outcomes: Outcomes) -> Weighted:
         pictures = pixels.PixelCounts.pictures(outcomes)
-        counts = pictures.choose(worst(pictures))
+        counts = pictures.choose(pick(pictures))
         return _weighted(counts, lambda weights: counts.levels(measure, weights)[..., 0])
 
     return Statistic(task="segmentation", unit=PERCENT, kinds=("attack",), weighted=of, share=True, **how)
@@ -140,19 +140,19 @@ class Degradation(Statistic):
         loss = _losses(counts.cells, counts.levels(pixels.miou))
         odd = [name for name, value in loss.items() if value < 1e-9]
         if odd or not loss:
-            met = f"the reference model makes no error under {', '.join(odd)}"
-            raise BadInputError(met, fix="choose another reference")
+            problem = f"the reference model makes no error under {', '.join(odd)}"
+            raise BadInputError(problem, fix="choose another reference")
 
         def of(outcomes: Outcomes) -> Weighted:
-            own = pixels.PixelCounts.of(outcomes)
+            of_model = pixels.PixelCounts.of(outcomes)
 
             def value(weights: Weights | None) -> Values:
-                own_loss = _losses(own.cells, own.levels(pixels.miou, weights))
+                own_loss = _losses(of_model.cells, of_model.levels(pixels.miou, weights))
                 if set(own_loss) != set(loss):
                     raise BadInputError("corruptions that the reference was not measured under", fix="measure it there")
                 return np.asarray(np.mean([own_loss[name] / loss[name] for name in own_loss], axis=0))
 
-            return _weighted(own, value)
+            return _weighted(of_model, value)
 
         return replace(self, weighted=of)
 

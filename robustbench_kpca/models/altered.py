@@ -40,18 +40,18 @@ def altered(model: nn.Module, setting: str) -> Iterator[nn.Module]:
     layers = [layer for layer in model.modules() if _holds(layer, option)]
     if not layers:
         raise BadInputError(f"'{setting}' for a model without such an option", expected="attention layers with it")
-    kept: list[tuple[Any, str, Any]] = []
+    saved: list[tuple[Any, str, Any]] = []
     try:
         for layer in layers:
             pursuit = getattr(layer, "pursuit", None)
             owner = pursuit if isinstance(pursuit, Pursuit) and hasattr(pursuit, option) else layer
             value = _value(getattr(owner, option), text, owner, option)
             name = "pursuit" if owner is pursuit else option
-            kept.append((layer, name, getattr(layer, name)))
+            saved.append((layer, name, getattr(layer, name)))
             setattr(layer, name, replace(owner, **{option: value}) if isinstance(owner, Pursuit) else value)
         yield model
     finally:
-        for layer, name, before in kept:
+        for layer, name, before in saved:
             setattr(layer, name, before)
 
 
@@ -59,18 +59,19 @@ def _holds(layer: nn.Module, option: str) -> bool:
     pursuit = getattr(layer, "pursuit", None)
     if isinstance(pursuit, Pursuit) and option in vars(pursuit):
         return True
-    own = isinstance(layer, MultiHeadAttention) and option in inspect.signature(type(layer).__init__).parameters
-    return own and isinstance(vars(layer).get(option), int | float | str)
+    has_option = isinstance(layer, MultiHeadAttention) and option in inspect.signature(type(layer).__init__).parameters
+    return has_option and isinstance(vars(layer).get(option), int | float | str)
 
 
 def _value(before: Any, text: str, owner: Any, option: str) -> Any:
     """Return the value in the type of its field: `lam=1` of a layer makes 1 an int, and `lam=inf` is a float."""
     kind = inspect.signature(type(owner).__init__).parameters[option].annotation
-    known = get_args(kind) if get_origin(kind) is Literal else None
+    choices = get_args(kind) if get_origin(kind) is Literal else None
     try:
         value = (float if kind is float else type(before))(text)
     except ValueError:
         raise BadInputError(f"{option} = '{text}'", expected=f"a value like {before!r}") from None
-    if isinstance(before, bool) or (known is not None and value not in known):
-        raise BadInputError(f"{option} = '{text}'", expected=f"one of {known}" if known else "an option with a number")
+    if isinstance(before, bool) or (choices is not None and value not in choices):
+        expected = f"one of {choices}" if choices else "an option with a number"
+        raise BadInputError(f"{option} = '{text}'", expected=expected)
     return min(value, before) if option == "iterations" else value

@@ -48,20 +48,20 @@ def create_model(name: str, **options: Any) -> Any:
     options = typed_options(name, options)
     shape = shape_of(name, options)
     family, backbone = parts_of(name)
-    asked = {"attention": options["attention"]} if "attention" in options else {}
-    if asked:
+    requested = {"attention": options["attention"]} if "attention" in options else {}
+    if requested:
         aside = {*shape, "attention", "layers", "decoder_layers"}
-        others = {key: value for key, value in options.items() if key not in aside}
-        family = replace(family, special=asked["attention"], layers="all", options=others)
+        rest = {key: value for key, value in options.items() if key not in aside}
+        family = replace(family, special=requested["attention"], layers="all", options=rest)
     special = dict(family.options)
     placed = {"layers": family.layers} if family.special else {}
     if family.special and "decoder" in shape:
         placed["decoder_layers"] = family.layers if shape["decoder"] == "mask" else "none"
-    known = [*shape, *asked, *special, *placed]
+    accepted = [*shape, *requested, *special, *placed]
     for option in options:
-        if option not in known:
-            raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, known))
-    special, placed = ({key: options.get(key, value) for key, value in own.items()} for own in (special, placed))
+        if option not in accepted:
+            raise BadInputError(f"model '{name}' has no option '{option}'", fix=did_you_mean(option, accepted))
+    special, placed = ({key: options.get(key, value) for key, value in each.items()} for each in (special, placed))
     _require_counts(shape | special)
     _require_share(shape)
     _require_ratio(shape)
@@ -73,7 +73,7 @@ def create_model(name: str, **options: Any) -> Any:
         ) from None
     if family.special:
         _place_special(model, family.special, placed, special)
-    model.config = {"name": name, **_stated(shape), **asked, **special, **placed}
+    model.config = {"name": name, **_stated(shape), **requested, **special, **placed}
     if backbone.images:
         model.pretrained_cfg = _view(shape, backbone.crop)
         normalise_inside(model, *normalisation_of(name, options))
@@ -95,8 +95,8 @@ def _stated(shape: dict[str, Any]) -> dict[str, Any]:
 def _view(shape: dict[str, Any], crop: float) -> dict[str, Any]:
     """Return timm's description of the model's inputs. Mean 0 and deviation 1: the model itself normalises images."""
     side = shape["img_size"]
-    seen = {"input_size": (3, side, side), "crop_pct": crop, "interpolation": "bicubic"}
-    return seen | {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "num_classes": shape["num_classes"]}
+    inputs = {"input_size": (3, side, side), "crop_pct": crop, "interpolation": "bicubic"}
+    return inputs | {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "num_classes": shape["num_classes"]}
 
 
 def _require_counts(options: dict[str, Any]) -> None:

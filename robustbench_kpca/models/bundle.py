@@ -40,11 +40,11 @@ def parameters_of(name: str) -> str:
     tensors = json.loads(content[8:start])
     del tensors["__metadata__"]
     digest = hashlib.sha256()
-    for tensor, own in sorted(tensors.items()):
-        first, last = (start + end for end in own["data_offsets"])
-        stored, loaded = _TYPES[own["dtype"]]
+    for tensor, header in sorted(tensors.items()):
+        first, last = (start + end for end in header["data_offsets"])
+        stored, loaded = _TYPES[header["dtype"]]
         values = np.frombuffer(content[first:last], stored).astype(loaded)
-        digest.update(f"{tensor}:torch.{loaded}:{tuple(own['shape'])}".encode() + values.tobytes())
+        digest.update(f"{tensor}:torch.{loaded}:{tuple(header['shape'])}".encode() + values.tobytes())
     return digest.hexdigest()
 
 

@@ -30,9 +30,9 @@ class Certified(nn.Module):
     def __init__(self, base: nn.Module, proof: Proof) -> None:
         super().__init__()
         self.base, self.proof, self.training = base, proof, base.training
-        own = getattr(base, "config", None)
+        base_config = getattr(base, "config", None)
         self.config: dict[str, Any] = {"proof": proof.name, **proof.model_dump()}
-        self.config["of"] = own if isinstance(own, dict) else {}
+        self.config["of"] = base_config if isinstance(base_config, dict) else {}
         self.differentiable = is_differentiable(base)
         self.vocabulary_sha256 = getattr(base, "vocabulary_sha256", None)
         describe(self, stated_view(base), class_names_of(base))
@@ -45,8 +45,8 @@ class Certified(nn.Module):
         """Return the answers, their votes, and the rival's: see `Proof.radius`."""
         answers = counted.argmax(1, keepdim=True)
         first = torch.arange(counted.shape[1], device=counted.device) < answers
-        others = (counted + first.to(counted)).scatter(1, answers, -1)
-        return answers[:, 0], counted.gather(1, answers)[:, 0], others.amax(1)
+        rivals = (counted + first.to(counted)).scatter(1, answers, -1)
+        return answers[:, 0], counted.gather(1, answers)[:, 0], rivals.amax(1)
 
     def own_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights of the base model under the names that they have here."""
@@ -76,13 +76,13 @@ class Viewed(Certified):
         """Count the votes; a view whose logits are not finite has none."""
         return one_hot(logits).sum(1)
 
-    def look(self, x: Images, seen: Tensor) -> Logits:
+    def look(self, x: Images, visible: Tensor) -> Logits:
         """Return the base model's logits of images whose pixels outside of a mask are filled."""
-        logits: Tensor = self.base(torch.where(seen.to(x.device), x, x.new_tensor(self.config["fill"])))
+        logits: Tensor = self.base(torch.where(visible.to(x.device), x, x.new_tensor(self.config["fill"])))
         return logits
 
     def _logits(self, x: Images) -> Float[Tensor, "batch view class"]:
-        return torch.stack([self.look(x, seen) for seen in self.views(*x.shape[2:])], 1)
+        return torch.stack([self.look(x, visible) for visible in self.views(*x.shape[2:])], 1)
 
 
 class Drawn(Certified):
@@ -134,12 +134,12 @@ def base_of(name: str, pretrained: bool, options: Mapping[str, Any], *kinds: typ
     """
     chosen = [kind for kind in kinds if kind.option in options]
     if len(chosen) != 1:
-        asked = " or ".join(f"--set model.{kind.option}=N" for kind in kinds)
-        raise BadInputError(f"'{name}' with {len(chosen)} ways to change its images", fix=f"add {asked}")
-    own = {key: value for key, value in options.items() if key in chosen[0].model_fields}
-    proof = proof_of({"proof": chosen[0].name, **own}, f"options of '{name}'")
+        choices = " or ".join(f"--set model.{kind.option}=N" for kind in kinds)
+        raise BadInputError(f"'{name}' with {len(chosen)} ways to change its images", fix=f"add {choices}")
+    of_proof = {key: value for key, value in options.items() if key in chosen[0].model_fields}
+    proof = proof_of({"proof": chosen[0].name, **of_proof}, f"options of '{name}'")
     assert proof is not None
-    rest = {key: value for key, value in options.items() if key not in own}
+    rest = {key: value for key, value in options.items() if key not in of_proof}
     base = load_model(name, untrained=not pretrained, **rest)
     if any(getattr(part, "stochastic", False) for part in base.modules()):
         raise BadInputError(f"'{name}' draws noise of its own, so its votes prove nothing")

@@ -73,29 +73,29 @@ def load_strictly(
         BadInputError: names of tensors that are missing, unexpected, or of another shape or type. The model is then
             not changed.
     """
-    own, translate = model.state_dict(), getattr(model, "own_state", dict)
-    prefix = _foreign_prefix(state, own, translate)
-    given, state = state, translate(_below(state, prefix))
+    expected, translate = model.state_dict(), getattr(model, "own_state", dict)
+    prefix = _foreign_prefix(state, expected, translate)
+    original, state = state, translate(_below(state, prefix))
     state, fitted, begun = (state, [], []) if placed is None else fit(state, model, placed)
     places = _positions(model)
     resized: tuple[int, int] | None = None
-    kept: tuple[str, ...] = ()
-    if resize_positions and _resizable(model, state, own):
-        resized = state[places].shape[1], own[places].shape[1]
+    heads: tuple[str, ...] = ()
+    if resize_positions and _resizable(model, state, expected):
+        resized = state[places].shape[1], expected[places].shape[1]
         state = state | {places: _resized(model, state[places])}
     if own_head:
-        kept = _heads_of_other_classes(model, state, own)
-        state = state | {name: own[name] for name in kept}
-    shared = [name for name in own if name in state]
-    misshaped = [name for name in shared if state[name].shape != own[name].shape]
+        heads = _heads_of_other_classes(model, state, expected)
+        state = state | {name: expected[name] for name in heads}
+    shared = [name for name in expected if name in state]
+    misshaped = [name for name in shared if state[name].shape != expected[name].shape]
     faults = {
-        "missing": [name for name in own if name not in state],
-        "unexpected": [name for name in state if name not in own],
-        "mis-shaped": [f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}" for name in misshaped],
+        "missing": [name for name in expected if name not in state],
+        "unexpected": [name for name in state if name not in expected],
+        "mis-shaped": [f"{name} {tuple(state[name].shape)} for {tuple(expected[name].shape)}" for name in misshaped],
         "mis-typed": [
-            f"{name} {state[name].dtype} for {own[name].dtype}"
+            f"{name} {state[name].dtype} for {expected[name].dtype}"
             for name in shared
-            if state[name].is_floating_point() != own[name].is_floating_point()
+            if state[name].is_floating_point() != expected[name].is_floating_point()
         ],
     }
     problems = [
@@ -104,8 +104,9 @@ def load_strictly(
         if names
     ]
     if problems:
-        fixes = _fixes(model, state, own, misshaped)
-        if parts := [top for top in _tops(given) if own.keys() == translate(_below(given, f"{top}.")).keys()]:
+        fixes = _fixes(model, state, expected, misshaped)
+        names = expected.keys()
+        if parts := [top for top in _tops(original) if names == translate(_below(original, f"{top}.")).keys()]:
             fixes = [f"add {WITHIN}{parts[0]} to its name"]
         elif not fixes or faults["missing"] or faults["unexpected"] or faults["mis-typed"]:
             fixes = [*fixes, "name the architecture and options it was trained with"]
@@ -113,22 +114,23 @@ def load_strictly(
             f"{where} does not fit {type(model).__name__}: {', '.join(problems)}", fix=", and ".join(fixes)
         )
     model.load_state_dict(state)
-    return Adapted(kept, resized, tuple(fitted), tuple(begun), prefix)
+    return Adapted(heads, resized, tuple(fitted), tuple(begun), prefix)
 
 
-def _heads_of_other_classes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor]) -> tuple[str, ...]:
+def _heads_of_other_classes(model: nn.Module, state: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[str, ...]:
     """Return the tensors that differ in the number of classes alone; none where they disagree about that number."""
-    both = {name: (state[name], own[name]) for name in own if name in state and state[name].shape != own[name].shape}
-    classes = {name: count for name, pair in both.items() if (count := _other_classes(model, *pair)) is not None}
+    both = {name: (state[name], tensor) for name, tensor in expected.items() if name in state}
+    misshaped = {name: pair for name, pair in both.items() if pair[0].shape != pair[1].shape}
+    classes = {name: count for name, pair in misshaped.items() if (count := _other_classes(model, *pair)) is not None}
     return tuple(classes) if len(set(classes.values())) == 1 else ()
 
 
-def _foreign_prefix(state: State, own: State, translate: Callable[[State], State]) -> str:
+def _foreign_prefix(state: State, expected: State, translate: Callable[[State], State]) -> str:
     """Return how much of what all names begin with is to be taken off, so that most names are the model's own."""
     first = next(iter(state), "")
     prefixes = ["", *(first[: end + 1] for end, sign in enumerate(first) if sign == ".")]
     shared = [prefix for prefix in prefixes if all(name.startswith(prefix) for name in state)]
-    return max(shared, key=lambda prefix: len(own.keys() & translate(_below(state, prefix)).keys()))
+    return max(shared, key=lambda prefix: len(expected.keys() & translate(_below(state, prefix)).keys()))
 
 
 def _below(state: State, prefix: str) -> State:
@@ -140,12 +142,12 @@ def _tops(state: State) -> list[str]:
     return list(dict.fromkeys(name.partition(".")[0] for name in state))
 
 
-def _fixes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor], misshaped: list[str]) -> list[str]:
+def _fixes(model: nn.Module, state: dict[str, Tensor], expected: dict[str, Tensor], misshaped: list[str]) -> list[str]:
     """Return the options with which all tensors of another shape would fit; empty where there are none."""
     places = _positions(model)
-    positions = [places] if places in misshaped and _resizable(model, state, own) else []
-    others = [name for name in misshaped if name != places]
-    heads = [count for name in others if (count := _other_classes(model, state[name], own[name]))]
+    positions = [places] if places in misshaped and _resizable(model, state, expected) else []
+    rest = [name for name in misshaped if name != places]
+    heads = [count for name in rest if (count := _other_classes(model, state[name], expected[name]))]
     classes = set(heads)
     if len(positions) + len(heads) < len(misshaped) or len(classes) > 1:
         return []
@@ -154,26 +156,26 @@ def _fixes(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor], m
     ]
 
 
-def _other_classes(model: nn.Module, value: Tensor, own: Tensor) -> int | None:
+def _other_classes(model: nn.Module, value: Tensor, expected: Tensor) -> int | None:
     """Return the number of classes of a tensor, if this is all that differs from the model's own; else None."""
-    differing = [i for i, (old, new) in enumerate(zip(value.shape, own.shape, strict=False)) if old != new]
-    if value.ndim != own.ndim or len(differing) != 1:
+    differing = [i for i, (old, new) in enumerate(zip(value.shape, expected.shape, strict=False)) if old != new]
+    if value.ndim != expected.ndim or len(differing) != 1:
         return None
     (place,) = differing
-    return value.shape[place] if own.shape[place] == getattr(model, "num_classes", None) else None
+    return value.shape[place] if expected.shape[place] == getattr(model, "num_classes", None) else None
 
 
 def _positions(model: nn.Module) -> str:
     return f"encoder.{_POSITIONS}" if hasattr(model, "encoder") else _POSITIONS
 
 
-def _resizable(model: nn.Module, state: dict[str, Tensor], own: dict[str, Tensor]) -> bool:
+def _resizable(model: nn.Module, state: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
     """Tell whether the position embeddings differ only in the side of their square grid of patches."""
     places = _positions(model)
     model = getattr(model, "encoder", model)
-    if places not in state or places not in own or not hasattr(model, "patch_embed"):
+    if places not in state or places not in expected or not hasattr(model, "patch_embed"):
         return False
-    old, new, prefix = state[places], own[places], _prefix_tokens(model)
+    old, new, prefix = state[places], expected[places], _prefix_tokens(model)
     if old.ndim != 3 or new.ndim != 3 or (len(old), old.shape[2]) != (1, new.shape[2]) or old.shape[1] <= prefix:
         return False
     square = math.isqrt(old.shape[1] - prefix) ** 2 == old.shape[1] - prefix

@@ -227,9 +227,9 @@ def typed_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UnknownNameError: there is no such architecture.
     """
-    own = shape_of(name, {}) | parts_of(name)[0].options
+    defaults = shape_of(name, {}) | parts_of(name)[0].options
     return {
-        key: float(value) if type(value) is int and isinstance(own.get(key), float) else value
+        key: float(value) if type(value) is int and isinstance(defaults.get(key), float) else value
         for key, value in options.items()
     }
 
@@ -240,8 +240,8 @@ def normalisation_of(name: str, options: Mapping[str, Any]) -> tuple[Sequence[fl
     Raises:
         BadInputError: an unknown normalisation.
     """
-    known = shape_of(name, options).get("normalisation", "deit")
-    if known not in NORMALISATIONS:
+    normalisation = shape_of(name, options).get("normalisation", "deit")
+    if normalisation not in NORMALISATIONS:
         choices = " or ".join(f"'{choice}'" for choice in NORMALISATIONS)
-        raise BadInputError(f"normalisation = {known!r}", expected=choices)
-    return NORMALISATIONS[known]
+        raise BadInputError(f"normalisation = {normalisation!r}", expected=choices)
+    return NORMALISATIONS[normalisation]

@@ -60,7 +60,7 @@ def load_model(
         elif ":" in name:
             model = factory.build(name, options)
         else:
-            model, checkpoint = _own(name, checkpoint, untrained=untrained, options=options)
+            model, checkpoint = _of_package(name, checkpoint, untrained=untrained, options=options)
     if checkpoint is not None:
         state, entry = read_state(checkpoint)
         trained = attention_of(checkpoint)
@@ -70,15 +70,15 @@ def load_model(
                 fix=f"add --set model.attention={trained}, and model.layers as in the training",
             )
         prefix = load_strictly(model, state, f"checkpoint {checkpoint}", resize_positions=resize_positions).prefix
-        found = [f"entry {entry}"] * bool(entry) + [f"names without {prefix}"] * bool(prefix)
-        model.how_read = ", ".join(found)  # type: ignore[assignment] # see `describe`
+        notes = [f"entry {entry}"] * bool(entry) + [f"names without {prefix}"] * bool(prefix)
+        model.how_read = ", ".join(notes)  # type: ignore[assignment] # see `describe`
         model.vocabulary_sha256 = vocabulary_of(checkpoint)  # type: ignore[assignment] # see `describe`
     elif resize_positions:
         raise BadInputError("model.resize_positions without a checkpoint", fix="add --checkpoint FILE, or leave it out")
     return model.eval()
 
 
-def _own(
+def _of_package(
     name: str, checkpoint: Path | str | None, *, untrained: bool, options: dict[str, Any]
 ) -> tuple[nn.Module, Path | str | None]:
     require_model(name)

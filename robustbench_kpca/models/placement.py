@@ -40,15 +40,15 @@ def place(model: nn.Module, attention: str | type[nn.Module], layers: Any = "all
     if blocks is None or not all(hasattr(getattr(block, "attn", None), "proj") for block in blocks):
         raise BadInputError(f"a {type(model).__name__}", expected="a model with blocks[i].attn, such as timm's ViT")
     kind = ATTENTIONS.get(attention) if isinstance(attention, str) else attention
-    known = inspect.signature(kind).parameters
-    if "causal" in known and getattr(model, "causal", False):
+    parameters = inspect.signature(kind).parameters
+    if "causal" in parameters and getattr(model, "causal", False):
         options = options | {"causal": True}
-    elif "tokens" in known:
+    elif "tokens" in parameters:
         options = options | {"tokens": _tokens(inner)}
     indices = _block_indices(layers, len(blocks))
     for index in indices:
-        own = {"layer": index} if "layer" in known else {}
-        blocks[index].attn = _with_weights_of(blocks[index].attn, kind, own | options)
+        numbered = {"layer": index} if "layer" in parameters else {}
+        blocks[index].attn = _with_weights_of(blocks[index].attn, kind, numbered | options)
     chain([blocks[index].attn for index in sorted(set(indices))])
     return model
 
@@ -66,17 +66,17 @@ def fit(
     Returns:
         The weights; names of the layers whose weights were others; and names of tensors that begin anew.
     """
-    kind, own, state = ATTENTIONS.get(attention), model.state_dict(), dict(state)
+    kind, expected, state = ATTENTIONS.get(attention), model.state_dict(), dict(state)
     changed, begun = list[str](), list[str]()
     for name, module in model.named_modules():
-        old, new = (_inside(name, weights) for weights in (state, own))
+        old, new = (_inside(name, weights) for weights in (state, expected))
         if type(module) is not kind or not old or _shapes(old) == _shapes(new):
             continue
-        kept = _fitting(old, new)
+        fitting = _fitting(old, new)
         state = {key: value for key, value in state.items() if not key.startswith(f"{name}.")}
-        state |= {f"{name}.{key}": kept.get(key, value) for key, value in new.items()}
+        state |= {f"{name}.{key}": fitting.get(key, value) for key, value in new.items()}
         changed.append(name)
-        begun += [f"{name}.{key}" for key in new if key not in kept]
+        begun += [f"{name}.{key}" for key in new if key not in fitting]
     return state, changed, begun
 
 
@@ -131,13 +131,13 @@ def _with_weights_of(old: Any, kind: Any, options: dict[str, Any]) -> nn.Module:
     return new.to(old.proj.weight).train(old.training)
 
 
-def _fitting(state: dict[str, Any], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters of another attention that fit `own`; K and V are cut out of Q, K and V."""
+def _fitting(state: dict[str, Any], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parameters of another attention that fit the `expected` ones; K and V are cut out of Q, K and V."""
     state = _with_one_projection(state)
     for name, value in state.items():
-        if name in own and own[name].ndim and len(own[name]) * 3 == len(value) * 2:
+        if name in expected and expected[name].ndim and len(expected[name]) * 3 == len(value) * 2:
             state[name] = value[len(value) // 3 :]
-    return {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
+    return {name: value for name, value in state.items() if name in expected and expected[name].shape == value.shape}
 
 
 def _with_one_projection(state: dict[str, Any]) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def build_segmenter(attention: str, shape: dict[str, Any]) -> Segmenter:
     classes, prefix = shape.pop("num_classes"), shape.pop("prefix_tokens")
     shape.pop("normalisation")
     if decoder not in DECODERS:
-        raise BadInputError(f"decoder = {decoder!r}", expected=" or ".join(f"'{known}'" for known in DECODERS))
+        raise BadInputError(f"decoder = {decoder!r}", expected=" or ".join(f"'{choice}'" for choice in DECODERS))
     if shape["img_size"] % shape["patch_size"]:
         raise BadInputError(f"img_size = {shape['img_size']}", expected=f"a multiple of {shape['patch_size']}")
     encoder = Encoder(**shape, reg_tokens=prefix - 1, attention=ATTENTIONS.get(attention))

@@ -63,24 +63,24 @@ class SequenceTransformer(nn.Module):
             for rate in rates
         )
         self.norm = nn.LayerNorm(width)
-        seen, hidden = width if self.texts == 1 else 4 * width, shape.head_hidden
-        self.head: nn.Module = nn.Linear(hidden or seen, shape.num_classes)
+        features, hidden = width if self.texts == 1 else 4 * width, shape.head_hidden
+        self.head: nn.Module = nn.Linear(hidden or features, shape.num_classes)
         if hidden:
-            self.head = nn.Sequential(nn.Linear(seen, hidden), nn.ReLU(), self.head)
+            self.head = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), self.head)
 
     def forward(self, x: Images) -> Logits:
         """Return (batch, classes)."""
-        embedded, kept = self._embedded(x)
-        mask = None if kept is None else kept[:, None, None]
+        embedded, present = self._embedded(x)
+        mask = None if present is None else present[:, None, None]
         placed = embedded + self.pos_embed
         encoded = self.drop(placed if self.grid is None else placed + self.grid)
         for block in self.blocks:
             encoded = block(encoded, attn_mask=mask if getattr(block.attn, "takes_key_mask", False) else None)
         encoded = self.norm(encoded)
-        if kept is None:
+        if present is None:
             pooled = encoded.mean(1)
         else:
-            shares = kept / kept.sum(1, keepdim=True).clamp_min(1)
+            shares = present / present.sum(1, keepdim=True).clamp_min(1)
             pooled = (encoded * shares.unsqueeze(-1).to(encoded)).sum(1)
         if self.texts == 2:
             u, v = pooled.view(len(x), 2, -1).unbind(1)

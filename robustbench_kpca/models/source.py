@@ -80,19 +80,19 @@ def stated_classes(model: nn.Module) -> int | None:
     return len(names) if names else number if isinstance(number, int) and number > 0 else None
 
 
-def require_words(model: nn.Module, given: str | None, name: str) -> None:
+def require_words(model: nn.Module, digest: str | None, name: str) -> None:
     """Refuse a model whose weights were trained with other words under the same numbers.
 
     Args:
         model: its weights.
-        given: the digest of the vocabulary of the data; None: they have none.
+        digest: of the vocabulary of the data; None: they have none.
         name: of the data.
 
     Raises:
         BadInputError: weights and data state different vocabularies.
     """
     trained = getattr(model, "vocabulary_sha256", None)
-    if isinstance(trained, str) and given is not None and trained != given:
+    if isinstance(trained, str) and digest is not None and trained != digest:
         raise BadInputError(
             f"the model was trained with another vocabulary than data '{name}' has",
             expected="the words that its weights were trained with",

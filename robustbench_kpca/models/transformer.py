@@ -36,8 +36,8 @@ class DropPath(nn.Module):
         """Keep the shape, (batch, ...)."""
         if self.rate == 0 or not self.training:
             return x
-        kept = x.new_empty((len(x),) + (1,) * (x.ndim - 1)).bernoulli_(1 - self.rate)
-        return x * kept.div_(1 - self.rate)
+        survives = x.new_empty((len(x),) + (1,) * (x.ndim - 1)).bernoulli_(1 - self.rate)
+        return x * survives.div_(1 - self.rate)
 
 
 class Mlp(nn.Module):
@@ -109,8 +109,8 @@ class Patches(nn.Module):
             BadInputError: images of another size than `img_size`.
         """
         if not self.any_size and images.shape[2:] != self.img_size:
-            met = " x ".join(map(str, images.shape[2:]))
-            raise BadInputError(f"images of {met} pixels", expected=" x ".join(map(str, self.img_size)))
+            size = " x ".join(map(str, images.shape[2:]))
+            raise BadInputError(f"images of {size} pixels", expected=" x ".join(map(str, self.img_size)))
         out: Tensor = self.proj(images)
         return out
 

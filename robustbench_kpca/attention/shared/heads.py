@@ -58,18 +58,18 @@ class Standardised(nn.Module):
         return standardised(x.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype)
 
 
-def refuse_options(layer: nn.Module, **asked: Any) -> None:
+def refuse_options(layer: nn.Module, **options: Any) -> None:
     """Refuse options of timm that the layer does not have."""
-    if any(asked.values()):
-        met = " and ".join(name for name, value in asked.items() if value)
-        raise BadInputError(f"{met} with {type(layer).__name__}", expected=f"none of {', '.join(asked)}")
+    if any(options.values()):
+        names = " and ".join(name for name, value in options.items() if value)
+        raise BadInputError(f"{names} with {type(layer).__name__}", expected=f"none of {', '.join(options)}")
 
 
 def _norm(kind: bool | str, layer: Any, width: int, place: dict[str, Any]) -> nn.Module:
     if not isinstance(kind, bool) and kind != "standardised":
         raise BadInputError(f"qk_norm = {kind!r}", expected="true, false or 'standardised'")
-    made: nn.Module = layer(width, **place) if kind is True else Standardised() if kind else nn.Identity()
-    return made
+    norm: nn.Module = layer(width, **place) if kind is True else Standardised() if kind else nn.Identity()
+    return norm
 
 
 class MultiHeadAttention(nn.Module, ABC):
@@ -115,8 +115,8 @@ class MultiHeadAttention(nn.Module, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Note what the variant's `attend` takes."""
         super().__init_subclass__(**options)
-        known = inspect.signature(cls.attend).parameters
-        cls.takes_causal, cls.takes_key_mask = "causal" in known, "mask" in known
+        parameters = inspect.signature(cls.attend).parameters
+        cls.takes_causal, cls.takes_key_mask = "causal" in parameters, "mask" in parameters
 
     def __init__(
         self,

@@ -16,9 +16,9 @@ class SignalDropout:
     def fast(self, signal: Signal, parameter: float, rng: np.random.Generator) -> Signal:
         """Set the lost places to 0."""
         length = signal.shape[1]
-        kept = signal.copy()
-        kept[:, rng.choice(length, max(1, round(parameter * length)), replace=False)] = 0
-        return kept
+        thinned = signal.copy()
+        thinned[:, rng.choice(length, max(1, round(parameter * length)), replace=False)] = 0
+        return thinned
 
 
 CORRUPTION = SignalDropout()

@@ -168,8 +168,8 @@ class CorruptionGrid:
             BadInputError: a cell is missing, or does not hold each image exactly once.
         """
         (owner, samples), (corruption, corruptions) = numbered_samples, numbered_corruptions
-        is_clean, given = (corruptions == CLEAN_CELL)[corruption], severity == 0
-        if (is_clean != given).any() or is_clean.all():
+        is_clean, at_zero = (corruptions == CLEAN_CELL)[corruption], severity == 0
+        if (is_clean != at_zero).any() or is_clean.all():
             raise BadInputError(
                 f"corruptions {', '.join(canonical(corruptions))} at severities {np.unique(severity).tolist()}",
                 expected=f"corruptions from severity 1 on, and '{CLEAN_CELL}' at severity 0 only",

@@ -203,7 +203,7 @@ def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estima
         groups.setdefault(key, []).append((statistic, weighted, weighted.value(None)))
     bootstrapped: dict[str, Estimate] = {}
     for (n, _), group in groups.items():
-        functions = [Resampled(own.value, own.many, value if of.centred else None) for of, own, value in group]
+        functions = [Resampled(each.value, each.many, value if of.centred else None) for of, each, value in group]
         intervals = bootstraps(functions, n, strata=group[0][1].strata)
         for (statistic, _, value), (low, high) in zip(group, intervals, strict=True):
             bootstrapped[statistic.name] = statistic.interval_around(value, low, high, n)

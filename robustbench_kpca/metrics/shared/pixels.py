@@ -78,12 +78,12 @@ def worst_for_miou(pictures: "PixelCounts") -> NDArray[np.int64]:
     while not settled:
         settled = True
         for image in images:
-            others = total - counts[chosen[image], :, image]
-            levels = miou(*np.moveaxis(others + counts[:, :, image], 1, 0))
+            rest = total - counts[chosen[image], :, image]
+            levels = miou(*np.moveaxis(rest + counts[:, :, image], 1, 0))
             best = int(levels.argmin())
             if levels[best] < levels[chosen[image]]:
                 chosen[image], settled = best, False
-                total = others + counts[best, :, image]
+                total = rest + counts[best, :, image]
     return chosen
 
 
@@ -221,6 +221,6 @@ def shares(cells: tuple[Cell, ...]) -> Values:
     return np.array([weigh.get(name, 0.0) for name, _ in cells])
 
 
-def _positions(values: Sequence[Any] | NDArray[Any], known: Sequence[object]) -> NDArray[np.int64]:
-    place = {value: index for index, value in enumerate(known)}
+def _positions(values: Sequence[Any] | NDArray[Any], names: Sequence[object]) -> NDArray[np.int64]:
+    place = {value: index for index, value in enumerate(names)}
     return np.fromiter((place[value] for value in values), dtype=np.int64, count=len(values))

@@ -40,8 +40,8 @@ def detectable_difference(
     in_a_seed = 2 * spread**2
     error = float(error_of_difference(in_a_seed, in_a_seed, shape, samples)[0])
     drawn = np.random.default_rng(0).chisquare([trainings - 1, max(recipes - 2, 1) * (trainings - 1)], (DRAWS, 2))
-    alone, others = in_a_seed * drawn.T / (trainings - 1)
-    pooled = (alone + (others if recipes > 2 else 0)) / (recipes - 1)
+    alone, of_others = in_a_seed * drawn.T / (trainings - 1)
+    pooled = (alone + (of_others if recipes > 2 else 0)) / (recipes - 1)
     errors, freedom = error_of_difference(alone, pooled, shape, samples)
     limits = stats.t.isf(alpha / 2, freedom) * errors
 

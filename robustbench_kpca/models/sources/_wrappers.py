@@ -87,14 +87,14 @@ class CausalLM(Unwrapped):
         if x.shape[1] == 1:
             tokens = x[:, 0, 0].long()
             ends, begins = tokens == END_OF_LINE, tokens == self.end
-            shown = {"input_ids": tokens.masked_fill(ends, self.end).masked_fill(begins, END_OF_LINE)}
+            inputs = {"input_ids": tokens.masked_fill(ends, self.end).masked_fill(begins, END_OF_LINE)}
         else:
             x = self._renumbered(x)
             embedding: Any = self.net.get_input_embeddings()  # type: ignore[operator]
             vectors = embedding(torch.arange(self.vocab_size, device=x.device))
-            shown = {"inputs_embeds": x[:, :, 0].transpose(1, 2).to(vectors.dtype) @ vectors}
-        kept = {"logits_to_keep": 1} if last and self.cuts else {}
-        logits: Tensor = self.net(**shown, **kept, use_cache=False).logits
+            inputs = {"inputs_embeds": x[:, :, 0].transpose(1, 2).to(vectors.dtype) @ vectors}
+        cut = {"logits_to_keep": 1} if last and self.cuts else {}
+        logits: Tensor = self.net(**inputs, **cut, use_cache=False).logits
         return self._renumbered((logits[:, -1:] if last else logits).transpose(1, 2).unsqueeze(2))
 
     def _renumbered(self, values: Tensor) -> Tensor:

@@ -103,13 +103,13 @@ def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict
 def _quiet(transformers: Any) -> "Iterator[None]":
     """Switch off logs and progress bars of the library, and load torch files as weights only."""
     log = transformers.utils.logging
-    shown = log.is_progress_bar_enabled()
+    enabled = log.is_progress_bar_enabled()
     log.disable_progress_bar()
     try:
         with silent_hub(), only_weights():
             yield
     finally:
-        if shown:
+        if enabled:
             log.enable_progress_bar()
 
 
@@ -122,8 +122,8 @@ def view_of(processor: Any, name: str) -> View:
     view = _view(processor, name)
     picture = _picture()
     mean, std = normalisation_of(processor, name)
-    made = np.asarray(processor(Pillow.fromarray(picture), return_tensors="np")["pixel_values"][0], np.float64)
-    theirs = made * np.reshape(std, (-1, 1, 1)) + np.reshape(mean, (-1, 1, 1))
+    processed = np.asarray(processor(Pillow.fromarray(picture), return_tensors="np")["pixel_values"][0], np.float64)
+    theirs = processed * np.reshape(std, (-1, 1, 1)) + np.reshape(mean, (-1, 1, 1))
     ours = np.asarray(view.apply(Pillow.fromarray(picture)), np.float64).transpose(2, 0, 1) / 255
     if theirs.shape != ours.shape or float(np.abs(theirs - ours).mean()) > LARGEST:
         raise _unknown(processor, name)

@@ -31,9 +31,9 @@ class Masked(Viewed):
             side, starts = self.proof.places(length)
             places = torch.arange(length)
             axes.append([(places >= start) & (places < start + side) for start in starts])
-        seen = [~(row[:, None] & column) for row, column in product(*axes)]
-        for at, first in enumerate(seen):
-            for second in seen[at:]:
+        visible = [~(row[:, None] & column) for row, column in product(*axes)]
+        for at, first in enumerate(visible):
+            for second in visible[at:]:
                 yield first & second
 
     def tally(self, logits: Float[Tensor, "batch pair class"]) -> Logits:

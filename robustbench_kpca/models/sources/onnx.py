@@ -66,8 +66,8 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """Return a model as `sources` says."""
     odd = next((key for key in options if key not in ("mean", "std")), None)
     if odd is not None or not pretrained:
-        met = f"'{odd}' of" if odd else "model.untrained or --checkpoint with"
-        raise BadInputError(f"{met} an ONNX file", expected="its own weights, and at most model.mean and model.std")
+        problem = f"'{odd}' of" if odd else "model.untrained or --checkpoint with"
+        raise BadInputError(f"{problem} an ONNX file", expected="its own weights, and at most model.mean and model.std")
     model = OnnxModel(Path(name))
     if model.height != model.width:
         raise BadInputError(f"{name} takes images of {model.width} x {model.height}", expected="square images")

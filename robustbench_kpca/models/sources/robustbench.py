@@ -54,12 +54,12 @@ def _place(name: str, zoo: Any) -> tuple[Any, Any, str]:
     """Return the data set, the threat and the name of a model in the zoo; what stands before a name narrows it."""
     *before, role = name.split("/")
     places = [(data, threat, each) for data in zoo for threat in zoo[data] for each in zoo[data][threat]]
-    known = {f"{data.value}/{threat.value}/{each}": (data, threat, each) for data, threat, each in places}
-    fitting = [full for full, (*_, each) in known.items() if each == role and {*before} <= {*full.split("/")[:2]}]
+    by_path = {f"{data.value}/{threat.value}/{each}": (data, threat, each) for data, threat, each in places}
+    fitting = [full for full, (*_, each) in by_path.items() if each == role and {*before} <= {*full.split("/")[:2]}]
     if len(fitting) > 1:
         raise BadInputError(
             f"RobustBench has several models '{name}'", expected=" or ".join(f"robustbench:{full}" for full in fitting)
         )
     if not fitting:
-        raise unknown_name("robustbench model", name, sorted({*known, *(each for *_, each in places)}))
-    return known[fitting[0]]
+        raise unknown_name("robustbench model", name, sorted({*by_path, *(each for *_, each in places)}))
+    return by_path[fitting[0]]

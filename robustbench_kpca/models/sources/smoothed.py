@@ -37,8 +37,8 @@ class Sparse(Drawn):
         if count != proof.pixels or proof.keep > count:
             raise BadInputError(f"images of {count} pixels for {proof}", fix=f"set model.pixels={count}")
         order = draws[:, 0].flatten(1)
-        seen = torch.zeros_like(order, dtype=torch.bool).scatter(1, order.topk(proof.keep).indices, value=True)
-        return torch.where(seen.view(len(x), 1, *x.shape[2:]), x, proof.fill)
+        visible = torch.zeros_like(order, dtype=torch.bool).scatter(1, order.topk(proof.keep).indices, value=True)
+        return torch.where(visible.view(len(x), 1, *x.shape[2:]), x, proof.fill)
 
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:

@@ -18,9 +18,9 @@ from robustbench_kpca.models.weights_file import only_weights
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """Return a model as `sources` says."""
-    known = _names()
-    if name not in known:
-        raise unknown_name("torchvision classifier", name, known)
+    classifiers = _names()
+    if name not in classifiers:
+        raise unknown_name("torchvision classifier", name, classifiers)
     models = library("torchvision.models", f"torchvision:{name}")
     weights = _weights(models, name, options.pop("weights", "DEFAULT"))
     try:
@@ -31,18 +31,18 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
             f"torchvision model '{name}' could not be built ({reason_of(error)})",
             fix="without a network connection add --checkpoint FILE",
         ) from None
-    shown = weights.transforms()
-    view = View.between(shown.crop_size[0], shown.resize_size[0], shown.interpolation.value)
-    own = "num_classes" in options
-    names = None if own else weights.meta["categories"]
-    return describe(normalise_inside(model, shown.mean, shown.std), view, names)
+    transforms = weights.transforms()
+    view = View.between(transforms.crop_size[0], transforms.resize_size[0], transforms.interpolation.value)
+    own_classes = "num_classes" in options
+    names = None if own_classes else weights.meta["categories"]
+    return describe(normalise_inside(model, transforms.mean, transforms.std), view, names)
 
 
 def _weights(models: Any, name: str, wanted: str) -> Any:
-    known = models.get_model_weights(name)
-    if wanted != "DEFAULT" and wanted not in known.__members__:
-        raise unknown_name(f"weights of torchvision:{name}", str(wanted), known.__members__)
-    return getattr(known, wanted)
+    choices = models.get_model_weights(name)
+    if wanted != "DEFAULT" and wanted not in choices.__members__:
+        raise unknown_name(f"weights of torchvision:{name}", str(wanted), choices.__members__)
+    return getattr(choices, wanted)
 
 
 def _names() -> list[str]:
