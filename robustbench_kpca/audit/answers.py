@@ -37,8 +37,8 @@ def by_more(context: AuditContext, slack: float = SLACK) -> str:
 
 def samples(name: str, context: AuditContext, values: dict[str, float] | dict[str, int], saw: str, why: str) -> Check:
     """Return the result of a check that counts samples; in `saw`, {} is replaced by the largest count."""
-    worst = f"{max(values.values(), default=0):.0f} of {len(context)} images"
-    return answer(name, dict(values), samples_allowed(len(context)), saw.format(worst), why)
+    largest = f"{max(values.values(), default=0):.0f} of {len(context)} images"
+    return answer(name, dict(values), samples_allowed(len(context)), saw.format(largest), why)
 
 
 def answer(name: str, values: dict[str, float], limit: float, saw: str, why: str) -> Check:

@@ -50,11 +50,11 @@ def _at(context: AuditContext, radius: float) -> tuple[Mask, Mask]:
         predicted.append((slopes.gradient * v).flatten(1).sum(1))
         ahead, behind = (context.per_batch(images + side * v, labels, margin) for side in (1, -1))
         measured.append((ahead - behind) / 2)
-    happened, said = (torch.stack(part).norm(dim=0) for part in (measured, predicted))
+    changes, expected = (torch.stack(part).norm(dim=0) for part in (measured, predicted))
     down = -radius * slopes.gradient.sign()
     fall = slopes.losses - context.per_batch(images + down, labels, margin)
     promised = -(slopes.gradient * down).flatten(1).sum(1)
-    return happened > limits.REACH_FACTOR * said, (fall < promised / limits.REACH_FACTOR) & (promised > 0)
+    return changes > limits.REACH_FACTOR * expected, (fall < promised / limits.REACH_FACTOR) & (promised > 0)
 
 
 def smoothed(context: AuditContext) -> Check:

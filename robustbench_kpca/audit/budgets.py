@@ -45,11 +45,11 @@ def attacks_of(plan: AuditPlan, level: Level) -> list[str]:
 def budget(plan: AuditPlan, name: str, eps: str | float) -> tuple[str, Attack]:
     """Return label and protocol of an attack of the audit; `eps` applies to attacks that do not set their own."""
     protocol, overrides = plan.attacks[name]
-    own = {
+    resolved = {
         name: setting.share * parse_fraction(eps) if isinstance(setting, OfEps) else setting
         for name, setting in overrides.items()
     }
-    settings: dict[str, Override] = {"eps": eps, **own}
+    settings: dict[str, Override] = {"eps": eps, **resolved}
     label, scenario = prepare(protocol, settings)
     assert isinstance(scenario, Attack)
     return label, scenario

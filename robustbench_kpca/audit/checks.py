@@ -33,13 +33,13 @@ def preflight(context: AuditContext) -> Check:
     size = context.runner.batch_size
     causal = context.task.compute.causal
     findings = inspect(context.runner, context.images[:size], context.labels[:size], causal=causal)
-    shown = f"attacks of the audit see the logits divided by {context.scale:.3g}"
-    shown += f"; {AT_EDGE}" if context.runner.presentation.inside else ""
+    scale = f"attacks of the audit see the logits divided by {context.scale:.3g}"
+    scale += f"; {AT_EDGE}" if context.runner.presentation.inside else ""
     return answer(
         "preflight",
         {finding.check: 1 for finding in findings},
         0,
-        "; ".join(finding.met for finding in findings) or f"every preflight check passes; {shown}",
+        "; ".join(finding.met for finding in findings) or f"every preflight check passes; {scale}",
         "attacks on a model that fails a preflight check give meaningless results",
     )
 
@@ -60,10 +60,10 @@ def gradients(context: AuditContext) -> Check:
     losses = [("ce", cross_entropy)]
     if not (context.success.graded or context.few_classes):
         losses.append(("dlr", dlr))
-    for where, (images, own) in places.items():
+    for where, (images, targets) in places.items():
         for name, loss in losses:
             if len(images):
-                slopes = context.gradients(images, own, loss)
+                slopes = context.gradients(images, targets, loss)
                 reach = context.threat.eps * slopes.gradient.flatten(1).abs().sum(1)
                 values[f"{name} zero at {where}"] = count(reach == 0)
                 values[f"{name} constant at {where}"] = count(_repeated(slopes.gradient, images))

@@ -103,11 +103,11 @@ def surrogate(context: AuditContext) -> Check:
     if not bool(context.correct.any()):
         return does_not_apply("surrogate", "the model is wrong on every image")
     values: dict[str, float] = {}
-    own = context.remaining("apgd", "apgd-doubled")
+    remaining = context.remaining("apgd", "apgd-doubled")
     for iterations in sorted({0, most // 2}):
         with at_most(context.model, iterations):
             images = context.trajectory("apgd-doubled").images
-        values[f"{iterations} iterations"] = worse(transferred(context, images), own)
+        values[f"{iterations} iterations"] = worse(transferred(context, images), remaining)
     saw = "adversarial images of a smoother copy break {} that the model's own gradients do not"
     return samples(
         "surrogate",

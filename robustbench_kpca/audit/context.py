@@ -163,9 +163,9 @@ class AuditContext:
 
     def _other(self, model: nn.Module) -> Runner:
         """Return a runner of another model, whose logits are shown on the scale of its own."""
-        own = _runner_like(self.runner, model)
-        scale = scale_of(torch.cat([gaps(own.logits(x)) for x in self.images.split(own.batch_size)]))
-        return _runner_like(own, model, divided(own.presentation, scale))
+        unscaled = _runner_like(self.runner, model)
+        scale = scale_of(torch.cat([gaps(unscaled.logits(x)) for x in self.images.split(unscaled.batch_size)]))
+        return _runner_like(unscaled, model, divided(unscaled.presentation, scale))
 
     def _trajectory(self, runner: Runner, scenario: Attack, rows: Labels) -> Trajectory:
         algorithm, query = build_attack(scenario.stage[0]), PlainQuery(runner)
@@ -177,9 +177,9 @@ class AuditContext:
 
     def most(self, name: str) -> int:
         """Return the most passes of an attack; a batch that is not full costs as much as a full one."""
-        own = most_passes(self._scenario(name), self.runner.classes or 2, graded=self.success.graded)
+        passes = most_passes(self._scenario(name), self.runner.classes or 2, graded=self.success.graded)
         rows = math.ceil(len(self) / self.shown.batch_size) * self.shown.batch_size
-        return rows * (own or Passes(1, 0)).total
+        return rows * (passes or Passes(1, 0)).total
 
     def _scenario(self, name: str) -> Attack:
         return budget(self.task.compute.audit, name, self.eps)[1]
@@ -199,8 +199,8 @@ class AuditContext:
     def correct_fraction(self, images: Images, labels: Labels) -> PerSample:
         """Return the fraction of correct labels per sample; NaN and infinite logits are wrong."""
 
-        def fraction(logits: Logits, own: Labels) -> Tensor:
-            return self.success.share(self.success.judge(logits, own)[0], own)
+        def fraction(logits: Logits, targets: Labels) -> Tensor:
+            return self.success.share(self.success.judge(logits, targets)[0], targets)
 
         return self.per_batch(images, labels, fraction)
 

@@ -35,7 +35,7 @@ class FirstBatch:
     @classmethod
     def of(cls, runner: Runner, images: Images, logits: Logits) -> "FirstBatch":
         """Keep what is needed to show the batch again; `logits` are the answer to it."""
-        return cls(images, _kept(logits), runner.batch_size, _versions(runner.model))
+        return cls(images, _first_rows(logits), runner.batch_size, _versions(runner.model))
 
     def preflight(self, runner: Runner, allow: Collection[str], *, causal: bool = False) -> list[preflight.Finding]:
         """Check what every evaluation needs: logits, passes that can be repeated, and images apart from their batch.
@@ -50,8 +50,8 @@ class FirstBatch:
         if (change := self._change(runner, self.images)) > preflight.REPEATED:
             findings.append(preflight.unrepeatable(change))
         elif runner.draws == 1:  # else other images get different noise
-            kept = min(_ROWS, (len(self.images) + 1) // 2)
-            change = self._change(runner, preflight.beside_others(self.images, kept), kept)
+            unchanged = min(_ROWS, (len(self.images) + 1) // 2)
+            change = self._change(runner, preflight.beside_others(self.images, unchanged), unchanged)
             findings += [preflight.mixed(change)] if change > preflight.BATCH_MATES else []
         findings += (
             preflight.leaks(runner, self.images) if causal and runner.draws == 1 else []
@@ -94,7 +94,7 @@ class FirstBatch:
         """Return the largest change of the kept logits, relative to their spread."""
         before = self.logits[:rows]
         spread = float((before - before.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
-        now = _kept(runner.logits(images.to(runner.device)))[: len(before)]
+        now = _first_rows(runner.logits(images.to(runner.device)))[: len(before)]
         return float((now - before).abs().amax()) / spread
 
 
@@ -122,7 +122,7 @@ def require_apart(runner: Runner, images: Images) -> list[str]:
     return []
 
 
-def _kept(logits: Logits) -> Float[Tensor, "first class *place"]:
+def _first_rows(logits: Logits) -> Float[Tensor, "first class *place"]:
     """Copy the logits of the first images; those that are NaN or infinite are refused elsewhere."""
     return logits[:_ROWS].cpu().nan_to_num(0.0, 1.0, -1.0)
 

@@ -43,6 +43,6 @@ SMOOTHED_DRAWS = int(_LATEST["smoothed_draws"])
 SMOOTHED_NOISE = _LATEST["smoothed_noise"]
 
 
-def limits(n: int, own: Mapping[str, float]) -> dict[str, float]:
-    """Return all limits, as the record of an audit stores them; `own` are the limits of the task."""
-    return {**audit_versions.limits(LATEST, n), **own}
+def limits(n: int, of_task: Mapping[str, float]) -> dict[str, float]:
+    """Return all limits, as the record of an audit stores them; `of_task` are those of the task."""
+    return {**audit_versions.limits(LATEST, n), **of_task}

@@ -46,8 +46,8 @@ def require_subject(audit: Audit, runner: Runner, data: Dataset) -> None:
     compute, size = task_named(data.task).compute, audit.plan.batch_size
     chosen = compute.audited(data, audit.plan.images)
     first = compute.first_inputs(model, chosen, None, size).to(device)
-    own = None if is_stochastic(model) else Runner(model, size, device, presentation=runner.presentation)
-    if subject_of(own, model, audit.subject.model, chosen, first) != audit.subject:
+    fresh = None if is_stochastic(model) else Runner(model, size, device, presentation=runner.presentation)
+    if subject_of(fresh, model, audit.subject.model, chosen, first) != audit.subject:
         raise BadInputError(
             f"the audit of '{audit.subject.model}' was made with another model, other images or on another device",
             fix="audit the same model, on the same images and device, as in the evaluation",
@@ -69,10 +69,10 @@ def impostor(runner: Runner, first: FirstBatch) -> list[str]:
     name = next((name for name in bundled() if parameters_of(name) == weights), None)
     if name is None or runner.draws > 1:
         return []
-    own = load_model(name).to(runner.device)
-    if config and config != own.config:
+    bundled_model = load_model(name).to(runner.device)
+    if config and config != bundled_model.config:
         return []
-    answers = Runner(own, runner.batch_size, runner.device, runner.draws, presentation=runner.presentation)
+    answers = Runner(bundled_model, runner.batch_size, runner.device, runner.draws, presentation=runner.presentation)
     expected = answers.logits(first.images)[: len(first.logits)].to(first.logits)
     change = float((expected - first.logits).abs().max() / expected.abs().max())
     if change <= SAME_ANSWERS:

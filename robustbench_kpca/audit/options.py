@@ -53,7 +53,7 @@ class AuditOptions:
         Raises:
             UnknownNameError: one of them is no option.
         """
-        options, others = split(cls, settings)
-        for name in others:
+        options, unknown = split(cls, settings)
+        for name in unknown:
             raise unknown_name("option of an audit", name, [field.name for field in fields(cls)])
         return options

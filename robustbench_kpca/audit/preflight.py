@@ -153,16 +153,16 @@ def unrepeatable(change: float) -> Finding:
 
 def _batch(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
     """Replace half of the images and compare the logits of the other half."""
-    kept = (len(images) + 1) // 2
+    count = (len(images) + 1) // 2
     if runner.draws > 1:  # other images get different noise
         return None
-    change = float((runner.logits(beside_others(images, kept))[:kept] - logits[:kept]).abs().amax()) / spread
+    change = float((runner.logits(beside_others(images, count))[:count] - logits[:count]).abs().amax()) / spread
     return None if change <= BATCH_MATES else mixed(change)
 
 
-def beside_others(images: Images, kept: int) -> Images:
-    """Return the batch with all images but the first `kept` replaced by copies of the first."""
-    return torch.cat([images[:kept], images[:1].expand(len(images) - kept, *images.shape[1:])])
+def beside_others(images: Images, count: int) -> Images:
+    """Return the batch with all images but the first `count` replaced by copies of the first."""
+    return torch.cat([images[:count], images[:1].expand(len(images) - count, *images.shape[1:])])
 
 
 def leaks(runner: Runner, words: Images) -> list[Finding]:

@@ -45,7 +45,7 @@ def show(done: Audit, screen: Screen, *, kept: bool) -> None:
     (screen.warn if done.flags else screen.say)("  ".join(str(part) for part in parts if part))
 
 
-def _shown(ask: Callable[P, Audit]) -> Callable[P, Audit]:
+def _showing(ask: Callable[P, Audit]) -> Callable[P, Audit]:
     """Show an audit as the command shows it, unless the caller is told of it in another way."""
 
     @wraps(ask)
@@ -71,7 +71,7 @@ def _shown(ask: Callable[P, Audit]) -> Callable[P, Audit]:
 @takes(AuditOptions)
 @no_early_exit()
 @torch.inference_mode(mode=False)
-@_shown
+@_showing
 def audit(
     model: nn.Module,
     images: Any,
@@ -79,7 +79,7 @@ def audit(
     *,
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
-    quiet: bool = False,  # noqa: ARG001 (read by `_shown`)
+    quiet: bool = False,  # noqa: ARG001 (read by `_showing`)
     **settings: Any,
 ) -> Audit:
     """Audit a model: run checks whose results are known if attacks on the model are effective (docs/trust.md).
@@ -137,9 +137,9 @@ def audit(
     subject = subject_of(runner, model, name, chosen, compute.first_inputs(model, chosen, None, size).to(where))
     code = version(PACKAGE), revision()
     for each in plans.values():
-        kept = None if options.out is None or options.fresh else _kept(options.out, subject, each, code)
-        if kept is not None:
-            return kept
+        stored = None if options.out is None or options.fresh else _stored_audit(options.out, subject, each, code)
+        if stored is not None:
+            return stored
     if runner is None:
         if announce is not None:
             announce(f"{options.level} audit: the model draws noise, so nothing is attacked")
@@ -185,8 +185,8 @@ def _metered(context: AuditContext, announce: Callable[[str], None] | None, prog
     if announce is None and progress is None:
         return Meter()
     full = context.level == "full" and "apgd-doubled" in context.attacks
-    others = full * (2 * bool(rpc_layers(context.model)) + (context.sibling is not None))
-    names = [*context.attacks, *({"order", "pgd"} & set(context.attacks)), *(others * ["apgd-doubled"])]
+    other_models = full * (2 * bool(rpc_layers(context.model)) + (context.sibling is not None))
+    names = [*context.attacks, *({"order", "pgd"} & set(context.attacks)), *(other_models * ["apgd-doubled"])]
     most = sum(context.most(name) for name in names)
     if announce is not None:
         announce(f"{context.level} audit: at most {most:,} passes of attacks")
@@ -205,7 +205,7 @@ def _stochastic() -> Check:
     )
 
 
-def _kept(out: Path, subject: Subject, plan: Plan, code: tuple[str, str | None]) -> Audit | None:
+def _stored_audit(out: Path, subject: Subject, plan: Plan, code: tuple[str, str | None]) -> Audit | None:
     """Return a stored audit of this subject under this plan by this version and revision; None if there is none."""
     for path in audits_of(out, subject, plan):
         try:

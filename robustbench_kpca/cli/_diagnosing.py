@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Settings:
     """What is measured, whatever the model; fields as the options of the command."""
 
     data: str
@@ -33,17 +33,17 @@ class Asked:
 
 
 def measured(
-    request: "ModelRequest", asked: Asked, progress: "Callable[[str], Progress]", *, quiet: bool
+    request: "ModelRequest", settings: Settings, progress: "Callable[[str], Progress]", *, quiet: bool
 ) -> "Diagnosis":
     """Load a model and its data, say how pictures are shown, and measure."""
     from robustbench_kpca.evaluation.requests import NamedModel
     from robustbench_kpca.study.diagnostics.diagnosis import BLOCK
     from robustbench_kpca.study.diagnostics.run import diagnose
 
-    network, procedure = _load(request, asked, quiet=quiet)
+    network, procedure = _load(request, settings, quiet=quiet)
     return diagnose(
-        NamedModel(network, request.label, request.source), procedure, layers=asked.layers,
-        block=asked.block or BLOCK, seed=asked.seed, device=usable_device(asked.device),
+        NamedModel(network, request.label, request.source), procedure, layers=settings.layers,
+        block=settings.block or BLOCK, seed=settings.seed, device=usable_device(settings.device),
         progress=progress(request.label),
     )  # fmt: skip
 
@@ -56,18 +56,19 @@ def written(done: "Diagnosis", out: Path, *, quiet: bool) -> None:
         _console.note(str(path), quiet=quiet)
 
 
-def _load(request: "ModelRequest", asked: Asked, *, quiet: bool) -> "tuple[Any, Procedure]":
+def _load(request: "ModelRequest", settings: Settings, *, quiet: bool) -> "tuple[Any, Procedure]":
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.evaluation.requests import DataRequest, how_shown
     from robustbench_kpca.study.diagnostics import SARITAS, procedures
     from robustbench_kpca.study.diagnostics.sources import ImageSource
 
-    literal, claims = asked.protocol == SARITAS, asked.claims
+    literal, claims = settings.protocol == SARITAS, settings.claims
     network = request.load()
-    pictures = DataRequest(asked.data, asked.split, None if literal else asked.images, size=asked.size, crop=asked.crop)
+    limit = None if literal else settings.images
+    pictures = DataRequest(settings.data, settings.split, limit, size=settings.size, crop=settings.crop)
     if literal:
         every = Samples.require(pictures.load(procedures.study_view(network)))
-        procedure = procedures.study_of_images(every, claims, most=asked.images, seed=asked.seed)
+        procedure = procedures.study_of_images(every, claims, most=settings.images, seed=settings.seed)
         _console.note(how_shown(every, network), quiet=quiet)
         return procedures.normalise_as_study(network), procedure
     samples = Samples.require(pictures.load_for(network))

@@ -53,9 +53,9 @@ def given_options(command: Callable[..., Any], arguments: Mapping[str, Any]) -> 
     return [name for name, parameter in signature(command).parameters.items() if arguments[name] != parameter.default]
 
 
-def refuse_others(given: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
+def refuse_others(names: Iterable[str], what: str, allowed: tuple[str, ...]) -> None:
     """Refuse options that would have no effect."""
-    for name in given:
+    for name in names:
         if name not in allowed:
             raise BadInputError(f"--{name.rstrip('_').replace('_', '-')} with {what} has no effect", fix="omit it")
 

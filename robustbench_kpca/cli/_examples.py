@@ -79,7 +79,7 @@ EXAMPLES = {
 
 def with_examples(name: str, command: Callable[..., Any]) -> str:
     """Return the help of a command: its examples, then its docstring."""
-    said = cleandoc(command.__doc__ or "")
+    docstring = cleandoc(command.__doc__ or "")
     if name not in EXAMPLES:
-        return said
-    return "\n".join(["\b", *EXAMPLES[name], "", said])
+        return docstring
+    return "\n".join(["\b", *EXAMPLES[name], "", docstring])

@@ -63,9 +63,9 @@ def said(arguments: Sequence[str]) -> str:
     again = ["rbk", *(word for word in arguments if word not in ("--fresh", "--no-resume"))]  # they begin anew
     if command == "train":
         again += [] if "--resume" in arguments else ["--resume"]
-        kept = "the last saved state of the training is kept; it goes on with"
+        outlook = "the last saved state of the training is kept; it goes on with"
     elif " ".join(arguments[:2]).startswith(_JOURNALS):
-        kept = "finished records and the journal of the unfinished one are kept; it goes on with"
+        outlook = "finished records and the journal of the unfinished one are kept; it goes on with"
     else:
-        kept = "what was finished is kept; run again"
-    return f"{by}; {kept}: {shlex.join(again)}"
+        outlook = "what was finished is kept; run again"
+    return f"{by}; {outlook}: {shlex.join(again)}"

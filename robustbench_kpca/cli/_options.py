@@ -128,16 +128,16 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
     fields = [name for name in OPTIONS if not names or name in names]
 
     def add(command: F) -> F:
-        shown = inspect.signature(command)
-        own = [parameter for parameter in shown.parameters.values() if parameter.name != "options"]
-        every = [*own, *(_parameter(name, defaults.get(name, DEFAULTS[name])) for name in fields)]
+        signature = inspect.signature(command)
+        parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
+        every = [*parameters, *(_parameter(name, defaults.get(name, DEFAULTS[name])) for name in fields)]
 
         @functools.wraps(command)
-        def run(**given: Any) -> int | None:
-            chosen = {name: given.pop(name) for name in fields}
-            return command(**given, options=run_options(chosen)[0])
+        def run(**arguments: Any) -> int | None:
+            chosen = {name: arguments.pop(name) for name in fields}
+            return command(**arguments, options=run_options(chosen)[0])
 
-        run.__signature__ = shown.replace(parameters=every)  # type: ignore[attr-defined]
+        run.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
         del run.__wrapped__  # typer reads the signature of what is wrapped
         return run  # type: ignore[return-value]
@@ -147,8 +147,8 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
 
 def _parameter(name: str, default: Any) -> inspect.Parameter:
     """Return a field as a parameter of a command."""
-    known = OPTIONS[name]
+    option = OPTIONS[name]
     kind = list[str] if isinstance(default, tuple) else TYPES[name]
-    shown = typer.Option(*known.flags, help=known.help, show_default=default is not None)
+    info = typer.Option(*option.flags, help=option.help, show_default=default is not None)
     default = list(default) if isinstance(default, tuple) else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])

@@ -16,30 +16,30 @@ def usage_error(error: Any, command: str) -> BadInputError:
     """Translate a usage error of typer, or of click, on which it stands; `command` is the first word that was typed."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "rbk" if command.startswith("-") else f"rbk {command}"
-    met, expected, hint = _told(error, path, context)
-    return BadInputError(met, expected=expected, fix=advice(hint, f"see: {path} --help"))
+    problem, expected, hint = _explained(error, path, context)
+    return BadInputError(problem, expected=expected, fix=advice(hint, f"see: {path} --help"))
 
 
-def _told(error: Any, path: str, context: Any) -> tuple[str, str, str]:
+def _explained(error: Any, path: str, context: Any) -> tuple[str, str, str]:
     """Return what was met, what is expected, and what may be meant."""
     kind, message, param = type(error).__name__, str(error.message), getattr(error, "param", None)
     if kind == "NoSuchOption":
-        known = [name for option in context.command.params for name in option.opts if name.startswith("--")]
-        return f"{path} has no option '{error.option_name}'", "", did_you_mean(error.option_name, known)
+        names = [name for option in context.command.params for name in option.opts if name.startswith("--")]
+        return f"{path} has no option '{error.option_name}'", "", did_you_mean(error.option_name, names)
     if kind == "MissingParameter" and param is not None:
         return f"{path} needs {_named(param)}", "", ""
     if param is not None:
         value = _value(error)
-        met = _named(param) if value is None else f"{_named(param)} = '{shortened(value, 80)}'"
-        return met, _expected(context, param), ""
+        problem = _named(param) if value is None else f"{_named(param)} = '{shortened(value, 80)}'"
+        return problem, _expected(context, param), ""
     if kind == "BadOptionUsage":
         return f"{error.option_name} {'takes no' if 'not take' in message else 'needs a'} value", "", ""
     if extra := _EXTRA.search(message):
         return f"{path} takes no argument '{shortened(extra[1], 80)}'", "", ""
     if commands := getattr(getattr(context, "command", None), "commands", None):
-        asked = re.search("'(.*?)'", message, re.DOTALL)
-        met = f"there is no command '{path} {shortened(asked[1], 80)}'" if asked else f"{path} needs a command"
-        return met, "", did_you_mean(asked[1] if asked else "", commands)
+        typed = re.search("'(.*?)'", message, re.DOTALL)
+        problem = f"there is no command '{path} {shortened(typed[1], 80)}'" if typed else f"{path} needs a command"
+        return problem, "", did_you_mean(typed[1] if typed else "", commands)
     return f"the options of {path} cannot be read", "", ""
 
 

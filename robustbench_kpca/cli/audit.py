@@ -74,9 +74,9 @@ def audit(
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
     from robustbench_kpca.models.loading import load_model
 
-    options, others = split_settings(parse_assignments(set_))
-    if others:
-        raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
+    options, rest = split_settings(parse_assignments(set_))
+    if rest:
+        raise BadInputError(f"'{next(iter(rest))}' cannot be set", expected="model.KEY=VALUE")
     if protocol is not None and eps is not None:
         raise BadInputError(f"--eps {eps} and --protocol {protocol}", expected="one of them")
     radius = eps_for(protocol) if eps is None else eps
@@ -92,12 +92,12 @@ def audit(
         announced.append(text)
         _console.note(f"{request.label}  {text}", quiet=quiet or json)
 
-    with screen(quiet=quiet or json) as shown:
+    with screen(quiet=quiet or json) as terminal:
         done = ask(
             loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
             device=usable_device(device), name=request.label,
             sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
-            level="quick" if quick else "full", announce=announce, progress=shown.start(f"{request.label}  audit"),
+            level="quick" if quick else "full", announce=announce, progress=terminal.start(f"{request.label}  audit"),
         )  # fmt: skip
     if json:
         _console.show_json(done.model_dump(mode="json"))
@@ -106,5 +106,5 @@ def audit(
         _console.show_table("", ("Check", "", "What was seen"), rows)
         for check in done.flags:
             _console.note(f"{check.name}: {check.why}", quiet=quiet)
-        show(done, shown, kept=not announced)
+        show(done, terminal, kept=not announced)
     return 1 if done.flags else 0

@@ -46,8 +46,8 @@ def plan(
         code = outside_code(model.source or model.name, model.options, model.checkpoint)
         if code:
             _console.note(f"before you run the command of {model.name}, read what the board names: {code}")
-    for asked in dict.fromkeys(run.evaluation for run in open_runs):
-        for code in addresses(asked.resolve()[1]) + ([asked.data] if is_outside(asked.data) else []):
+    for evaluation in dict.fromkeys(run.evaluation for run in open_runs):
+        for code in addresses(evaluation.resolve()[1]) + ([evaluation.data] if is_outside(evaluation.data) else []):
             _console.note(f"before you run the commands, read what the board names: {code} would be imported")
     folder = board_folder(board) / "records" if records is None else records
     for runs in together(loaded.spec, open_runs):

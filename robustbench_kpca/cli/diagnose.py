@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._diagnosing import Asked, measured, numbers, written
+from robustbench_kpca.cli._diagnosing import Settings, measured, numbers, written
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_claims, require_names, split_settings
 
 
@@ -58,7 +58,7 @@ def diagnose(
     arguments = locals()
     from robustbench_kpca._core.errors import BadInputError
 
-    asked = Asked(
+    settings = Settings(
         data,
         split,
         images,
@@ -71,10 +71,10 @@ def diagnose(
         seed=seed,
         device=device,
     )
-    given = given_options(diagnose, arguments)
+    names = given_options(diagnose, arguments)
     require_claims(protocol, claim)
     if compare or model is None:
-        refuse_others(given, "--compare", ("model", "compare", "out", "quiet"))
+        refuse_others(names, "--compare", ("model", "compare", "out", "quiet"))
         _compare(compare, model, out, quiet=quiet)
         return
     require_names(models=[model], data=[data])
@@ -83,15 +83,15 @@ def diagnose(
     from robustbench_kpca.evaluation.requests import ModelRequest
     from robustbench_kpca.study.diagnostics.pages import require_own
 
-    options, others = split_settings(parse_assignments(set_))
-    if others:
-        raise BadInputError(f"'{next(iter(others))}' cannot be set", expected="model.KEY=VALUE")
+    options, rest = split_settings(parse_assignments(set_))
+    if rest:
+        raise BadInputError(f"'{next(iter(rest))}' cannot be set", expected="model.KEY=VALUE")
     if out is not None:
         require_writable(out)
         require_own(out, "model")
     request = ModelRequest.of(model, checkpoint, name=name, options=options)
     with _console.progress(quiet=quiet) as start:
-        done = measured(request, asked, start, quiet=quiet)
+        done = measured(request, settings, start, quiet=quiet)
     if out is not None:
         written(done, out, quiet=quiet)
     if json:
@@ -110,8 +110,8 @@ def _compare(folders: list[Path], model: str | None, out: Path | None, *, quiet:
     from robustbench_kpca.study.diagnostics.pages import require_own, write_comparison
 
     if model is not None or not folders or out is None:
-        met = "MODEL and --compare together" if model and folders else "no MODEL" if not folders else "no --out"
-        raise BadInputError(met, expected="a MODEL, or --compare DIR --compare DIR --out DIR")
+        problem = "MODEL and --compare together" if model and folders else "no MODEL" if not folders else "no --out"
+        raise BadInputError(problem, expected="a MODEL, or --compare DIR --compare DIR --out DIR")
     require_writable(out)
     require_own(out, "comparison")
     diagnoses = [load_diagnosis(folder) for folder in folders]

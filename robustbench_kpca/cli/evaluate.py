@@ -124,7 +124,7 @@ def _foretell(plan: "Plan", *, quiet: bool, json: bool) -> None:
     if json:
         _console.show_json([asdict(row) for row in rows])
         return
-    shown = [
+    cells = [
         (
             row.model,
             row.protocol,
@@ -137,7 +137,7 @@ def _foretell(plan: "Plan", *, quiet: bool, json: bool) -> None:
         for row in rows
     ]
     heads = ("Model", "Protocol", "Samples", "Forwards + backwards", "GFLOP", "Batch", *DEVICES)
-    _console.show_table("", heads, shown)
+    _console.show_table("", heads, cells)
     _console.note(
         "Estimates: passes of samples that withstand, times operations, by assumed rates in single precision; audits "
         "aside. To measure: the same command with --limit 64 and without --plan.",

@@ -121,8 +121,8 @@ def _adversarial(
     with torch.no_grad():
         before, after = network(clean).argmax(1).tolist(), network(result.images).argmax(1).tolist()
     delta = result.images - clean
-    shown = (0.5 + delta / (2 * delta.abs().max().clamp_min(1e-12)),)
-    rows = [list(batch.permute(0, 2, 3, 1).numpy()) for batch in (clean, result.images, *shown)]
+    amplified = (0.5 + delta / (2 * delta.abs().max().clamp_min(1e-12)),)
+    rows = [list(batch.permute(0, 2, 3, 1).numpy()) for batch in (clean, result.images, *amplified)]
     titles = [f"{label}: {b} → {a}" for label, b, a in zip(labels.tolist(), before, after, strict=True)]
     write_atomic(out, grid(rows, ["clean", protocol, "difference"], titles))
     _console.say(f"{out}: {int(result.broken.sum())} of {len(labels)} broken (label: clean → attacked)")

@@ -29,13 +29,13 @@ app = typer.Typer(
 )
 
 
-def _say_version(asked: bool) -> bool:
-    if asked:
+def _say_version(requested: bool) -> bool:
+    if requested:
         from importlib import metadata
 
         print(f"robustbench-kpca {metadata.version('robustbench-kpca')}")
         raise typer.Exit
-    return asked
+    return requested
 
 
 @app.callback()
@@ -81,8 +81,8 @@ def _add(group: typer.Typer, names: str, room: str = "") -> None:
         function = _FILES.get(name, name).replace("-", "_")
         command = getattr(import_module(f"robustbench_kpca.cli.{room}{function}"), function)
         short = (command.__doc__ or "").strip().splitlines()[0]
-        shown = with_examples(f"{room.replace('_', ' ')}{name}", command)
-        group.command(name, help=shown, short_help=short)(command)
+        help_text = with_examples(f"{room.replace('_', ' ')}{name}", command)
+        group.command(name, help=help_text, short_help=short)(command)
 
 
 _add(app, "eval audit diagnose check cross-check doctor reproduce train list")

@@ -52,12 +52,12 @@ def _row(record: "Unfinished") -> tuple[Any, ...]:
     from robustbench_kpca._core.progress import spell
 
     state = record.state
-    shards = (record.done, len(record.running), _known(record.waiting), len(record.failed))
+    shards = (record.done, len(record.running), _or_unknown(record.waiting), len(record.failed))
     if state is None:
         return (record.stem, "?", "?", "?", *shards, "?", _who(record))
     samples = f"{100 * state.done / state.rows:.0f} %" if state.rows else "?"
-    left = spell(record.left) if record.active else "-"
-    return (state.model, state.data, state.protocol, samples, *shards, left, _who(record))
+    remaining = spell(record.left) if record.active else "-"
+    return (state.model, state.data, state.protocol, samples, *shards, remaining, _who(record))
 
 
 def _content(record: "Unfinished") -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _who(record: "Unfinished") -> str:
     return "running" if record.active else "stopped"
 
 
-def _known(number: int | None) -> str:
+def _or_unknown(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 

@@ -87,7 +87,7 @@ def verify(
     came with a board is a statement of its maker, unless --fresh is given. 24 rows find a tenth of forged ones with
     92 %.
     """
-    given = given_options(verify, vars(options) | locals())
+    names = given_options(verify, vars(options) | locals())
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.verification.stated import Conditions
 
@@ -99,7 +99,7 @@ def verify(
         checkpoint=checkpoint,
     )
     if board is not None:
-        refuse_others(given, "--board", _OF_BOARD)
+        refuse_others(names, "--board", _OF_BOARD)
         if len(records or ()) > 1:
             raise BadInputError(f"{len(records or ())} places with --board", expected="one folder of records, or none")
         place = records[0] if records else None
@@ -107,9 +107,9 @@ def verify(
     if not records:
         raise BadInputError("nothing to verify", expected="RECORD, or --board BOARD")
     if kept_images:
-        refuse_others(given, "--kept-images", _OF_IMAGES)
+        refuse_others(names, "--kept-images", _OF_IMAGES)
         return _kept_images(records, how, json=json, quiet=quiet)
-    refuse_others(given, "no --board", _OF_RECORDS)
+    refuse_others(names, "no --board", _OF_RECORDS)
     return _again(records, samples, seed, how, json=json, quiet=quiet)
 
 

@@ -100,9 +100,9 @@ def reproduce(
     if missing is not None:
         raise BadInputError(f"--data: there is no folder {missing}", fix="correct the path")
     usable = data_of(content) if folders else set()
-    for given in folders:
-        if given not in usable:
-            raise unknown_name(f"data set (of {name})", given, sorted(usable))
+    for data_set in folders:
+        if data_set not in usable:
+            raise unknown_name(f"data set (of {name})", data_set, sorted(usable))
     files = {key: Path(value) for key, value in _pairs(checkpoint, "=", "--checkpoint", "MODEL=FILE").items()}
     for file in files.values():
         require_file(file, "checkpoint")
@@ -118,9 +118,9 @@ def reproduce(
         metrics=metrics_of(everything.values()),
     )
     names = roles.names if files else set()
-    for given in files:
-        if given not in names:
-            raise unknown_name(f"model (of {name})", given, sorted(names))
+    for model in files:
+        if model not in names:
+            raise unknown_name(f"model (of {name})", model, sorted(names))
     if statements:
         _console.say(str(_write_statements(pack, roles)))
         return
@@ -196,21 +196,21 @@ def _pairs(texts: Sequence[str], separator: str, option: str, form: str) -> dict
 
     pairs = {}
     for text in texts:
-        key, met, value = text.partition(separator)
-        if not (key and met and value):
+        key, sign, value = text.partition(separator)
+        if not (key and sign and value):
             raise BadInputError(f"{option} {text}", expected=form)
         pairs[key] = value
     return pairs
 
 
-def _scale(asked: str, folders: object) -> "ScaleName":
+def _scale(requested: str, folders: object) -> "ScaleName":
     from robustbench_kpca._core.errors import BadInputError
 
-    if asked == "paper" or (not asked and folders):
+    if requested == "paper" or (not requested and folders):
         return "paper"
-    if asked in ("", "embedded"):
+    if requested in ("", "embedded"):
         return "embedded"
-    raise BadInputError(f"--scale {asked}", expected="embedded or paper")
+    raise BadInputError(f"--scale {requested}", expected="embedded or paper")
 
 
 def _parse_time(text: str) -> float | None:
