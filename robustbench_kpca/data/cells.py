@@ -38,17 +38,17 @@ class CellSamples(Samples):
             BadInputError: the cell does not exist, or its images differ from those of the other cells.
         """
         place = (corruption, severity)
-        known = corruption in self.corruptions and severity in self.severities
-        if not known and not (place == CLEAN and self.has_clean()):
+        is_corrupted = corruption in self.corruptions and severity in self.severities
+        if not is_corrupted and not (place == CLEAN and self.has_clean()):
             raise BadInputError(
                 f"data '{self.name}' has no cell {corruption} at severity {severity}",
                 fix=f"known: {', '.join(self.corruptions)} at {', '.join(map(str, self.severities))}"
                 + (" and the clean images" if self.has_clean() else "; no clean images (folder clean)"),
             )
-        made: dict[tuple[str, int], Samples] = self.__dict__.setdefault("_made", {})
-        if place not in made:
-            made[place] = self._make(corruption, severity)
-        return made[place]
+        cells: dict[tuple[str, int], Samples] = self.__dict__.setdefault("_made", {})
+        if place not in cells:
+            cells[place] = self._make(corruption, severity)
+        return cells[place]
 
     @property
     def places(self) -> list[tuple[str, int]]:

@@ -62,11 +62,11 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
     _require_channels_first(images)
     numbers = _numbers(labels, len(images))
     ids = [str(i) for i in range(len(numbers))]
-    made = ArraySamples(
+    dataset = ArraySamples(
         _pictures(images), numbers, name=name, split="all", ids=ids, classes=classes or _counted(numbers)
     )
-    made.counted = classes is None
-    return made
+    dataset.counted = classes is None
+    return dataset
 
 
 def with_classes(data: Dataset, classes: int | None) -> Dataset:

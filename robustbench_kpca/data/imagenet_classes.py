@@ -64,9 +64,9 @@ def imagenet_classes(name: str) -> list[int]:
 
 def imagenet_indices(wnids: Iterable[str]) -> dict[str, int] | None:
     """Map WordNet ids to ImageNet-1K indices; return None if the list is empty or one is not an ImageNet-1K id."""
-    known = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
+    numbers = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
     names = list(wnids)
-    return {name: known[name] for name in names} if names and all(name in known for name in names) else None
+    return {name: numbers[name] for name in names} if names and all(name in numbers for name in names) else None
 
 
 @cache

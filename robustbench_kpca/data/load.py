@@ -76,10 +76,10 @@ def _part(data: Folder, split: str | None) -> Samples:
             expected="classes of ImageNet-1K: folders named by WordNet ids, or a labels.csv with its indices",
         )
     wanted = set(imagenet_classes(split))
-    kept = [place for place, label in enumerate(data.labels) if label in wanted]
-    if not kept:
+    places = [place for place, label in enumerate(data.labels) if label in wanted]
+    if not places:
         raise BadInputError(f"the folder {data.name} has no image of a class of {split}", fix="give another folder")
-    part = data.take(kept)
+    part = data.take(places)
     part.split = split
     return part
 

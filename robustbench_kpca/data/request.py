@@ -39,9 +39,9 @@ class View:
             raise BadInputError(
                 f"a view of size {self.size} and crop {self.crop}", expected="size >= 1 and 0 < crop <= 1"
             )
-        known = [name.lower() for name in Pillow.Resampling.__members__]
-        if self.interpolation.lower() not in known:
-            raise BadInputError(f"interpolation '{self.interpolation}'", expected=f"one of {', '.join(known)}")
+        names = [name.lower() for name in Pillow.Resampling.__members__]
+        if self.interpolation.lower() not in names:
+            raise BadInputError(f"interpolation '{self.interpolation}'", expected=f"one of {', '.join(names)}")
 
     @classmethod
     def between(

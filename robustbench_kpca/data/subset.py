@@ -27,11 +27,11 @@ def published_subset(samples: Samples) -> Samples:
             f"split 'robustbench' of data '{samples.name}' ({samples.split})",
             expected=f"the whole set {' or '.join(SETS)}",
         )
-    kept = [i for i, name in enumerate(samples.ids) if PurePosixPath(name).stem in wanted]
-    if len(kept) != len(wanted):
-        lacking = len(wanted) - len(kept)
+    places = [i for i, name in enumerate(samples.ids) if PurePosixPath(name).stem in wanted]
+    if len(places) != len(wanted):
+        lacking = len(wanted) - len(places)
         raise BadInputError(
             f"'{samples.name}' lacks {lacking} of the {len(wanted):,} images that RobustBench published",
             fix="give the whole validation set",
         )
-    return samples.take(kept)
+    return samples.take(places)

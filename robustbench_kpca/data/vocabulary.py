@@ -43,8 +43,8 @@ class Vocabulary:
             least: words that occur less often are left out, but for those that protocols give a meaning.
         """
         counts = Counter(word for line in lines for word in line.split())
-        kept = {UNKNOWN_WORD, SWAPPED_WORD}
-        return cls([END, *(word for word, n in counts.most_common() if word != END and (n >= least or word in kept))])
+        words = (word for word, n in counts.most_common() if n >= least or word in (UNKNOWN_WORD, SWAPPED_WORD))
+        return cls([END, *(word for word in words if word != END)])
 
     @cached_property
     def numbers(self) -> dict[str, int]:

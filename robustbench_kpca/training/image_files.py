@@ -112,7 +112,7 @@ class ImageFileSource(Source):
     def _augmentation(self) -> Any:
         settings = self.settings
         whole = settings.scale == [1.0, 1.0]
-        made = self._transform(
+        transform = self._transform(
             is_training=True,
             scale=tuple(settings.scale),
             hflip=settings.hflip,
@@ -122,8 +122,8 @@ class ImageFileSource(Source):
             re_mode="pixel",
         )
         if whole:  # evaluation's resizing and centre crop, in place of the random crop
-            made.transforms[:1] = self._evaluation().transforms[:2]
-        return made
+            transform.transforms[:1] = self._evaluation().transforms[:2]
+        return transform
 
     def _evaluation(self) -> Any:
         return self._transform(is_training=False, crop_pct=self.settings.crop, mean=(0, 0, 0), std=(1, 1, 1))

@@ -252,9 +252,9 @@ class Recipe(BaseModel):
     def _check_parts(self) -> "Recipe":
         if self.images is not None and (self.max_shift or self.hflip):
             raise ValueError("max_shift and hflip outside [images] are for data held in memory; set them to 0")
-        others = self.max_shift or self.hflip or self.images or self.mixup or self.adversarial
+        unfit = self.max_shift or self.hflip or self.images or self.mixup or self.adversarial
         for table in ("scenes", "text"):
-            if getattr(self, table) is not None and others:
+            if getattr(self, table) is not None and unfit:
                 raise ValueError(
                     f"with [{table}] there is no [images], [mixup], [adversarial], max_shift or hflip; remove it"
                 )

@@ -205,22 +205,22 @@ class Run:
         seed_generators(epoch_seed(self.recipe.seed, number, self.accelerator))
         self.scheduler.step(number)
         self.model.train()
-        sums, seen = zeros(self.accelerator, 4), 0  # losses, images, right labels, labels that count
+        sums, images = zeros(self.accelerator, 4), 0  # losses, images, right labels, labels that count
         steps = math.ceil(self.source.length / self.recipe.batch_size)
         for step, batch in enumerate(self.source.epoch(number)):
             self.scheduler.step_update(number * steps + step)
             losses, logits = self._step(batch, number)
             right, labelled = (logits.argmax(1) == batch.y).sum(), (batch.y != IGNORE).sum()
             sums += torch.stack([losses.sum(), torch.full_like(right, len(batch.y)), right, labelled]).to(sums)
-            seen += len(batch.y)
-            self.report(number, seen * self.accelerator.num_processes)
+            images += len(batch.y)
+            self.report(number, images * self.accelerator.num_processes)
         return self.close(number, self.accelerator.reduce(sums))
 
-    def report(self, number: int, seen: int) -> None:
-        """Report progress: `seen` images of epoch `number` were trained on."""
+    def report(self, number: int, images: int) -> None:
+        """Report progress: `images` images of epoch `number` were trained on."""
         if self.options.on_step is not None:
             before, total = number * self.source.length, self.recipe.epochs * self.source.length
-            self.options.on_step(before + seen, total, stage=f"epoch {number + 1}/{self.recipe.epochs}")
+            self.options.on_step(before + images, total, stage=f"epoch {number + 1}/{self.recipe.epochs}")
 
     def close(self, number: int, sums: Tensor) -> Epoch:
         """Score the model after an epoch; append its numbers to the history and return them.

@@ -17,12 +17,12 @@ def recipes() -> Mapping[str, Mapping[str, Any]]:
 
     A schedule holds the keys that all its arms share. The table `arms.NAME` holds what the recipe NAME adds or changes.
     """
-    known: dict[str, Mapping[str, Any]] = {}
+    content: dict[str, Mapping[str, Any]] = {}
     for path in sorted(Path(__file__).parent.glob("recipes/*.toml")):
         schedule = load_toml(path)
         arms = schedule.pop("arms")
-        known |= {name: arm | schedule | arm for name, arm in arms.items()}  # title and model are written first
-    return known
+        content |= {name: arm | schedule | arm for name, arm in arms.items()}  # title and model are written first
+    return content
 
 
 def read_recipe(name: str) -> tuple[dict[str, Any], str]:

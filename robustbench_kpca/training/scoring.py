@@ -24,15 +24,15 @@ def held_out_scores(
     """
     accelerator = source.accelerator
     every, first = accelerator.num_processes, accelerator.process_index
-    counts, losses, seen = zeros(accelerator, 3, classes), zeros(accelerator, 1), 0
+    counts, losses, images = zeros(accelerator, 3, classes), zeros(accelerator, 1), 0
     for clean, labels in source.held_out(part):
         if not len(clean):  # a process without a share of its own
             continue
         x = clean
         if attack is not None:
-            ids = [str(first + every * (seen + i)) for i in range(len(x))]  # whatever the number of processes
+            ids = [str(first + every * (images + i)) for i in range(len(x))]  # whatever the number of processes
             x = adversarial_images(model, clean, labels, keys_of(ids, source.recipe.seed, None), attack, epoch=None)
-        seen += len(x)
+        images += len(x)
         logits = model(x).float()
         counts += source.training.counts(logits, labels).to(counts)
         losses += source.training.losses(logits, labels, 0.0).sum().to(losses)
@@ -73,7 +73,7 @@ def overfitting(scores: Mapping[str, float], settings: Adversarial, score: str) 
     Args:
         score: name of the score that is compared, such as `accuracy`.
     """
-    own, other = scores.get(OWN + score), scores.get(STRONGER + score)
-    if settings.stronger is None or own is None or other is None or own - other <= settings.stronger.most_gap:
+    usual, stronger = scores.get(OWN + score), scores.get(STRONGER + score)
+    if settings.stronger is None or usual is None or stronger is None or usual - stronger <= settings.stronger.most_gap:
         return ""
-    return f"{score} {100 * own:.1f} % under the attack of training, {100 * other:.1f} % under the stronger one"
+    return f"{score} {100 * usual:.1f} % under the attack of training, {100 * stronger:.1f} % under the stronger one"

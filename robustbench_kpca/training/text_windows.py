@@ -72,12 +72,12 @@ class TextSource(Source):
         width = min(self.window, len(stream) - 1)
         ends = [*range(width, len(stream) - 1, max(width // 2, 1)), len(stream) - 1]
         starts = torch.tensor(ends) - width
-        seen = torch.tensor([0, *ends[:-1]]) - starts  # labels that an earlier window has
-        for begin, known in zip(
-            starts[mine].split(self.recipe.batch_size), seen[mine].split(self.recipe.batch_size), strict=True
+        counted = torch.tensor([0, *ends[:-1]]) - starts  # labels that an earlier window has
+        for begin, offset in zip(
+            starts[mine].split(self.recipe.batch_size), counted[mine].split(self.recipe.batch_size), strict=True
         ):
             x, y = self._windows(stream, begin, width)
-            fresh = torch.arange(width) >= known.unsqueeze(-1)
+            fresh = torch.arange(width) >= offset.unsqueeze(-1)
             yield x, torch.where(fresh[:, None].to(y.device), y, IGNORE)
 
     def sample(self) -> tuple[Images, int]:

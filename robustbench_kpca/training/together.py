@@ -43,7 +43,7 @@ class Stacked(nn.Module):
                 )
         self.frame = frame.requires_grad_(False)
         named = [dict(model.named_parameters()) for model in models]
-        self.stacks = {name: torch.stack([own[name].detach() for own in named]).requires_grad_() for name in named[0]}
+        self.stacks = {name: torch.stack([each[name].detach() for each in named]).requires_grad_() for name in named[0]}
         self.count = len(models)
 
     def forward(self, images: Images) -> Logits:
@@ -118,8 +118,8 @@ def _conv2d(
     out = F.conv2d(
         side, weight.flatten(0, 1), flat, stride=stride, padding=padding, dilation=dilation, groups=count * groups
     )
-    apart: Tensor = out.unflatten(1, (count, -1)).transpose(0, 1).flatten(0, 1)
-    return apart
+    split: Tensor = out.unflatten(1, (count, -1)).transpose(0, 1).flatten(0, 1)
+    return split
 
 
 _LAYERS: dict[Any, Callable[..., Tensor]] = {F.linear: _linear, F.layer_norm: _layer_norm, F.conv2d: _conv2d}
@@ -149,8 +149,8 @@ class Together:
             f"data = '{recipe.data}'": not isinstance(self.first.source, InMemory),
             "several processes": self.first.accelerator.num_processes > 1,
         }
-        for what, met in unfit.items():
-            if met:
+        for what, is_used in unfit.items():
+            if is_used:
                 raise BadInputError(f"seeds together with {what}", fix="leave --together out, or change the recipe")
         self.model = Stacked([run.plain for run in runs])
         inner = self.first.optimizer.optimizer
@@ -182,13 +182,13 @@ class Together:
             sums += torch.stack([losses.view(count, -1).sum(1), images, hits, images], 1)
             self.first.report(number, min((step + 1) * recipe.batch_size, self.first.source.length))
         self._scatter_states()
-        for run, own in zip(self.runs, sums, strict=True):
-            run.close(number, own)
+        for run, numbers in zip(self.runs, sums, strict=True):
+            run.close(number, numbers)
 
     def _step(self, batch: Batch, images: int, number: int) -> tuple[Tensor, Tensor]:
         losses, logits = self.objective(self.model, batch, number)
-        for group, own in zip(self.optimizer.param_groups, self.first.optimizer.param_groups, strict=True):
-            group["lr"] = own["lr"]
+        for group, own_group in zip(self.optimizer.param_groups, self.first.optimizer.param_groups, strict=True):
+            group["lr"] = own_group["lr"]
         self.optimizer.zero_grad()
         (losses.sum() / images).backward()
         if self.first.recipe.clip_grad is not None:
@@ -207,8 +207,8 @@ class Together:
     def _scatter_states(self) -> None:
         """Give every run its parameters, the state of its optimiser and the learning rates."""
         for place, run in enumerate(self.runs):
-            for own, group in zip(run.optimizer.param_groups, self.optimizer.param_groups, strict=True):
-                own["lr"] = group["lr"]
+            for own_group, group in zip(run.optimizer.param_groups, self.optimizer.param_groups, strict=True):
+                own_group["lr"] = group["lr"]
             for name, parameter in run.plain.named_parameters():
                 stack = self.model.stacks[name]
                 parameter.data.copy_(stack.detach()[place])

@@ -78,12 +78,12 @@ def sources_of(source: Path, target: Path) -> list[str]:
     odd = next((file for file in files if not file.isprintable()), None)
     if odd is not None:
         raise BadInputError(f"file name {odd!r} in {source}", expected="names in UTF-8 without control characters")
-    seen: dict[str, str] = {}
+    by_stem: dict[str, str] = {}
     for file in files:
         stem = file.rpartition(".")[0]
-        if stem in seen:
-            raise BadInputError(f"'{seen[stem]}' and '{file}' would have the same output file", fix="rename one")
-        seen[stem] = file
+        if stem in by_stem:
+            raise BadInputError(f"'{by_stem[stem]}' and '{file}' would have the same output file", fix="rename one")
+        by_stem[stem] = file
     return files
 
 
@@ -100,9 +100,9 @@ def open_target(target: Path, settings: dict[str, Any], growing: str) -> dict[st
         return settings
     for key, value in settings.items():
         if key != growing and old.get(key) != value:
-            met, asked = _difference(old.get(key), value)
+            old_value, new_value = _difference(old.get(key), value)
             raise BadInputError(
-                f"{target} was made with other settings: {key} was {met} and is now {asked}",
+                f"{target} was made with other settings: {key} was {old_value} and is now {new_value}",
                 fix="give another folder",
             )
     before: list[Any] = old.get(growing, [])
@@ -120,18 +120,18 @@ def derive(
         BadInputError: an unreadable source; existing files whose source is missing.
         EvaluationError: the disk is full.
     """
-    known = manifest.read_table(plan.target)
-    _require_sources(plan, files, known)
+    finished = manifest.read_table(plan.target)
+    _require_sources(plan, files, finished)
     manifest.write_settings(plan.target, settings | {"finished": False})
-    manifest.write_table(plan.target, known.values())
+    manifest.write_table(plan.target, finished.values())
     loader = DataLoader(
-        _Work(plan, files, known),
+        _Work(plan, files, finished),
         batch_size=None,
         num_workers=workers,
         worker_init_fn=_quiet_worker,
         generator=Generator(),  # without it the loader would use the global generator
     )
-    made, kept, skipped = 0, 0, list[str]()
+    made_files, kept_files, skipped = 0, 0, list[str]()
     with (plan.target / manifest.TABLE).open("a", encoding="utf-8", newline="") as table:
         for done, outcome in enumerate(loader, 1):
             if isinstance(outcome, BenchmarkError):
@@ -141,15 +141,15 @@ def derive(
             else:
                 table.write(as_csv(outcome.made))
                 table.flush()
-                known |= {row.file: row for row in outcome.made}
-                made, kept = made + len(outcome.made), kept + outcome.kept
+                finished |= {row.file: row for row in outcome.made}
+                made_files, kept_files = made_files + len(outcome.made), kept_files + outcome.kept
             if progress is not None:
                 progress(done, len(files))
     if len(skipped) == len(files):
         raise BadInputError(f"none of the {len(files)} images of {plan.source} can be read", fix="copy them again")
-    manifest.write_table(plan.target, known.values())
+    manifest.write_table(plan.target, finished.values())
     manifest.write_settings(plan.target, settings | {"skipped": sorted(skipped), "finished": True})
-    return Result(len(files), made, kept, tuple(sorted(skipped)), left_out(plan.source))
+    return Result(len(files), made_files, kept_files, tuple(sorted(skipped)), left_out(plan.source))
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class _Outcome:
 class _Work(Dataset[_Outcome | str | BenchmarkError]):
     """One item per source, so that each source is decoded once for all its output files."""
 
-    def __init__(self, plan: Derivation, files: Sequence[str], known: Mapping[str, manifest.Made]) -> None:
-        self.plan, self.files, self.known = plan, files, known
+    def __init__(self, plan: Derivation, files: Sequence[str], finished: Mapping[str, manifest.Made]) -> None:
+        self.plan, self.files, self.known = plan, files, finished
 
     def __len__(self) -> int:
         return len(self.files)
@@ -191,12 +191,12 @@ class _Work(Dataset[_Outcome | str | BenchmarkError]):
             if self.plan.bad_images == "skip":
                 return file
             raise
-        made = []
+        files = []
         for folder, path in todo:
             data = self.plan.make(pixels, folder, file)
             _place(self.plan.target / path, data)
-            made.append(manifest.Made(path, sha256(data), digest))
-        return _Outcome(made, len(self.plan.folders) - len(made))
+            files.append(manifest.Made(path, sha256(data), digest))
+        return _Outcome(files, len(self.plan.folders) - len(files))
 
     def _is_made(self, path: str, source: str) -> bool:
         row = self.known.get(path)
@@ -208,10 +208,10 @@ class _Work(Dataset[_Outcome | str | BenchmarkError]):
             return False
 
 
-def _require_sources(plan: Derivation, files: Sequence[str], known: Mapping[str, manifest.Made]) -> None:
+def _require_sources(plan: Derivation, files: Sequence[str], finished: Mapping[str, manifest.Made]) -> None:
     planned = {path for file in files for _, path in plan.outputs(file)}
     tops = {f"{folder}/" for folder in plan.folders}
-    gone = [path for path in known if path not in planned and "/".join(path.split("/")[:2]) + "/" in tops]
+    gone = [path for path in finished if path not in planned and "/".join(path.split("/")[:2]) + "/" in tops]
     if gone:
         raise BadInputError(
             f"{plan.target} contains {len(gone)} files whose source is missing, such as '{gone[0]}'",
@@ -219,13 +219,13 @@ def _require_sources(plan: Derivation, files: Sequence[str], known: Mapping[str,
         )
 
 
-def _difference(met: Any, asked: Any) -> tuple[Any, Any]:
+def _difference(old: Any, new: Any) -> tuple[Any, Any]:
     """Return the first entries that differ, if both values are mappings; else the values."""
-    if isinstance(met, dict) and isinstance(asked, dict):
-        for key in {**met, **asked}:
-            if met.get(key) != asked.get(key):
-                return f"{key} {met.get(key)}", f"{key} {asked.get(key)}"
-    return met, asked
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            if old.get(key) != new.get(key):
+                return f"{key} {old.get(key)}", f"{key} {new.get(key)}"
+    return old, new
 
 
 def _place(path: Path, data: bytes) -> None:

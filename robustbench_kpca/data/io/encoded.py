@@ -53,8 +53,8 @@ def encoded(path: Path, train: Path, least: int = 1) -> Encoded:
     """
     require_file(path)
     require_file(train)
-    own = _digest(train) + (f"-{least}" if least > 1 else "")
-    keep = cache_folder() / own if train.stat().st_size >= KEPT_FROM else None
+    key = _digest(train) + (f"-{least}" if least > 1 else "")
+    keep = cache_folder() / key if train.stat().st_size >= KEPT_FROM else None
     vocabulary = _vocabulary(train, keep, least)
     stream = _numbers(path, vocabulary, keep)
     missing = stream == _MISSING
@@ -75,30 +75,30 @@ def cache_folder() -> Path:
 
 
 def _vocabulary(train: Path, keep: Path | None, least: int) -> Vocabulary:
-    kept = keep and keep / "vocabulary.txt"
-    if kept and kept.is_file():
-        return Vocabulary(kept.read_bytes().decode().split("\n"))
+    stored = keep and keep / "vocabulary.txt"
+    if stored and stored.is_file():
+        return Vocabulary(stored.read_bytes().decode().split("\n"))
     vocabulary = Vocabulary.of(lines_of(train), least)
-    if kept:
+    if stored:
         with contextlib.suppress(BenchmarkError):
-            write_atomic(kept, "\n".join(vocabulary.words).encode())
+            write_atomic(stored, "\n".join(vocabulary.words).encode())
     return vocabulary
 
 
 def _numbers(path: Path, vocabulary: Vocabulary, keep: Path | None) -> NDArray[np.int32]:
     """Return the stream, with `_MISSING` for words that the vocabulary does not have."""
-    kept = keep and keep / f"{_digest(path)}.npy"
-    if kept and kept.is_file():
-        mapped: NDArray[np.int32] = map_array(kept)
+    stored = keep and keep / f"{_digest(path)}.npy"
+    if stored and stored.is_file():
+        mapped: NDArray[np.int32] = map_array(stored)
         return mapped
     number, end, numbers = vocabulary.numbers.get, vocabulary.end, array("i")
     for line in lines_of(path):
         numbers.extend([number(word, _MISSING) for word in line.split()])
         numbers.append(end)
     stream = np.frombuffer(numbers, np.int32)
-    if kept:
+    if stored:
         with contextlib.suppress(OSError):
-            _write(kept, stream)
+            _write(stored, stream)
     return stream
 
 

@@ -54,15 +54,15 @@ class ImageFiles(Samples):
         if odd is not None:
             raise BadInputError(f"file name {odd!r} in {root}", expected="names in UTF-8 without control characters")
         bad = set(reading.unreadable([root / file for file in files])) if bad_images == "skip" else set()
-        kept = [position for position in range(len(files)) if position not in bad]
-        if bad and not kept:
+        usable = [position for position in range(len(files)) if position not in bad]
+        if bad and not usable:
             raise BadInputError(f"none of the {len(files)} images of {root} can be read", fix="copy them again")
         names = files if ids is None else ids
-        super().__init__(name, split, [names[i] for i in kept], [labels[i] for i in kept], classes)
+        super().__init__(name, split, [names[i] for i in usable], [labels[i] for i in usable], classes)
         self.skipped = tuple(names[i] for i in sorted(bad))
         self.root, self.view, self.stored, self.raw = root, view, stored, view is None
         self.resized = "" if view is None or stored else view.how
-        self.files = [files[i] for i in kept]
+        self.files = [files[i] for i in usable]
 
     def image(self, index: int) -> NDArray[np.uint8]:
         """Decode one image."""
@@ -119,9 +119,9 @@ class Folder(ImageFiles):
 def _left_out(root: Path, files: Sequence[str]) -> tuple[str, ...]:
     """Say what in a folder is not evaluated: files that are not read, pictures that are not listed, empty folders."""
     listed = (root / "labels.csv").is_file()
-    others = set(reading.image_files(root)) - set(files)
+    unlisted = set(reading.image_files(root)) - set(files)
     empty = set() if listed else set(reading.sub_folders(root)) - {file.partition("/")[0] for file in files}
-    named = [(sorted(others), "pictures"), (sorted(empty), "empty class folders")]
+    named = [(sorted(unlisted), "pictures"), (sorted(empty), "empty class folders")]
     notes = [f"{len(names)} {what} of {root.name} were left out: {_some(names)}" for names, what in named if names]
     return (*reading.left_out(root), *notes)
 

@@ -52,9 +52,9 @@ class Labelling:
             BadInputError: an unreadable file, an undeclared id or colour, or a mask in which every pixel is ignored.
         """
         stored, by_colour = self._stored(path)
-        known = {_packed(colour): label for colour, label in self.colours.items()} if by_colour else dict(self.ids)
-        keys = np.array(sorted(known), np.int32)
-        labels = np.array([known[int(key)] for key in keys], np.int16)
+        labels_of = {_packed(colour): label for colour, label in self.colours.items()} if by_colour else dict(self.ids)
+        keys = np.array(sorted(labels_of), np.int32)
+        labels = np.array([labels_of[int(key)] for key in keys], np.int16)
         height, width = stored.shape[0], stored.shape[1]
         mask = np.empty((height, width), np.int16)
         rows = max(1, STRIP // max(1, width))
@@ -100,8 +100,8 @@ def _undeclared(
     path: Path, number: int, place: tuple[int, int], by_colour: bool, labelling: Labelling
 ) -> BadInputError:
     what = f"colour ({number >> 16}, {number >> 8 & 255}, {number & 255})" if by_colour else f"id {number}"
-    known = f"{len(labelling.colours)} declared colours" if by_colour else _ranges(sorted(labelling.ids))
-    return BadInputError(f"mask {path} contains {what} at row {place[0]}, column {place[1]}", expected=known)
+    declared = f"{len(labelling.colours)} declared colours" if by_colour else _ranges(sorted(labelling.ids))
+    return BadInputError(f"mask {path} contains {what} at row {place[0]}, column {place[1]}", expected=declared)
 
 
 def _ranges(ids: list[int]) -> str:

@@ -78,7 +78,7 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
             several frames, or of more pixels than `pixel_limit`; also where the decoder fails in the body of the `with`
             statement.
     """
-    met, limit = f"{what} {name or source}", pixel_limit()
+    described, limit = f"{what} {name or source}", pixel_limit()
     if isinstance(source, Path):
         require_file(source, what)
     try:
@@ -92,11 +92,11 @@ def open_image(source: Path | BufferedIOBase, name: str | None = None, what: str
             yield image
     except _TOO_MANY:
         raise BadInputError(
-            f"{met} has more than {limit:,} pixels", fix=f"shrink or remove it, or set {PIXELS}"
+            f"{described} has more than {limit:,} pixels", fix=f"shrink or remove it, or set {PIXELS}"
         ) from None
     except UNREADABLE as error:
         why = f"none of {', '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else error
-        raise BadInputError(f"{met} cannot be read ({why})", fix="replace or remove it") from None
+        raise BadInputError(f"{described} cannot be read ({why})", fix="replace or remove it") from None
 
 
 def read_rgb(path: Path) -> Pillow.Image:
@@ -187,15 +187,15 @@ def left_out(folder: Path, read: Collection[str] | None = None) -> tuple[str, ..
         folder: the folder.
         read: the suffixes that are read, in place of `suffixes`.
     """
-    known = TEXTS.union(suffixes() if read is None else read)
-    others = Counter(suffix for path in _walk(folder) if (suffix := _suffix(path)) not in known)
-    return (f"{others.total()} files of {folder.name} were left out: {_by_suffix(others)}",) if others else ()
+    expected = TEXTS.union(suffixes() if read is None else read)
+    ignored = Counter(suffix for path in _walk(folder) if (suffix := _suffix(path)) not in expected)
+    return (f"{ignored.total()} files of {folder.name} were left out: {_by_suffix(ignored)}",) if ignored else ()
 
 
 def no_images(folder: Path) -> str:
     """Return in words why `image_files` finds nothing below a folder: no files, or none with a known suffix."""
-    others = Counter(map(_suffix, _walk(folder)))
-    return f"no picture in a format that is read, but {_by_suffix(others)}" if others else "no images"
+    ignored = Counter(map(_suffix, _walk(folder)))
+    return f"no picture in a format that is read, but {_by_suffix(ignored)}" if ignored else "no images"
 
 
 def _suffix(path: str) -> str:
@@ -205,8 +205,8 @@ def _suffix(path: str) -> str:
 def _by_suffix(files: Counter[str]) -> str:
     """Write numbers of files by suffix: `3 .heic, 1 .mov, 1 without suffix`."""
     most = sorted(files.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN]
-    shown = [f"{count} {ascii(suffix)[1:-1][:_LONG] or 'without suffix'}" for suffix, count in most]
-    return ", ".join(shown + ["..."] * (len(files) > _SHOWN))
+    counts = [f"{count} {ascii(suffix)[1:-1][:_LONG] or 'without suffix'}" for suffix, count in most]
+    return ", ".join(counts + ["..."] * (len(files) > _SHOWN))
 
 
 def sub_folders(folder: Path) -> list[str]:

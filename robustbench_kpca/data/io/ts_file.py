@@ -99,8 +99,8 @@ class _Reader:
         if tag.lower() == "timestamps" and [word.lower() for word in words] != ["false"]:
             raise self._bad(line[:40], "@timeStamps false: values without time stamps")
         if tag.lower() == "data":
-            known, *classes = self.header.get("classlabel") or ["false"]
-            if known.lower() != "true" or len(classes) < 2 or len(set(classes)) < len(classes):
+            labelled, *classes = self.header.get("classlabel") or ["false"]
+            if labelled.lower() != "true" or len(classes) < 2 or len(set(classes)) < len(classes):
                 raise self._bad("no class labels", "@classLabel true and the names of at least two classes")
             self.classes = tuple(classes)
 
@@ -130,5 +130,5 @@ class _Reader:
             raise self._bad("an infinite value", "finite numbers")
         return numbers
 
-    def _bad(self, met: str, expected: str) -> BadInputError:
-        return BadInputError(f"{self.path}, line {self.line}: {met}", expected=expected)
+    def _bad(self, problem: str, expected: str) -> BadInputError:
+        return BadInputError(f"{self.path}, line {self.line}: {problem}", expected=expected)

@@ -55,16 +55,16 @@ def load_rows(request: Request, name: str, columns: tuple[tuple[str, ...], ...],
     if folder:
         root = stored_folder(name, folder)
         rows, classes = labelled(find_table(root, split), find_table(root, "train"), *columns, LABEL)
-        known = f"{name}-{plain_name(root)}-{size.length}"
+        title = f"{name}-{plain_name(root)}-{size.length}"
     else:
-        rows, classes, known = [], ["0", "1"], name_of(name, size)
+        rows, classes, title = [], ["0", "1"], name_of(name, size)
         for index in range(getattr(size, split)):
             rng = generator(sample_key(size.seed, f"{name}/{split}", str(index)))
             rows.append((*draw(rng, index % 2, size.length), str(index % 2)))
     return ArraySamples(
         as_tokens([row[:-1] for row in rows], size.length),
         [classes.index(row[-1]) for row in rows],
-        name=known,
+        name=title,
         split=split,
         classes=len(classes),
         class_names=classes,
@@ -87,9 +87,9 @@ def as_tokens(rows: list[tuple[str, ...]], length: int) -> Tensor:
 
 def written(rng: np.random.Generator, topic: int, most: int) -> str:
     """Return a text on a topic, of at least half as many letters as it may have."""
-    own, common, count, text = _words(topic), _words(-1), int(rng.integers(most // 2, most + 1)), ""
+    of_topic, common, count, text = _words(topic), _words(-1), int(rng.integers(most // 2, most + 1)), ""
     while len(text) < count:
-        text += (own if rng.random() < 0.5 else common)[int(rng.integers(WORDS))] + " "
+        text += (of_topic if rng.random() < 0.5 else common)[int(rng.integers(WORDS))] + " "
     return text[:count]
 
 

@@ -35,13 +35,13 @@ class CellFolders(CellSamples):
             whose size differs from the view's; an unfinished folder of `rbk images corrupt`.
     """
 
-    def __init__(self, request: Request, name: str, known: tuple[str, ...]) -> None:
+    def __init__(self, request: Request, name: str, names: tuple[str, ...]) -> None:
         root, view = stored_folder(name, request.folder), request.view
         self.root, self.view = root, view
         request.split_of(name, SPLITS)
         require_finished(root)
-        self.folders = _corruption_folders(root, name, known)
-        self.corruptions = tuple(corruption for corruption in known if corruption in self.folders)
+        self.folders = _corruption_folders(root, name, names)
+        self.corruptions = tuple(corruption for corruption in names if corruption in self.folders)
         self.severities = _severities(self.folders, self.corruptions)
         places = [(c, s) for c in self.corruptions for s in self.severities]
         files, labels = read_classes(self._folder(*places[0]), name)
@@ -50,13 +50,13 @@ class CellFolders(CellSamples):
             other, _ = read_classes(self._folder(*place), name)
             _require_same(files, other, self._folder(*places[0]), self._folder(*place))
         bad = self._unreadable(places, files) if request.bad_images == "skip" else set()
-        kept = [i for i in range(len(files)) if i not in bad]
-        self.files = [files[i] for i in kept]
+        usable = [i for i in range(len(files)) if i not in bad]
+        self.files = [files[i] for i in usable]
         self.made = _making(root)
-        super().__init__(f"{name}-made" if self.made else name, "val", self.files, [labels[i] for i in kept], 1000)
+        super().__init__(f"{name}-made" if self.made else name, "val", self.files, [labels[i] for i in usable], 1000)
         self.skipped = tuple(files[i] for i in sorted(bad))
         self.expected, self.notes = VALIDATION_IMAGES, left_out(root)
-        self.clean = self._clean_files(files, kept, name)
+        self.clean = self._clean_files(files, usable, name)
         self.clean_stored = all(
             image_size(root / CLEAN_FOLDER / file) == (view.size, view.size) for file in self.clean or ()
         )
@@ -87,14 +87,14 @@ class CellFolders(CellSamples):
         cells += [self.root / CLEAN_FOLDER] if (self.root / CLEAN_FOLDER).is_dir() else []
         return {i for folder in cells for i in unreadable([folder / _file_in(folder, file) for file in files])}
 
-    def _clean_files(self, files: list[str], kept: list[int], name: str) -> list[str] | None:
+    def _clean_files(self, files: list[str], usable: list[int], name: str) -> list[str] | None:
         folder = self.root / CLEAN_FOLDER
         if not folder.is_dir():
             return None
         clean, _ = read_classes(folder, name)
         stems, wanted = ([file.rpartition(".")[0] for file in names] for names in (clean, files))
         _require_same(wanted, stems, self.root, folder)
-        return [clean[i] for i in kept]
+        return [clean[i] for i in usable]
 
 
 def _making(root: Path) -> tuple[str, str, str] | None:
@@ -114,16 +114,16 @@ def _file_in(folder: Path, file: str) -> str:
     return next((path.relative_to(folder).as_posix() for path in same), file)
 
 
-def _corruption_folders(root: Path, name: str, known: tuple[str, ...]) -> dict[str, Path]:
+def _corruption_folders(root: Path, name: str, names: tuple[str, ...]) -> dict[str, Path]:
     top = {folder: root / folder for folder in sub_folders(root) if folder != CLEAN_FOLDER}
     for group in GROUPS:
         if group in top:
             inner = top.pop(group)
             top |= {folder: inner / folder for folder in sub_folders(inner)}
-    foreign = sorted(set(top) - set(known))
+    foreign = sorted(set(top) - set(names))
     if foreign or not top:
-        met = f"folder '{foreign[0]}', which is not one of its corruptions" if foreign else "no corruption folders"
-        raise BadInputError(f"{root} is not {name}: it has {met}", expected=f"folders such as {known[0]}/1/n01440764")
+        what = f"folder '{foreign[0]}', which is not one of its corruptions" if foreign else "no corruption folders"
+        raise BadInputError(f"{root} is not {name}: it has {what}", expected=f"folders such as {names[0]}/1/n01440764")
     return top
 
 
@@ -133,8 +133,8 @@ def _severities(folders: dict[str, Path], corruptions: tuple[str, ...]) -> tuple
         severities = sub_folders(folders[corruption])
         odd = sorted(set(severities) - set(map(str, SEVERITIES)))
         if odd or not severities:
-            met = f"folder '{odd[0]}'" if odd else "no folders"
-            raise BadInputError(f"{folders[corruption]} contains {met}", expected="folders 1 to 5, the severities")
+            content = f"folder '{odd[0]}'" if odd else "no folders"
+            raise BadInputError(f"{folders[corruption]} contains {content}", expected="folders 1 to 5, the severities")
         first = first or severities
         if severities != first:
             raise BadInputError(

@@ -40,7 +40,7 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
 
 def require_validation(files: list[str], labels: list[int], root: Path, name: str) -> None:
     """Refuse images that are not from the validation set, or whose label contradicts RobustBench's list of 5,000."""
-    known, wnids = robustbench_validation(), imagenet_wnids()
+    wnid_of, wnids = robustbench_validation(), imagenet_wnids()
     for file, label in zip(files, labels, strict=True):
         match = VALIDATION.match(Path(file).name)
         if match is None:
@@ -48,7 +48,7 @@ def require_validation(files: list[str], labels: list[int], root: Path, name: st
                 f"{root} is not {name}: '{file}' is not a validation image",
                 expected="names like ILSVRC2012_val_00000293",
             )
-        wnid = known.get(match[0])
+        wnid = wnid_of.get(match[0])
         if wnid not in (None, wnids[label]):
             raise BadInputError(
                 f"{root} gives '{file}' the class {wnids[label]}, but its class is {wnid}",

@@ -11,11 +11,11 @@ Size = TypeVar("Size")
 def sized(kind: type[Size], name: str, text: str) -> tuple[Size, str]:
     """Return the sizes, a dataclass of numbers, and what stands behind them."""
     head, _, rest = text.partition(":") if "=" in text.partition(":")[0] else ("", "", text)
-    known, sizes = [field.name for field in fields(kind)], {}  # type: ignore[arg-type]
+    names, sizes = [field.name for field in fields(kind)], {}  # type: ignore[arg-type]
     for part in head.split(",") if head else ():
         key, _, value = part.partition("=")
-        if key not in known or key in sizes or not value.isdecimal() or len(value) > 9:
-            raise BadInputError(f"{name}:{text}", expected=f"NAME=NUMBER,... with NAME of {', '.join(known)}")
+        if key not in names or key in sizes or not value.isdecimal() or len(value) > 9:
+            raise BadInputError(f"{name}:{text}", expected=f"NAME=NUMBER,... with NAME of {', '.join(names)}")
         sizes[key] = int(value)
     return kind(**sizes), rest
 

@@ -43,8 +43,8 @@ class Cifar10C(CellSamples):
         arrays = sorted(path.stem for path in root.glob("*.npy") if path.name != LABELS)
         foreign = sorted(set(arrays) - set(COMMON + EXTRA))
         if foreign or not arrays:
-            met = f"'{foreign[0]}.npy', which is not one of its corruptions" if foreign else "no arrays"
-            raise BadInputError(f"{root} is not cifar10-c: it has {met}", expected="files such as gaussian_noise.npy")
+            what = f"'{foreign[0]}.npy', which is not one of its corruptions" if foreign else "no arrays"
+            raise BadInputError(f"{root} is not cifar10-c: it has {what}", expected="files such as gaussian_noise.npy")
         self.corruptions = tuple(name for name in COMMON + EXTRA if name in arrays)
         for name in self.corruptions:
             _map(root / f"{name}.npy", SHAPE)

@@ -39,8 +39,8 @@ def load(request: Request) -> ImageFiles:
     else:
         require_validation(files, labels, root, "imagenet")
     wanted = set(imagenet_classes("all" if split in ("val", "train") else split))
-    kept = [i for i, label in enumerate(labels) if label in wanted]
-    files, labels = [files[i] for i in kept], [labels[i] for i in kept]
+    chosen = [i for i, label in enumerate(labels) if label in wanted]
+    files, labels = [files[i] for i in chosen], [labels[i] for i in chosen]
     ids = [f"{imagenet_wnids()[label]}/{Path(file).name}" for file, label in zip(files, labels, strict=True)]
     samples = ImageFiles(
         root, files, labels, 1000, name="imagenet", split=split, view=request.view, ids=ids,
@@ -56,17 +56,17 @@ def _flat(root: Path) -> tuple[list[str], list[int]]:
     files = image_files(root)
     tables = [folder / name for folder in (root, root.parent) for name in LABEL_FILES if (folder / name).is_file()]
     if not files or not tables:
-        met = "images but no file of their labels" if files else no_images(root)
+        content = "images but no file of their labels" if files else no_images(root)
         raise BadInputError(
-            f"{root} is not imagenet: it contains {met}",
+            f"{root} is not imagenet: it contains {content}",
             expected=f"class folders, or images with one of {', '.join(LABEL_FILES)} (rows: name, label from 0 or "
             "WordNet id)",
         )
-    known = _read_labels(tables[0])
-    unlabelled = next((file for file in files if Path(file).stem not in known), None)
+    labels = _read_labels(tables[0])
+    unlabelled = next((file for file in files if Path(file).stem not in labels), None)
     if unlabelled is not None:
         raise BadInputError(f"{tables[0]} has no label for '{unlabelled}'", fix="complete it, or remove the image")
-    return files, [known[Path(file).stem] for file in files]
+    return files, [labels[Path(file).stem] for file in files]
 
 
 def _read_labels(table: Path) -> dict[str, int]:

@@ -34,6 +34,6 @@ def _part(whole: Place, split: str) -> tuple[Place, str]:
     if split in parts:
         return Place(whole.images / split, whole.masks / split), split
     if parts or split not in (DEFAULT, "all"):
-        known = ", ".join(parts) or "none; omit the split"
-        raise BadInputError(f"{whole.images} has no split '{split}'", fix=f"known: {known}")
+        splits = ", ".join(parts) or "none; omit the split"
+        raise BadInputError(f"{whole.images} has no split '{split}'", fix=f"known: {splits}")
     return whole, "all"

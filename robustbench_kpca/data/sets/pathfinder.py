@@ -133,13 +133,13 @@ def _second(rng: np.random.Generator, first: Dashes, size: Size) -> Dashes | Non
     shape = _curve(rng, complex(*rng.uniform(3, size.side - 3, 2)), size.contour, [], size.side)
     if shape is None:
         return None
-    apart, chord, wanted = 7 * size.side / 32, shape[-1, -1] - shape[0, 0], abs(first[-1, -1] - first[0, 0])
-    cosine = (wanted**2 - apart**2 - abs(chord) ** 2) / (2 * apart * abs(chord))
+    gap, chord, wanted = 7 * size.side / 32, shape[-1, -1] - shape[0, 0], abs(first[-1, -1] - first[0, 0])
+    cosine = (wanted**2 - gap**2 - abs(chord) ** 2) / (2 * gap * abs(chord))
     if abs(cosine) > 1:
         return None
     turn = rng.choice((-1, 1)) * np.arccos(cosine) - np.angle(chord)
     ways = np.exp(2j * np.pi * rng.uniform(size=4 * TRIES))
-    curves = (first[0, 0] + way * (apart + (shape - shape[0, 0]) * np.exp(1j * turn)) for way in ways)
+    curves = (first[0, 0] + way * (gap + (shape - shape[0, 0]) * np.exp(1j * turn)) for way in ways)
     return next((curve for curve in curves if _has_room(curve, first, size.side)), None)
 
 
@@ -154,12 +154,12 @@ def _inside(places: Dashes, side: int) -> NDArray[np.bool_]:
     return inside
 
 
-def _curve(rng: np.random.Generator, start: complex, count: int, others: list[Dashes], side: int) -> Dashes | None:
+def _curve(rng: np.random.Generator, start: complex, count: int, curves: list[Dashes], side: int) -> Dashes | None:
     """Return a curve of `count` dashes that stays inside, and apart from the others and from itself; None if stuck.
 
     Where a dash finds no room, the last three are taken back.
     """
-    taken = np.concatenate([np.zeros(0, complex), *(curve.ravel() for curve in others)])
+    taken = np.concatenate([np.zeros(0, complex), *(curve.ravel() for curve in curves)])
     steps, dashes = np.array([0, DASH / 2, DASH]), np.zeros((0, 3), complex)
     for _ in range(5 * count):
         if len(dashes):
@@ -200,15 +200,15 @@ def _published(root: Path, split: str) -> ArraySamples:
     rows = [row for table in tables for row in _rows(table)]
     low, high = {"train": (0, 8), "val": (8, 9), "test": (9, 10)}[split]
     part = rows[low * len(rows) // 10 : high * len(rows) // 10]
-    kept = [(file, label) for file, label in part if not _is_empty(root / file)]
-    if not kept:
+    pairs = [(file, label) for file, label in part if not _is_empty(root / file)]
+    if not pairs:
         raise BadInputError(f"{root} has no pictures of {split}", expected="metadata/*.npy that name ten or more")
-    pictures = [np.asarray(read_rgb(root / file))[..., 0].copy() for file, _ in kept]
-    for (file, _), picture in zip(kept, pictures, strict=True):
+    pictures = [np.asarray(read_rgb(root / file))[..., 0].copy() for file, _ in pairs]
+    for (file, _), picture in zip(pairs, pictures, strict=True):
         if picture.shape != pictures[0].shape:
-            raise BadInputError(f"{root / file} has another size than {kept[0][0]}", expected="pictures of one size")
+            raise BadInputError(f"{root / file} has another size than {pairs[0][0]}", expected="pictures of one size")
     samples = _samples(
-        pictures, [label for _, label in kept], [file for file, _ in kept], f"pathfinder-{plain_name(root)}", split
+        pictures, [label for _, label in pairs], [file for file, _ in pairs], f"pathfinder-{plain_name(root)}", split
     )
     samples.skipped = tuple(file for file, _ in part if _is_empty(root / file))
     return samples

@@ -66,9 +66,9 @@ def _file(root: Path, part: str) -> Path:
 
 def _scale(train: TimeSeriesFile) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard deviation of each dimension over all known values; 1 for a constant dimension."""
-    known = [np.concatenate([x[d][~np.isnan(x[d])] for x in train.series]) for d in range(train.dimensions)]
-    mean = np.array([values.mean() if len(values) else 0.0 for values in known])
-    std = np.array([values.std() if len(values) else 0.0 for values in known])
+    values_of = [np.concatenate([x[d][~np.isnan(x[d])] for x in train.series]) for d in range(train.dimensions)]
+    mean = np.array([values.mean() if len(values) else 0.0 for values in values_of])
+    std = np.array([values.std() if len(values) else 0.0 for values in values_of])
     return mean, np.where(std > 0, std, 1.0)
 
 
@@ -80,9 +80,9 @@ def _fill(row: NDArray[np.float32], series: Series, mean: NDArray[np.float64], s
 
 def _parts(labels: list[int]) -> list[str]:
     """Divide the file TRAIN: the fifth, tenth, ... series of each class is `val`, the others are `train`."""
-    seen: dict[int, int] = {}
+    counts: dict[int, int] = {}
     parts = []
     for label in labels:
-        seen[label] = seen.get(label, 0) + 1
-        parts.append("train" if seen[label] % HELD_OUT else "val")
+        counts[label] = counts.get(label, 0) + 1
+        parts.append("train" if counts[label] % HELD_OUT else "val")
     return parts
