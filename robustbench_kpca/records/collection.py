@@ -109,7 +109,7 @@ def _row(record: Record) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         for name, estimate in record.metrics.items()
         for end, value in (("", estimate.value), ("_low", estimate.low), ("_high", estimate.high))
     }
-    made = {
+    making = {
         "forwards": record.passes.forwards,
         "backwards": record.passes.backwards,
         "seconds": record.seconds,
@@ -121,4 +121,4 @@ def _row(record: Record) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         "created": record.created,
         "record": record.outcomes_file.stem,
     }
-    return record.facts, metrics, made
+    return record.facts, metrics, making

@@ -34,8 +34,8 @@ class Difference:
     values: dict[str, tuple[Any, Any]]
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{name} {_short(was)} is now {_short(now)}" for name, (was, now) in self.values.items())
-        return f"{self.row}: {shown}"
+        changes = ", ".join(f"{name} {_short(was)} is now {_short(now)}" for name, (was, now) in self.values.items())
+        return f"{self.row}: {changes}"
 
 
 def differences(before: Outcomes, after: Outcomes, *, exact: bool) -> list[Difference]:

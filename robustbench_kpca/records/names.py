@@ -13,16 +13,16 @@ def mistakable(name: str) -> str:
     A name is one line of letters that are seen, in Unicode's form NFKC. No word of it mixes alphabets, or consists of
     letters that are drawn like Latin ones.
     """
-    shown = repr(name[:40])
+    quoted = repr(name[:40])
     if not name.isprintable() or any(_unseen(letter) for letter in name):
-        return f"name {shown} has letters that are not seen"
+        return f"name {quoted} has letters that are not seen"
     if name != " ".join(name.split()) or name != unicodedata.normalize("NFKC", name):
-        return f"name {shown} is not in the form NFKC, or has spaces that are not seen"
+        return f"name {quoted} is not in the form NFKC, or has spaces that are not seen"
     for word in re.findall(r"[^\W\d_]+", name):
         if len({_alphabet(letter) for letter in word}) > 1:
-            return f"name {shown} mixes alphabets in '{word[:40]}'"
+            return f"name {quoted} mixes alphabets in '{word[:40]}'"
         if _LOOKS_LATIN.issuperset(word):
-            return f"name {shown} has '{word[:40]}', which looks like Latin letters"
+            return f"name {quoted} has '{word[:40]}', which looks like Latin letters"
     return ""
 
 

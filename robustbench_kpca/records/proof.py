@@ -186,5 +186,5 @@ def proof_of(config: Mapping[str, Any], where: str) -> Proof | None:
         BadInputError: it states one with other fields.
     """
     kind = PROOFS.get(str(config.get("proof")))
-    own = {name: config[name] for name in kind.model_fields if name in config} if kind else {}
-    return validate(kind, own, where) if kind else None
+    stated = {name: config[name] for name in kind.model_fields if name in config} if kind else {}
+    return validate(kind, stated, where) if kind else None

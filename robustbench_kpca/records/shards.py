@@ -100,14 +100,14 @@ def plan_shards(ids: Sequence[str], key: str, size: int) -> list[Shard]:
     ]
 
 
-def to_bytes(shard: Shard, outcomes: Outcomes, made: Made, images: KeptImages | None = None) -> bytes:
+def to_bytes(shard: Shard, outcomes: Outcomes, work: Made, images: KeptImages | None = None) -> bytes:
     """Return the content of the file of a finished shard.
 
-    Its first line has the shard's digest and the SHA-256 of the rest: a line with `made` and the length of the
+    Its first line has the shard's digest and the SHA-256 of the rest: a line with `work` and the length of the
     compressed outcomes; these; and the file of the images that are kept of these samples.
     """
     table = zlib.compress(outcomes.to_csv(), 1)
-    rest = json.dumps(asdict(made) | {"table": len(table)}).encode() + b"\n" + table
+    rest = json.dumps(asdict(work) | {"table": len(table)}).encode() + b"\n" + table
     rest += b"" if images is None else images.to_file()
     return _first_line(shard, rest) + b"\n" + rest
 

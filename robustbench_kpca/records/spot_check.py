@@ -110,8 +110,8 @@ def exit_code(check: SpotCheck, before: SpotCheck, records: Sequence[Record]) ->
     entries = [(check.entry(record), before.entry(record)) for record in records]
     if any(entry is not None and entry.differing for entry, _ in entries):
         return 1
-    made = [entry is not None and entry.samples > 0 and entry != earlier for entry, earlier in entries]
-    return 0 if made and all(made) else 3
+    remade = [entry is not None and entry.samples > 0 and entry != earlier for entry, earlier in entries]
+    return 0 if remade and all(remade) else 3
 
 
 def stated_before(before: SpotCheck, records: Sequence[Record]) -> str:
@@ -130,17 +130,17 @@ def lines(check: SpotCheck | None, records: Sequence[Record]) -> list[str]:
     if check is None:
         return []
     entries = [(record, check.entry(record)) for record in records]
-    made = [(record, entry) for record, entry in entries if entry is not None and entry.samples]
-    text = f"Spot check: {_done([entry for _, entry in made], check)}" if made else "Spot check: no record was remade."
+    remade = [(record, entry) for record, entry in entries if entry is not None and entry.samples]
+    result = _done([entry for _, entry in remade], check) if remade else "no record was remade."
     wrong = [
         f"{record.spec.model.name} under {record.spec.protocol.name} ({entry.differing} of {entry.rows} rows)"
-        for record, entry in made
+        for record, entry in remade
         if entry.differing
     ]
     missing = sum(entry is None for _, entry in entries)
     refused = Counter(entry.why for _, entry in entries if entry is not None and not entry.samples)
     return [
-        text,
+        f"Spot check: {result}",
         *([f"Rows differ in: {'; '.join(wrong)}."] if wrong else []),
         *([f"{missing} of {len(entries)} records have not been checked."] if missing else []),
         *(f"{count} could not be remade: {why}." for why, count in sorted(refused.items())),

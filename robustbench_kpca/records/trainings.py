@@ -178,6 +178,6 @@ def _disagree(alone: float | Values, pooled: float | Values, shape: tuple[int, .
     recipes, trainings = shape
     if recipes == 2:
         return np.zeros_like(pooled, np.bool_)
-    others = (np.multiply(pooled, recipes - 1) - alone) / (recipes - 2)
+    rest = (np.multiply(pooled, recipes - 1) - alone) / (recipes - 2)
     limit = stats.f.isf(DISAGREE, trainings - 1, (recipes - 2) * (trainings - 1))
-    return np.asarray(alone > limit * others)
+    return np.asarray(alone > limit * rest)

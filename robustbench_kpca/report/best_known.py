@@ -17,12 +17,12 @@ def imported_of(record: Record) -> Imported | None:
 
 def by_model(records: Iterable[Record], leading: Mapping[str, Record]) -> dict[str, list[Record]]:
     """Return the records of images that others found, by model, of the network that a board shows; oldest first."""
-    others: dict[str, list[Record]] = {}
-    for record in sorted(filter(imported_of, records), key=lambda own: (own.created, own.spec.stem())):
+    imported: dict[str, list[Record]] = {}
+    for record in sorted(filter(imported_of, records), key=lambda record: (record.created, record.spec.stem())):
         model = record.spec.model
         if model.name in leading and leading[model.name].spec.model.network == model.network:
-            others.setdefault(model.name, []).append(record)
-    return others
+            imported.setdefault(model.name, []).append(record)
+    return imported
 
 
 def same_set(record: Record, our_record: Record) -> bool:

@@ -346,6 +346,6 @@ class Board:
 
     def _clear_winner(self, group: dict[str, float], column: Column) -> str | None:
         better_first = sorted(group, key=group.__getitem__, reverse=not metric_for(column.metric).lower_is_better)
-        best, *others = better_first
+        best, *rest = better_first
         # nearest first: one that is not clearly worse decides
-        return best if others and all(self.beats(best, other, column) for other in others) else None
+        return best if rest and all(self.beats(best, other, column) for other in rest) else None

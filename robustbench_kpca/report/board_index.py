@@ -80,13 +80,13 @@ def write_index(folder: Path) -> Path:
 
 
 def _document(
-    boards: Sequence[Entry], packs: Sequence[dict[str, Any]], said: Sequence[doc.Line], drawn: str
+    boards: Sequence[Entry], packs: Sequence[dict[str, Any]], findings: Sequence[doc.Line], drawn: str
 ) -> doc.Document:
     blocks: list[doc.Block] = []
     if drawn:
         blocks += [
             doc.Heading("What was found"),
-            *(doc.Paragraph(line) for line in said if line),
+            *(doc.Paragraph(line) for line in findings if line),
             doc.Figure(drawn, _FOUND),
         ]
     for heading, whole in (("Boards", True), ("In progress", False)):

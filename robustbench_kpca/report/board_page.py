@@ -85,9 +85,9 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
 
 def _lead(board: Board, names: Mapping[str, str]) -> Iterator[doc.Block]:
     """Say in one line what was found, and what a row is."""
-    said = [text for text in (contrast(board), lead(board, names)) if text]
-    if said:
-        yield doc.Paragraph(doc.Strong(" ".join(said)))
+    sentences = [text for text in (contrast(board), lead(board, names)) if text]
+    if sentences:
+        yield doc.Paragraph(doc.Strong(" ".join(sentences)))
         if all(board.planned(row.title) == 1 for row in board.spec.rows):
             samples = resampled(board)
             yield doc.Paragraph(
@@ -142,12 +142,13 @@ def _under(board: Board, column: Column) -> str:
 def _beside_the_table(board: Board) -> list[doc.Block]:
     """Return what qualifies the table: how it is read is folded."""
     missing = sum(run.record is None for run in board.runs)
-    said = [doc.Paragraph(doc.Prose(text)) for text in (flagged(board), without(board), board.left_out) if text]
+    remarks = [doc.Paragraph(doc.Prose(text)) for text in (flagged(board), without(board), board.left_out) if text]
     if missing:
-        said.append(doc.Paragraph((f"{missing} of {len(board.runs)} runs are missing: ", doc.Code(board.missing), ".")))
+        text = f"{missing} of {len(board.runs)} runs are missing: "
+        remarks.append(doc.Paragraph((text, doc.Code(board.missing), ".")))
     notes = (caption(board), ranking(board), trainings(board), power_of(board))
     read: list[doc.Block] = [doc.Paragraph(doc.Prose(text)) for text in notes if text]
-    blocks: list[doc.Block] = [*said, doc.Details("How to read this", read)]
+    blocks: list[doc.Block] = [*remarks, doc.Details("How to read this", read)]
     single: list[Sequence[doc.Line]] = [(*row[:2], *map(doc.Numbers, row[2:])) for row in single_trainings(board)]
     if single:
         blocks.append(doc.Details("Single trainings", [doc.Table(single_heads(board), single)]))
@@ -181,8 +182,8 @@ def flag_lines(board: Board) -> list[doc.Line]:
 def _whose(models: Sequence[str], runs: int) -> list[doc.Word]:
     if len(models) == runs > 3:
         return [f"all {runs} runs"]
-    first, *others = map(doc.Code, dict.fromkeys(models))
-    return [first, *(word for model in others for word in ("; ", model))]
+    first, *rest = map(doc.Code, dict.fromkeys(models))
+    return [first, *(word for model in rest for word in ("; ", model))]
 
 
 def _figures(board: Board) -> Iterator[doc.Block]:
@@ -281,7 +282,7 @@ def _run(board: Board, number: int, run: Run, folder: Path | None) -> dict[str, 
     link = _link(run.record.path, folder) if run.record is not None else ""
     table = link.rpartition("/")[0] + "/" + run.record.outcomes_file.file if run.record is not None and link else ""
     words = _with_weights(run.record.command if run.record is not None else (), board.files.get(run.model))
-    made = words[0] if len(words) == 1 else shlex.join(words)  # one item: a call from Python
+    typed = words[0] if len(words) == 1 else shlex.join(words)  # one item: a call from Python
     return {
         "number": number,
         "model": run.model,
@@ -289,7 +290,7 @@ def _run(board: Board, number: int, run: Run, folder: Path | None) -> dict[str, 
         "state": run.state,
         "link": link,
         "table": table.removeprefix("/"),
-        "command": made or command(board.spec, [run], "runs"),
+        "command": typed or command(board.spec, [run], "runs"),
     }
 
 

@@ -137,8 +137,8 @@ class Column(BaseModel):
         """The column of the certificate, on the same samples; None where there is none."""
         if self.certificate is None:
             return None
-        own = {"protocol": self.certificate, "metric": "certified_accuracy", "certificate": None, "draws": None}
-        return self.model_copy(update=own | {"imported": False})
+        changes = {"protocol": self.certificate, "metric": "certified_accuracy", "certificate": None, "draws": None}
+        return self.model_copy(update=changes | {"imported": False})
 
     @property
     def proven_norm(self) -> str | None:
@@ -314,13 +314,13 @@ class BoardSpec(BaseModel):
     def _check_questions(self) -> None:
         rows = [row.title for row in self.rows]
         columns = [column.title for column in self.column if not column.untested]
-        for asked in self.question:
-            for title in (asked.subject, asked.baseline, asked.ablation):
+        for question in self.question:
+            for title in (question.subject, question.baseline, question.ablation):
                 if title not in rows:
                     raise BadInputError(f"question about '{title}'", expected=f"one of {', '.join(rows)}")
-            if asked.column not in columns:
+            if question.column not in columns:
                 raise BadInputError(
-                    f"question about '{asked.column}'",
+                    f"question about '{question.column}'",
                     expected=f"a column in which rows are compared: {', '.join(columns) or 'there is none'}",
                 )
 
@@ -337,14 +337,14 @@ class BoardSpec(BaseModel):
         columns = []
         for column in self.column:
             names = tuple(beside_board(name) if name.endswith(".toml") else name for name in column.protocols)
-            own = {"protocol": names if len(names) > 1 else names[0]}
+            changes = {"protocol": names if len(names) > 1 else names[0]}
             if column.certificate is not None and column.certificate.endswith(".toml"):
-                own["certificate"] = beside_board(column.certificate)
-            columns.append(column.model_copy(update=own))
+                changes["certificate"] = beside_board(column.certificate)
+            columns.append(column.model_copy(update=changes))
         models = []
         for model in self.model:
-            own = {} if model.checkpoint is None else {"checkpoint": beside_board(model.checkpoint)}
-            models.append(model.model_copy(update=own))
+            changes = {} if model.checkpoint is None else {"checkpoint": beside_board(model.checkpoint)}
+            models.append(model.model_copy(update=changes))
         return self.model_copy(update={"column": tuple(columns), "model": tuple(models)})
 
     def described(self, name: str) -> Described:

@@ -49,20 +49,20 @@ def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
     audit = f"{answer.audit[0].upper()}{answer.audit[1:]}."
     decided = " ".join([*tests, audit, _HOW, *_equivalence(answer)])
     blocks.append(Details("How this is decided", [Paragraph(decided)]))
-    return Card(_asked(answer, spoken), Verdict(answer.verdict_with_margin, KINDS[answer.verdict]), blocks)
+    return Card(_question(answer, spoken), Verdict(answer.verdict_with_margin, KINDS[answer.verdict]), blocks)
 
 
 def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
     """Return an answer in one line, for pages that list several."""
     part = f" ({answer.trainings} of {answer.planned} trainings)" if answer.trainings < answer.planned else ""
     return [
-        f"{_asked(answer, spoken)} ",
+        f"{_question(answer, spoken)} ",
         Verdict(answer.verdict_with_margin, KINDS[answer.verdict]),
         f"{part}. {_text(answer, spoken)}",
     ]
 
 
-def _asked(answer: Answer, spoken: Mapping[str, str]) -> str:
+def _question(answer: Answer, spoken: Mapping[str, str]) -> str:
     return answer.question.asks or f"Does {named(spoken, answer.question.subject)} help?"
 
 

@@ -62,8 +62,8 @@ def known_algorithms(record: Record, scenario: Scenario) -> str | None:
         if version > ours.get(name, 0):
             has = f"has {ours[name]} here" if name in ours else "is none of the package, or of its protocol"
             return f"version {version} of '{name}', which {has}"
-    if own := sorted(ours.keys() & code.keys()):
-        return f"it states the code of '{own[0]}', which is one of the package"
+    if both := sorted(ours.keys() & code.keys()):
+        return f"it states the code of '{both[0]}', which is one of the package"
     stages = scenario.stage if isinstance(scenario, Attack) else ()
     for name in (f"attack {stage.attack}" for stage in stages):
         if name not in ours and name not in code:

@@ -17,15 +17,15 @@ def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> 
     are different networks, which answer differently. An audit is of one network. What a certificate proves of a sample,
     no attack on that network changes. On a board, which has rows, the rules of `report.networks` hold, too.
     """
-    shown = list(records)
-    _require_one_set_each(shown)
-    _require_own_audits(shown)
-    _require_proofs(shown)
+    every = list(records)
+    _require_one_set_each(every)
+    _require_own_audits(every)
+    _require_proofs(every)
     named = list(rows)
     for row in named:
-        _require_several_networks(row, [record for record in shown if record.spec.model.name in row.models])
+        _require_several_networks(row, [record for record in every if record.spec.model.name in row.models])
     for rule in (own_weights, one_answer, one_name, own_outcomes) if named else ():
-        for record, other, what in rule(shown):
+        for record, other, what in rule(every):
             raise _contradiction(record, other, what)
 
 

@@ -105,8 +105,8 @@ def panels_of(runs: Sequence[Curves]) -> dict[str, dict[str, str]]:
     panels = {}
     for name, title in {"loss": "loss", **titles}.items():
         columns = {("loss" if (kind, name) == ("train_", "loss") else kind + name): kind for kind in KINDS}
-        known = set().union(*(run.columns() for run in runs))
-        drawn = {column: kind for column, kind in columns.items() if column in known}
+        recorded = set().union(*(run.columns() for run in runs))
+        drawn = {column: kind for column, kind in columns.items() if column in recorded}
         if drawn:
             panels[title] = drawn
     return panels
@@ -126,7 +126,7 @@ def draw_curves(runs: Sequence[Curves]) -> bytes:
     with mpl.rc_context(STYLE):
         figure = Figure(layout="constrained", dpi=120)
         FigureCanvasSVG(figure)
-        (_together if len(recipes) <= ACROSS else _apart)(figure, recipes, panels_of(runs))
+        (_together if len(recipes) <= ACROSS else _side_by_side)(figure, recipes, panels_of(runs))
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
@@ -158,7 +158,7 @@ def _together(figure: "Figure", recipes: Mapping[str, Sequence[Curves]], panels:
     _legend(figure, [*names, *(("0.4", kind.style, kind.of) for kind in _kinds(panels))], "outside right center")
 
 
-def _apart(figure: "Figure", recipes: Mapping[str, Sequence[Curves]], panels: Panels) -> None:
+def _side_by_side(figure: "Figure", recipes: Mapping[str, Sequence[Curves]], panels: Panels) -> None:
     """Draw the panels of each recipe below its name, four recipes side by side."""
     blocks = -(-len(recipes) // ACROSS)
     figure.set_size_inches(2.6 * ACROSS, 1.5 * blocks * len(panels) + 0.8)

@@ -48,7 +48,7 @@ def difference(
     column: Column,
     first: Trainings,
     second: Trainings,
-    others: Iterable[Trainings] = (),
+    other_rows: Iterable[Trainings] = (),
     confidence: float = CONFIDENCE,
 ) -> Estimate | None:
     """Return the number of the first row minus that of the second; None where `rows.paired` gives none.
@@ -58,7 +58,7 @@ def difference(
     rows = [measured(metric, column, list(row.values())) for row in (first, second)]
     if [len(row) for row in rows] == [1, 1]:
         return _of_models(metric, column, rows[0][0][0], rows[1][0][0], confidence)
-    both = compared(metric, column, first, second, others)
+    both = compared(metric, column, first, second, other_rows)
     if both is None:
         return None
     n = min(number.n for row in rows for _, number in row)
@@ -98,9 +98,9 @@ def _of_models(metric: Metric, column: Column, first: Cell, second: Cell, confid
         if np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all():
             return paired_proportions(a == 1, b == 1, confidence)
         return bootstrap_mean(a - b, confidence=confidence)
-    left, right = (part(cell[0], column.corruption) for cell in (first, second))
+    first_table, second_table = (part(cell[0], column.corruption) for cell in (first, second))
     assert isinstance(metric, Statistic)
-    values = [metric.estimate(table) for table in (left, right)]
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * metric.difference_error([left], [right])
+    values = [metric.estimate(table) for table in (first_table, second_table)]
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * metric.difference_error([first_table], [second_table])
     d = values[0].value - values[1].value
     return Estimate(d, d - half, d + half, min(value.n for value in values), "bootstrap")

@@ -148,26 +148,26 @@ def _titles(columns: Sequence[tuple[tuple[str, str, str, int], str]]) -> list[st
 
 def _worst_cases(columns: Iterable[Column], records: Mapping[str, Record]) -> list[Column]:
     """Return a column for each threat, metric and set of samples under which several attacks were run."""
-    same_worst: dict[_Worst, dict[str, Column]] = {}
+    same_worst: dict[_WorstCase, dict[str, Column]] = {}
     for column in columns:
         assert isinstance(column.protocol, str)
         protocol = records[column.protocol].spec.protocol
         scenario, metric = parse_scenario(dict(protocol.resolved), column.protocol), metric_for(column.metric)
         if isinstance(scenario, Attack) and metric.unattacked and isinstance(metric, Mean):
             samples = (column.data, column.split, column.limit)
-            worst = _Worst(scenario.threat, scenario.space, column.metric, *samples)
-            same_worst.setdefault(worst, {}).setdefault(protocol.digest, column)  # one attack may have two names
-    several = {worst: list(same.values()) for worst, same in same_worst.items() if len(same) > 1}
+            case = _WorstCase(scenario.threat, scenario.space, column.metric, *samples)
+            same_worst.setdefault(case, {}).setdefault(protocol.digest, column)  # one attack may have two names
+    several = {case: list(same.values()) for case, same in same_worst.items() if len(same) > 1}
     return [
         same[0].model_copy(
-            update={"title": worst.title(several, len(same)), "protocol": tuple(twin.protocol for twin in same)}
+            update={"title": case.title(several, len(same)), "protocol": tuple(twin.protocol for twin in same)}
         )
-        for worst, same in several.items()
+        for case, same in several.items()
     ]
 
 
 @dataclass(frozen=True)
-class _Worst:
+class _WorstCase:
     """What the attacks of a worst case have in common."""
 
     threat: Threat
@@ -177,9 +177,9 @@ class _Worst:
     split: str | None
     limit: int | None
 
-    def title(self, others: Iterable["_Worst"], attacks: int) -> str:
+    def title(self, cases: Iterable["_WorstCase"], attacks: int) -> str:
         """Name it by its ball and number of samples, and by what else tells it apart from others of that ball."""
-        same = [other.parts for other in others if str(other.threat) == str(self.threat)]
+        same = [other.parts for other in cases if str(other.threat) == str(self.threat)]
         telling = [part for place, part in enumerate(self.parts) if len({parts[place] for parts in same}) > 1]
         return " · ".join([f"worst of {attacks}, {self.threat}", *telling, f"n = {self.limit}"])
 
@@ -195,9 +195,9 @@ def _rank_by(columns: Sequence[Column], records: Sequence[Record]) -> str:
 
     Means of different metrics cannot be compared: it is the worst of the first column's metric that an attack has.
     """
-    worst = [column for column in columns if not isinstance(column.protocol, str)]
-    if worst:
-        return worst[-1].title
+    worst_cases = [column for column in columns if not isinstance(column.protocol, str)]
+    if worst_cases:
+        return worst_cases[-1].title
     means: dict[str, float] = {}
     metric = None
     for column in columns:

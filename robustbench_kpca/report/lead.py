@@ -91,15 +91,15 @@ def _best_and_last(
         names: of rows, as people say them.
         alone: whether no other row has a value.
     """
-    best, *others = values
-    last = others[-1] if others else best
+    best, *rest = values
+    last = rest[-1] if rest else best
     text = {title: f"{named(names, title)} {metric_for(column.metric).unit.text(values[title])}" for title in values}
-    ties_with_best = [title for title in others if board.ranks[title] == board.ranks[best] == 1]
-    if others and ties_with_best == others:
+    ties_with_best = [title for title in rest if board.ranks[title] == board.ranks[best] == 1]
+    if rest and ties_with_best == rest:
         return f"no row is clearly better than another ({text[best]} to {text[last]})"
     sentence = f"{'' if alone else 'best '}{text[best]}{_ties(ties_with_best, names, 'better', MOST_TIES_WITH_BEST)}"
-    if others and last not in ties_with_best:
-        between = [title for title in others[:-1] if board.ranks[title] is not None and title not in ties_with_best]
+    if rest and last not in ties_with_best:
+        between = [title for title in rest[:-1] if board.ranks[title] is not None and title not in ties_with_best]
         ties_with_last = [title for title in between if not board.beats(title, last, column)]
         sentence += f"; last {text[last]}{_ties(ties_with_last, names, 'worse', MOST_TIES_WITH_LAST)}"
     return sentence

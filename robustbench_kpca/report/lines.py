@@ -50,7 +50,7 @@ def lines(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
     drawn = {name: curve for name, curve in curves.items() if any(curve.values())}
     if not drawn:
         return ""
-    return _together(drawn, axis, title) if len(drawn) <= FEW else _apart(drawn, axis, title)
+    return _together(drawn, axis, title) if len(drawn) <= FEW else _in_panels(drawn, axis, title)
 
 
 def dodged(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -114,12 +114,12 @@ def _together(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
     return svg_of(buffer, title)
 
 
-def _apart(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
+def _in_panels(curves: Mapping[str, Curve], axis: Axis, title: str) -> str:
     first_names = list(curves)[:PANELS]
     columns = min(5, len(first_names))
     rows = -(-len(first_names) // columns)
-    others = [(x, estimate) for name in first_names for x, estimate in [*curves[name].items(), (math.nan, None)]]
-    grey = [x for x, _ in others], _numbers((estimate for _, estimate in others), "value", axis.unit)
+    points = [(x, estimate) for name in first_names for x, estimate in [*curves[name].items(), (math.nan, None)]]
+    grey = [x for x, _ in points], _numbers((estimate for _, estimate in points), "value", axis.unit)
     width, height = 1.75 * columns + 0.8, 1.3 * rows + 0.5
     with drawing((width, height), **{"axes.titlesize": 7.5}) as (figure, buffer):
         figure.set_layout_engine(None)

@@ -105,7 +105,7 @@ def fill(
     resolved = {evaluation: evaluation.resolve() for evaluation in spec.evaluations}
     protocols = {evaluation: (label, scenario.digest()) for evaluation, (label, scenario) in resolved.items()}
     candidates = {
-        (model, evaluation): _found(spec.seed, model, evaluation, protocols[evaluation], records_by_key)
+        (model, evaluation): _candidates(spec.seed, model, evaluation, protocols[evaluation], records_by_key)
         for model in spec.all_models
         for evaluation in spec.evaluations_of(model)
     }
@@ -113,8 +113,8 @@ def fill(
     by_cell = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in candidates.items()}
     sizes = _sizes(by_cell)
     runs = [_run(*cell, by_cell[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in candidates.items()]
-    others = by_model(records, leading)
-    theirs = [record for same in others.values() for record in same]
+    imported = by_model(records, leading)
+    theirs = [record for same in imported.values() for record in same]
     require_no_contradiction([*(run.record for run in runs if run.record), *theirs], spec.rows)
     by_samples: dict[Key, list[Record]] = {}
     for run in runs:
@@ -124,7 +124,7 @@ def fill(
         _require_one_data_set(records)
     _require_one_task(spec, where, [run.record for run in runs if run.record])
     remarks = of_other_networks(runs, leading, weights or {})
-    return Board(name, spec, tuple(runs), remake, missing, others=remarks, imported=others)
+    return Board(name, spec, tuple(runs), remake, missing, others=remarks, imported=imported)
 
 
 def read(
@@ -231,7 +231,7 @@ def _require_one_task(spec: BoardSpec, where: str, records: list[Record]) -> Non
             )
 
 
-def _found(
+def _candidates(
     seed: int,
     model: str,
     evaluation: Evaluation,

@@ -57,8 +57,8 @@ def one_answer(records: Sequence[Record]) -> Found:
             continue
         network, place = (*_network(record), record.spec.data.digest), _place(record)
         resolved = record.spec.protocol.resolved
-        shown = (str(resolved.get("inference")), record.kind == "certificate")
-        other = exact.setdefault(("probe", network, place, shown), record) if place else record
+        presentation = (str(resolved.get("inference")), record.kind == "certificate")
+        other = exact.setdefault(("probe", network, place, presentation), record) if place else record
         if other.spec.model.probe_sha256 != record.spec.model.probe_sha256:
             yield record, other, "has other answers on the first batch, with the same weights, settings and machine"
         mine = _once(_ANSWERS, record, _answers)
@@ -66,7 +66,7 @@ def one_answer(records: Sequence[Record]) -> Found:
             continue
         few = 1 + len(mine) // 100
         for key, allowed in ((place, 0), ("any", few)) if place else (("any", few),):
-            other = exact.setdefault((network, key, shown), record)
+            other = exact.setdefault((network, key, presentation), record)
             odd = np.flatnonzero(mine != _once(_ANSWERS, other, _answers))
             if len(odd) > allowed:
                 which = f"{len(odd)} clean samples otherwise, such as '{_sample(record, odd[0])}'"
@@ -101,8 +101,8 @@ def own_outcomes(records: Sequence[Record]) -> Found:
         for other, theirs in group:
             both = (mine != 0) & (theirs != 0)
             same = both & (mine == theirs)
-            alike = same.sum() > ALIKE * both.sum() and len(np.unique(mine[same])) >= FEW
-            if alike and _differ(record, other):
+            repeated = same.sum() > ALIKE * both.sum() and len(np.unique(mine[same])) >= FEW
+            if repeated and _differ(record, other):
                 which = f"{same.sum()} samples, such as '{_sample(record, same.argmax())}'"
                 yield record, other, f"has the same outcomes of {which}, of another network"
         group.append((record, mine))
@@ -130,12 +130,12 @@ def _place(record: Record) -> str:
     return json.dumps([record.spec.batch_size, where.model_dump(exclude={"revision"})], sort_keys=True)
 
 
-def _once(kept: dict[tuple[str, str], Values | None], record: Record, compute: Any) -> Values | None:
+def _once(computed: dict[tuple[str, str], Values | None], record: Record, compute: Any) -> Values | None:
     """Compute something of a table once for all tables of a pack."""
     key = (record.spec.data.digest, record.outcomes_file.sha256)
-    if key not in kept:
-        kept[key] = compute(record)
-    return kept[key]
+    if key not in computed:
+        computed[key] = compute(record)
+    return computed[key]
 
 
 def _sample(record: Record, place: np.intp) -> str:

@@ -161,15 +161,15 @@ def eps_panels(board: Board) -> dict[str, Panel]:
     for (title, name, *_), group in groupby(sorted(curves, key=lambda item: item[:2]), key=lambda item: item[0]):
         metric, columns = metric_for(name), [(eps, column) for _, eps, column in group]
         first = columns[0][1]
-        others = (other for other in board.spec.column if other.metric == metric.unattacked)
-        clean = next((other for other in others if _same_samples(board, other, first)), None)
+        references = (other for other in board.spec.column if other.metric == metric.unattacked)
+        clean = next((other for other in references if _same_samples(board, other, first)), None)
         if len(columns) > 1:
             panels.append((title, Panel(metric, ([(0.0, clean)] if clean else []) + columns)))
     if len({panel.metric.name for _, panel in panels}) > 1:
         panels = [(f"{title}: {panel.metric.title}", panel) for title, panel in panels]
-    titles, seen = Counter(title for title, _ in panels), Counter[str]()
+    titles, numbers = Counter(title for title, _ in panels), Counter[str]()
     named = {}
     for title, panel in panels:
-        seen[title] += 1
-        named[f"{title} ({seen[title]})" if titles[title] > 1 else title] = panel
+        numbers[title] += 1
+        named[f"{title} ({numbers[title]})" if titles[title] > 1 else title] = panel
     return named

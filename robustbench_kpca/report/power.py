@@ -103,7 +103,7 @@ def power_of(board: "Board") -> str:
     if not columns:
         return ""
     metrics = {column.title: column.metric for column in board.columns}
-    shown = [
+    gaps = [
         f"{quoted(gap.column)}: {metric_for(metrics[gap.column]).unit.gap(gap.difference)} "
         f"({_trainings(gap)}{gap.samples:,} samples)"
         for gap in columns
@@ -113,7 +113,7 @@ def power_of(board: "Board") -> str:
         f"Power: the true difference between neighbours in the ranking (the median of all such pairs) that one "
         f"two-sided test (p below {ALPHA}, not adjusted for several tests) would have found with a probability of "
         f"{100 * POWER:.0f} %, if rows differ from sample to sample, and trainings with one seed from one another, as "
-        f"these here do.{cards} {'; '.join(shown)}."
+        f"these here do.{cards} {'; '.join(gaps)}."
     )
 
 

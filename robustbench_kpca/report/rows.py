@@ -37,7 +37,7 @@ def estimate(metric: Metric, column: Column, trainings: Sequence[Cell]) -> Estim
 
 
 def paired(
-    metric: Metric, column: Column, first: Trainings, second: Trainings, others: Iterable[Trainings] = ()
+    metric: Metric, column: Column, first: Trainings, second: Trainings, other_rows: Iterable[Trainings] = ()
 ) -> Paired | None:
     """Compare two rows on the same samples; rows of several trainings on the seeds that they share.
 
@@ -50,26 +50,26 @@ def paired(
     models = [measured(metric, column, list(row.values())) for row in (first, second)]
     if [len(row) for row in models] == [1, 1]:
         return _paired_models(metric, column, models[0][0][0], models[1][0][0])
-    result = compared(metric, column, first, second, others)
+    result = compared(metric, column, first, second, other_rows)
     return None if result is None else Paired(result.first, result.second, result.p_value, None, None)
 
 
 def compared(
-    metric: Metric, column: Column, first: Trainings, second: Trainings, others: Iterable[Trainings] = ()
+    metric: Metric, column: Column, first: Trainings, second: Trainings, other_rows: Iterable[Trainings] = ()
 ) -> Comparison | None:
     """Compare two rows of several trainings on the seeds that they share; None as `paired`, and the arguments."""
-    both = shared(metric, column, first, second, others)
+    both = shared(metric, column, first, second, other_rows)
     return None if both is None else compare(*both)
 
 
 def shared(
-    metric: Metric, column: Column, first: Trainings, second: Trainings, others: Iterable[Trainings] = ()
+    metric: Metric, column: Column, first: Trainings, second: Trainings, other_rows: Iterable[Trainings] = ()
 ) -> tuple[Values, OverSamples] | None:
     """Return the numbers of two rows in the seeds that they share, and what samples add to their difference.
 
     Below the numbers of the two, shape (rows, seeds), are those of every other row that has all of these seeds.
     """
-    rows = [_by_seed(metric, column, row) for row in (first, second, *others)]
+    rows = [_by_seed(metric, column, row) for row in (first, second, *other_rows)]
     seeds = sorted(rows[0].keys() & rows[1].keys())
     if len(seeds) < 2:
         return None
