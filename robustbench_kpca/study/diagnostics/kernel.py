@@ -46,8 +46,8 @@ class Spectrum:
         """Return the first `count` axes; columns beyond the numerical rank are 0."""
         assert self.axes is not None
         axes = torch.nn.functional.pad(self.axes[..., :count], (0, max(0, count - self.axes.shape[-1])))
-        known = torch.arange(count, device=axes.device) < self.rank.unsqueeze(-1)
-        return axes * known.unsqueeze(-2)
+        resolved = torch.arange(count, device=axes.device) < self.rank.unsqueeze(-1)
+        return axes * resolved.unsqueeze(-2)
 
     def theoretical_values(self, count: int) -> tuple[Float[Tensor, "*batch tokens count"], Float[Tensor, "*batch"]]:
         """Return V_theory / c and log c: V_theory = G (A - column means of A), G = diag(1 / g), A the leading axes."""

@@ -94,7 +94,7 @@ def document(diagnosis: Diagnosis) -> doc.Document:
         chance = doc.Table(tables.CHANCE, tables.chance_rows(diagnosis))
         blocks.append(doc.Details("Similarity of unrelated matrices", [chance]))
     return doc.Document(
-        _title(diagnosis), [*blocks, *_made(_intro(diagnosis), _provenance(diagnosis))], _mark("model"), STYLE
+        _title(diagnosis), [*blocks, *_how_made(_intro(diagnosis), _provenance(diagnosis))], _mark("model"), STYLE
     )
 
 
@@ -129,7 +129,10 @@ def comparison(
     claims = _across(named)
     judged = [judged for diagnosis in named.values() for judged in diagnosis.claims.values()]
     verdicts: list[Sequence[doc.Line]] = [
-        (doc.Link(claim["title"], f"#{claim['name']}"), *(verdict(own or "not measured") for own in claim["outcomes"]))
+        (
+            doc.Link(claim["title"], f"#{claim['name']}"),
+            *(verdict(kind or "not measured") for kind in claim["outcomes"]),
+        )
         for claim in claims
     ]
     means = "Means over heads and images; in brackets the chance level, or a control where a claim has no null model."
@@ -155,8 +158,8 @@ def comparison(
         if claim["rows"]:
             what = doc.Bullets([f"{name}: {text}" for name, text in claim["what"].items()])
             blocks.append(doc.Details("Statistics", [what, doc.Table(claim["head"], claim["rows"])]))
-    made = [f"{name}: {line}" for name, diagnosis in named.items() for line in _provenance(diagnosis)]
-    blocks += [*_made(_across_intro(named), made), *map(doc.Paragraph, foot)]
+    provenance = [f"{name}: {line}" for name, diagnosis in named.items() for line in _provenance(diagnosis)]
+    blocks += [*_how_made(_across_intro(named), provenance), *map(doc.Paragraph, foot)]
     return doc.Document(title, blocks, _mark("comparison"), STYLE)
 
 
@@ -173,7 +176,7 @@ def _counts(claims: Iterable[Judged]) -> doc.Line:
     return [*words, "."]
 
 
-def _made(intro: str, provenance: Sequence[str]) -> list[doc.Block]:
+def _how_made(intro: str, provenance: Sequence[str]) -> list[doc.Block]:
     return [
         doc.Heading("How this page was made"),
         doc.Paragraph(intro),
@@ -185,9 +188,10 @@ def _across_intro(named: Mapping[str, Diagnosis]) -> str:
     """Describe which settings are the same for all models and which differ."""
     every = list(named.values())
     limits = {name for diagnosis in every for name in diagnosis.protocol.thresholds}
-    apart = sorted(name for name in limits if len({diagnosis.protocol.thresholds.get(name) for diagnosis in every}) > 1)
+    values = {name: {diagnosis.protocol.thresholds.get(name) for diagnosis in every} for name in limits}
+    changed = sorted(name for name in limits if len(values[name]) > 1)
     differ = {
-        f"limits ({', '.join(apart)})": bool(apart),
+        f"limits ({', '.join(changed)})": bool(changed),
         "data": len({diagnosis.data.digest for diagnosis in every}) > 1,
         "numbers of samples": len({diagnosis.protocol.images for diagnosis in every}) > 1,
         "protocols": len({diagnosis.protocol.procedure for diagnosis in every}) > 1,
@@ -196,11 +200,11 @@ def _across_intro(named: Mapping[str, Diagnosis]) -> str:
         "layers": len({diagnosis.protocol.layers for diagnosis in every}) > 1,
     }
     differences = ", ".join(what for what, there in differ.items() if there)
-    alike = f"NOT ALIKE: different {differences}" if differences else "Same limits, data, samples, blocks and seed"
+    settings = f"NOT ALIKE: different {differences}" if differences else "Same limits, data, samples, blocks and seed"
     measured = dict.fromkeys(
         f"{_samples(diagnosis)} samples of {diagnosis.data.name} ({diagnosis.data.split})" for diagnosis in every
     )
-    return f"Every claim by every model, on {'; '.join(measured)}. {alike}."
+    return f"Every claim by every model, on {'; '.join(measured)}. {settings}."
 
 
 def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
@@ -211,14 +215,14 @@ def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
         some = next(iter(there.values()))
         rows = [(name, *row[1:]) for name in there for row in tables.statistic_rows(named[name]) if row[0] == claim]
         measured = [statistic for judged in there.values() for statistic in judged.statistics.items()]
-        shown = len(_ACROSS) if any(statistic.null is not None for _, statistic in measured) else 4
+        columns = len(_ACROSS) if any(statistic.null is not None for _, statistic in measured) else 4
         claims.append(
             {
                 "name": claim,
                 "title": some.title,
                 "source": some.source,
-                "head": _ACROSS[:shown],
-                "rows": [row[:shown] for row in _grouped(rows, list(some.statistics))],
+                "head": _ACROSS[:columns],
+                "rows": [row[:columns] for row in _grouped(rows, list(some.statistics))],
                 "what": {name: statistic.what for name, statistic in measured},
                 "outcomes": [None if judgement is None else judgement.outcome for judgement in judged.values()],
                 "reasons": [(name, judgement.outcome, judgement.why) for name, judgement in there.items()],
@@ -236,8 +240,8 @@ def _grouped(rows: Sequence[tables.Row], order: Sequence[str]) -> list[tables.Ro
 def _statistics(diagnosis: Diagnosis, claim: str) -> list[tables.Row]:
     what = {name: measured.what for name, measured in diagnosis.claims[claim].statistics.items()}
     rows = [row[1:] for row in tables.statistic_rows(diagnosis) if row[0] == claim]
-    shown = len(_head(diagnosis.claims[claim]))
-    return [(row[0], what[row[0]], *row[1:])[:shown] for row in rows]
+    columns = len(_head(diagnosis.claims[claim]))
+    return [(row[0], what[row[0]], *row[1:])[:columns] for row in rows]
 
 
 def _head(judged: Judged) -> tables.Row:
@@ -254,8 +258,8 @@ def _nulls(judged: Judged) -> list[str]:
 def _findings(judged: Judged) -> list[tables.Row]:
     number = tables.number
     return [
-        (own.statement, own.source, number(own.measured.value), tables.interval(own.measured), own.outcome)
-        for own in judged.findings
+        (each.statement, each.source, number(each.measured.value), tables.interval(each.measured), each.outcome)
+        for each in judged.findings
     ]
 
 

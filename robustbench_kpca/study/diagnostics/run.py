@@ -94,7 +94,7 @@ class Running:
 
     def add(self, layers: Iterator[Layer], group: str, *, members: Mapping[str, Claim]) -> None:
         """Measure some claims on a group of images, one layer at a time."""
-        seen: dict[str, list[dict[str, Tensor]]] = {name: [] for name in members}
+        observations: dict[str, list[dict[str, Tensor]]] = {name: [] for name in members}
         units: dict[str, list[tuple[int, int]]] = {name: [] for name in members}
         images = 0
         for layer in layers:
@@ -102,12 +102,12 @@ class Running:
             images = len(layer.ids)
             for name, claim in members.items():
                 if claim.applies(layer) and (observed := self._observe(name, claim, layer)) is not None:
-                    seen[name].append(observed)
+                    observations[name].append(observed)
                     units[name] += [(layer.index, head) for head in layer.heads]
         for name, claim in members.items():
-            if seen[name] and name not in self.broken:
+            if observations[name] and name not in self.broken:
                 total = self.totals.setdefault(name, Totals(claim, units[name], draws_for(len(units[name]))))
-                total.add(seen[name], block_orders(self.seed, group, total.draws, images))
+                total.add(observations[name], block_orders(self.seed, group, total.draws, images))
         self.images += images
         self.progress(self.images)
 

@@ -62,8 +62,8 @@ def basis(x: Heads) -> Float[Tensor, "images heads tokens rank"]:
     """Return an orthonormal basis of the centred columns; columns beyond the numerical rank are 0."""
     u, sizes, _ = torch.linalg.svd(x - x.mean(-2, keepdim=True), full_matrices=False)
     floor = sizes[..., :1] * max(x.shape[-2:]) * torch.finfo(x.dtype).eps
-    kept: Tensor = u * (sizes > floor).unsqueeze(-2)
-    return kept
+    leading: Tensor = u * (sizes > floor).unsqueeze(-2)
+    return leading
 
 
 def principal_angles(x: Heads, y: Heads) -> Float[Tensor, "images heads count"]:

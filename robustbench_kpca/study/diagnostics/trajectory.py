@@ -44,8 +44,8 @@ def over_training(folder: Path, data: str, splits: Sequence[str], images: int, *
     )
     names = sorted({path.name.rpartition(".epoch-")[0] for _, path in checkpoints})
     if len(names) != 1:
-        met = f"{folder} holds checkpoints of {', '.join(names)}" if names else f"no *.epoch-*.safetensors in {folder}"
-        raise BadInputError(met, expected="those of one run", fix="run: rbk train RECIPE --keep-every 1 -o FOLDER")
+        what = f"{folder} holds checkpoints of {', '.join(names)}" if names else f"no *.epoch-*.safetensors in {folder}"
+        raise BadInputError(what, expected="those of one run", fix="run: rbk train RECIPE --keep-every 1 -o FOLDER")
     sources: list[ImageSource] = []
     terms: list[list[EpochTerms]] = []
     layers: tuple[int, ...] = ()

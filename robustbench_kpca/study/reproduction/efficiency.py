@@ -154,9 +154,9 @@ def document(item: Efficiency, costs: Costs, origin: Block) -> Document:
 def _cells(row: Row, first: Row, batch: int) -> list[str]:
     cells = [row.title, " × ".join(map(str, row.sample)), f"{row.parameters:,}"]
     for value, unit in NUMBERS.values():
-        for own, base in ((row.test, first.test), (row.training, first.training)):
-            beside = "" if row is first else f" (× {value(own, batch) / value(base, batch):.2f})"
-            cells.append(f"{spelled(value(own, batch))}{unit}{beside}")
+        for cost, base in ((row.test, first.test), (row.training, first.training)):
+            beside = "" if row is first else f" (× {value(cost, batch) / value(base, batch):.2f})"
+            cells.append(f"{spelled(value(cost, batch))}{unit}{beside}")
     return cells
 
 
@@ -169,13 +169,13 @@ def spelled(value: float) -> str:
 
 def _note(costs: Costs) -> Paragraph:
     here, calls = costs.environment, len(costs.rows[0].test.seconds)
-    worst = max(cost.spread for row in costs.rows for cost in (row.test, row.training))
+    furthest = max(cost.spread for row in costs.rows for cost in (row.test, row.training))
     versions = ", ".join(f"{name} {here.packages[name]}" for name in ("torch", "timm") if name in here.packages)
     text = (
         f"Operations and time are of one sample in a batch of {costs.batch_size}, memory of the batch; in parentheses, "
         f"times the first row of that input. Times are medians of {calls} calls that took turns: {costs.clock} time on "
         f"{here.device}, {here.threads} thread{'s' * (here.threads > 1)}, {here.processor}, {versions}. A call was at "
-        f"most {worst:.0%} from its median. Operations are those of matrix products and convolutions, two a "
+        f"most {furthest:.0%} from its median. Operations are those of matrix products and convolutions, two a "
         "multiply-add; memory is that of tensors beside parameters and inputs. Training is a forward and a backward "
         "pass, without the optimiser."
     )

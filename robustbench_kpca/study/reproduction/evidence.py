@@ -170,13 +170,13 @@ class Answer:
     command: str
 
 
-def answer(evidence: Evidence, own: Results) -> Answer:
+def answer(evidence: Evidence, pack_results: Results) -> Answer:
     """Return what a piece of evidence says: of a pack's own results, or of those that boards and packs come with.
 
     Raises:
         BadInputError: the evidence names an item, a row, a column, a claim or a statistic that does not exist.
     """
-    where = _place(evidence, own)
+    where = _place(evidence, pack_results)
     if where is None:
         return Answer(Verdict.missing, "", f"there is no {evidence.pack or evidence.board} here", None, "")
     folder, command, results = where
@@ -201,19 +201,19 @@ def answer(evidence: Evidence, own: Results) -> Answer:
     return Answer(verdict, f"{evidence.model}, {_samples(diagnosis.data, number)}", result, folder, command)
 
 
-def _place(evidence: Evidence, own: Results) -> tuple[Path, str, Results] | None:
+def _place(evidence: Evidence, results: Results) -> tuple[Path, str, Results] | None:
     """Return the folder of an item or board, the command that makes it, and its pack; None if they are not here."""
     if evidence.board:
         if evidence.board not in find("leaderboards"):
             return None
-        return board_path(evidence.board).parent, f"rbk board render {evidence.board}", own
+        return board_path(evidence.board).parent, f"rbk board render {evidence.board}", results
     if evidence.pack:
         if evidence.pack not in find("packs"):
             return None
-        own = own.of_pack(evidence.pack, evidence.scale)
-    if evidence.item not in own.items:
-        raise unknown_name(f"item (of {own.roles.name})", evidence.item, own.items)
-    return own.roles.out / evidence.item, f"{own.roles.command} --item {evidence.item}", own
+        results = results.of_pack(evidence.pack, evidence.scale)
+    if evidence.item not in results.items:
+        raise unknown_name(f"item (of {results.roles.name})", evidence.item, results.items)
+    return results.roles.out / evidence.item, f"{results.roles.command} --item {evidence.item}", results
 
 
 def _samples(data: DataInfo, number: int) -> str:
@@ -227,32 +227,32 @@ def _course(trajectory: Trajectory, split: str) -> Course:
     raise unknown_name(f"split (of {trajectory.name})", split, [course.data.split for course in trajectory.courses])
 
 
-def _board(evidence: Compared, own: Results) -> tuple[Board, tuple[str, str], str]:
+def _board(evidence: Compared, results: Results) -> tuple[Board, tuple[str, str], str]:
     """Return the board of the evidence, the titles of its two rows, and why its records cannot be shown."""
     if evidence.board:
-        board, rows = own.board(evidence.board), (evidence.better, evidence.than)
+        board, rows = results.board(evidence.board), (evidence.better, evidence.than)
         titles = [row.title for row in board.spec.rows]
         _require(rows, titles, f"row (of board {evidence.board})")
         return board, rows, ""
-    (board, trouble), item = own.table(evidence.item), own.items[evidence.item]
+    (board, trouble), item = results.table(evidence.item), results.items[evidence.item]
     assert not isinstance(item, Open)
     _require((evidence.better, evidence.than), item.arms, f"arm (of {evidence.item})")
-    return board, (own.roles.title(evidence.better), own.roles.title(evidence.than)), trouble
+    return board, (results.roles.title(evidence.better), results.roles.title(evidence.than)), trouble
 
 
-def _require(names: Sequence[str], known: Sequence[str], what: str) -> None:
+def _require(names: Sequence[str], accepted: Sequence[str], what: str) -> None:
     for name in names:
-        if name not in known:
-            raise unknown_name(what, name, known)
+        if name not in accepted:
+            raise unknown_name(what, name, accepted)
 
 
-def _compared(evidence: Compared, folder: Path, command: str, own: Results) -> Answer:
-    board, rows, trouble = _board(evidence, own)
+def _compared(evidence: Compared, folder: Path, command: str, results: Results) -> Answer:
+    board, rows, trouble = _board(evidence, results)
     if trouble:
         return Answer(Verdict.missing, "", trouble, folder, command)
-    known = {column.title: column for column in board.spec.column}
-    _require(evidence.columns, list(known), f"column (of {board.name})")
-    columns = [known[title] for title in evidence.columns]
+    by_title = {column.title: column for column in board.spec.column}
+    _require(evidence.columns, list(by_title), f"column (of {board.name})")
+    columns = [by_title[title] for title in evidence.columns]
     confidence = 1 - (1 - CONFIDENCE) / len(columns)
     gains = [gain(board, *rows, column, confidence) for column in columns]
     untold = [
@@ -300,16 +300,18 @@ def _counted(board: Board, title: str, columns: Sequence[Column]) -> str:
 
 def _spelt(gains: Sequence[tuple[Column, Estimate | None]]) -> str:
     """Write up to four gains in full; of more, how many are clear, and the largest gain and loss."""
-    known = [(column, estimate) for column, estimate in gains if estimate is not None]
-    if not known:
+    measured = [(column, estimate) for column, estimate in gains if estimate is not None]
+    if not measured:
         return ""
-    texts = [_gain(column, estimate) for column, estimate in known]
+    texts = [_gain(column, estimate) for column, estimate in measured]
+    missing = len(gains) - len(measured)
     if len(gains) <= 4:
-        return "; ".join(texts) + ("" if len(known) == len(gains) else f"; {len(gains) - len(known)} not measured")
-    better, worse = sum(estimate.low > 0 for _, estimate in known), sum(estimate.high < 0 for _, estimate in known)
-    order = sorted(range(len(known)), key=lambda place: known[place][1].value)
+        return "; ".join(texts) + (f"; {missing} not measured" if missing else "")
+    better = sum(estimate.low > 0 for _, estimate in measured)
+    worse = sum(estimate.high < 0 for _, estimate in measured)
+    order = sorted(range(len(measured)), key=lambda place: measured[place][1].value)
     return (
-        f"of {len(gains)} columns, {better} clearly better, {worse} clearly worse, {len(gains) - len(known)} not "
+        f"of {len(gains)} columns, {better} clearly better, {worse} clearly worse, {missing} not "
         f"measured; from {texts[order[0]]} to {texts[order[-1]]}"
     )
 

@@ -132,8 +132,8 @@ def passes_of(subjects: Sequence[Subject], repeats: int, device: str) -> list[tu
             peaks = [peak_bytes(run, device) for run in runs]
             passes.append(
                 [
-                    Pass(operations=count, seconds=tuple(own), peak_bytes=peak)
-                    for count, own, peak in zip(counted, seconds, peaks, strict=True)
+                    Pass(operations=count, seconds=tuple(times), peak_bytes=peak)
+                    for count, times, peak in zip(counted, seconds, peaks, strict=True)
                 ]
             )
     return list(zip(*passes, strict=True))
@@ -176,10 +176,10 @@ def interleaved(runs: Sequence[Run], repeats: int, clock: Callable[[], float]) -
     """Return the seconds of every call of each run; they take turns, so that slow drift affects all equally."""
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
-        for run, own in zip(runs, times, strict=True):
+        for run, seconds in zip(runs, times, strict=True):
             started = clock()
             run()
-            own.append(clock() - started)
+            seconds.append(clock() - started)
     return times
 
 

@@ -225,8 +225,8 @@ def _item(path: Path, pack: Pack) -> Item:
         used = [name for column in item.column for name in (column.samples, column.against) if name is not None]
         _require(used, pack.paper.samples, "samples", where)
         _require([column.reference for column in item.column if column.reference], item.arms, "arm", where)
-        asked = [arm for question in item.question for arm in (question.subject, question.baseline, question.ablation)]
-        _require(asked, item.arms, "arm", where)
+        arms = [arm for question in item.question for arm in (question.subject, question.baseline, question.ablation)]
+        _require(arms, item.arms, "arm", where)
         titles = [title for column in item.column for title in column.titles]
         _require([item.rank_by, *(question.column for question in item.question)], titles, "column", where)
         _check_seeds(item, pack, where)
@@ -247,7 +247,7 @@ def _check_seeds(table: Table, pack: Pack, where: str) -> None:
                 )
 
 
-def _require(names: Iterable[str], known: Collection[str], what: str, where: str) -> None:
+def _require(names: Iterable[str], accepted: Collection[str], what: str, where: str) -> None:
     for name in names:
-        if name not in known:
-            raise unknown_name(f"{what} (in {where})", name, known)
+        if name not in accepted:
+            raise unknown_name(f"{what} (in {where})", name, accepted)

@@ -53,8 +53,8 @@ def write_pages(
         statements: whether the index links the page of the paper's statements, which is not written here.
     """
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
-    shown = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
-    pages, rows, said = {}, [], list[tuple[str, Sequence[doc.Word]]]()
+    records = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
+    pages, rows, sentences = {}, [], list[tuple[str, Sequence[doc.Word]]]()
     for name, item in items.items():
         (board, trouble), here = boards.get(name, (None, "")), (roles.out / name / doc.PAGE).is_file()
         try:
@@ -64,17 +64,17 @@ def write_pages(
                 here = (
                     _write_board(board, roles.out / name)
                     if board
-                    else _write_item(name, item, steps, roles, list(shown.values()))
+                    else _write_item(name, item, steps, roles, list(records.values()))
                 )
         except BadInputError as error:
             here, trouble = False, str(error)
         pages[name] = here
         if board and here:
-            said += [(name, changed)] if (changed := contrast(board)) else []
+            sentences += [(name, changed)] if (changed := contrast(board)) else []
             finished = [answer for answer in answers(board) if answer.has_all_trainings]
-            said += [(name, in_a_line(answer, spoken(board))) for answer in finished]
+            sentences += [(name, in_a_line(answer, spoken(board))) for answer in finished]
         rows.append(_row(name, item, steps, trouble, page=here))
-    write_page(_index(roles, rows, pages, said, reasons(steps), statements=statements), roles.out)
+    write_page(_index(roles, rows, pages, sentences, reasons(steps), statements=statements), roles.out)
     return roles.out / doc.README
 
 
@@ -82,7 +82,7 @@ def _index(
     roles: Roles,
     rows: Sequence[Sequence[str]],
     pages: Mapping[str, bool],
-    said: Sequence[tuple[str, Sequence[doc.Word]]],
+    sentences: Sequence[tuple[str, Sequence[doc.Word]]],
     absent: Sequence[tuple[str, str]],
     *,
     statements: bool,
@@ -92,7 +92,7 @@ def _index(
     table = [[doc.Link(row[0], folder=row[0]) if pages[row[0]] else row[0], *row[1:]] for row in rows]
     finished = [row[:-1] for row in table if row[-1] == COMPLETE]
     unfinished = [row for row in table if row[-1] != COMPLETE]
-    answered = [(doc.Link(name, folder=name), ": ", *line) for name, line in said]
+    answered = [(doc.Link(name, folder=name), ": ", *line) for name, line in sentences]
     scale, *rest = re.split(r"(?<=\.)\s", roles.intro, maxsplit=1)
     blocks: list[doc.Block] = [*([doc.Bullets(answered)] if answered else []), doc.Paragraph(doc.Prose(scale))]
     if finished:
@@ -120,10 +120,10 @@ def _row(name: str, item: Item, steps: Sequence[Planned], trouble: str, *, page:
 
 
 def _write_board(board: Board, folder: Path) -> bool:
-    shown = any(run.record for run in board.runs)
-    if shown:
+    has_records = any(run.record for run in board.runs)
+    if has_records:
         write_board(board, folder)
-    return shown
+    return has_records
 
 
 def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, records: Sequence[Record]) -> bool:
@@ -190,12 +190,12 @@ def counted(steps: Sequence[Planned]) -> str:
 
 def reasons(steps: Iterable[Planned]) -> list[tuple[str, str]]:
     """Return every reason why steps were not run, with the number of those steps by kind, and the first of them."""
-    alike: dict[str, list[Planned]] = {}
+    by_reason: dict[str, list[Planned]] = {}
     for planned in steps:
         if planned.state != "done":
             state = "" if planned.ended and planned.state == "open" else _STATES[planned.state]
-            alike.setdefault(": ".join(filter(None, (state, planned.why))), []).append(planned)
-    return [(why, _steps_of(same)) for why, same in alike.items()]
+            by_reason.setdefault(": ".join(filter(None, (state, planned.why))), []).append(planned)
+    return [(why, _steps_of(same)) for why, same in by_reason.items()]
 
 
 def _steps_of(steps: Sequence[Planned]) -> str:

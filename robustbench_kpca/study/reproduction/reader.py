@@ -37,11 +37,11 @@ class Reader:
 
     def digest(self, request: ModelRequest) -> str | None:
         """Return the digest of a model's parameters, as records have it; None where no file of them can be read."""
-        given = request.checkpoint if request.checkpoint is not None else str(bundled().get(request.model, ""))
-        file = Path(split_entry(given)[0])
+        checkpoint = request.checkpoint if request.checkpoint is not None else str(bundled().get(request.model, ""))
+        file = Path(split_entry(checkpoint)[0])
         if not file.is_file():
             return None
-        key = (given, file.stat().st_mtime_ns)
+        key = (checkpoint, file.stat().st_mtime_ns)
         if key not in self._digests:
             try:
                 self._digests[key] = parameters_sha256(request.load())

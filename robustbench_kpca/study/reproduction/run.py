@@ -86,9 +86,9 @@ def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Re
             after += [replace(planned, why="beyond the budget") for planned in unit]
             continue
         if isinstance(unit[0].step, Train):
-            made = _trained(unit, roles, reporter, end)
-            after += made
-            trained_again |= {done.step.model.name for done in made if done.ended and done.state == "done"}
+            trained = _trained(unit, roles, reporter, end)
+            after += trained
+            trained_again |= {done.step.model.name for done in trained if done.ended and done.state == "done"}
         else:
             after += _done(unit, roles, settings, evaluating if isinstance(unit[0].step, Evaluate) else reporter)
     return after
@@ -204,7 +204,7 @@ def _train(steps: Sequence[Train], roles: Roles, reporter: Reporter, end: float 
     """Train the seeds of one arm in one pass."""
     trainings = [step.training for step in steps]
     first = trainings[0]
-    wanted = [Wanted(own.name, *load_recipe(own.recipe, own.settings)[1:]) for own in trainings]
+    wanted = [Wanted(training.name, *load_recipe(training.recipe, training.settings)[1:]) for training in trainings]
     options = Options(
         resume=True,
         data=roles.folders.get(first.data),
@@ -213,7 +213,7 @@ def _train(steps: Sequence[Train], roles: Roles, reporter: Reporter, end: float 
         revision=revision(),
         on_step=reporter.start(f"{first.name} and {len(steps) - 1} more" if len(steps) > 1 else first.name),
     )
-    train_together(wanted, [roles.weights(own).parent for own in trainings], options)
+    train_together(wanted, [roles.weights(training).parent for training in trainings], options)
 
 
 def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, reporter: Reporter) -> None:

@@ -40,29 +40,27 @@ RULES = (
 )
 
 
-def write_statements(statements: Statements, own: Results) -> Path:
+def write_statements(statements: Statements, results: Results) -> Path:
     """Write README.md and index.html into the folder `statements` of a pack's results; return the former's path."""
-    folder = own.roles.out / STATEMENTS
-    return write_page(document(statements, own), folder)[0]
+    folder = results.roles.out / STATEMENTS
+    return write_page(document(statements, results), folder)[0]
 
 
-def document(statements: Statements, own: Results) -> doc.Document:
+def document(statements: Statements, results: Results) -> doc.Document:
     """Return the page: how many verdicts there are of each kind, then all of them."""
-    folder = own.roles.out / STATEMENTS
-    answered = [
-        (statement, [answer(evidence, own) for evidence in statement.evidence]) for statement in statements.statement
-    ]
-    counts = Counter(_of_statement([made.verdict for made in answers]) for _, answers in answered)
+    folder = results.roles.out / STATEMENTS
+    answered = [(each, [answer(evidence, results) for evidence in each.evidence]) for each in statements.statement]
+    counts = Counter(_of_statement([each.verdict for each in answers]) for _, answers in answered)
     words: list[doc.Word] = [
         word for verdict in Verdict if counts[verdict] for word in (_verdict(verdict), f": {counts[verdict]}; ")
     ]
     many = sum(len(answers) for _, answers in answered)
     rows: list[Sequence[doc.Line]] = []
     for statement, answers in answered:
-        for place, made in enumerate(answers):
+        for place, reply in enumerate(answers):
             first = (statement.where, doc.Prose(statement.says)) if place == 0 else ("", "")
             rows.append(
-                (*first, _verdict(made.verdict), doc.Prose(made.on), doc.Prose(made.result), _source(made, folder))
+                (*first, _verdict(reply.verdict), doc.Prose(reply.on), doc.Prose(reply.result), _source(reply, folder))
             )
         if statement.open:
             rows.append((statement.where, doc.Prose(statement.says), "–", "", doc.Prose(statement.open), ""))
@@ -73,7 +71,7 @@ def document(statements: Statements, own: Results) -> doc.Document:
         doc.Table(HEADS, rows),
         doc.Details("How verdicts are computed", [doc.Paragraph(RULES)]),
         doc.Paragraph(doc.Prose(statements.intro), soft=True),
-        doc.Paragraph(("Made by ", doc.Code(f"{own.roles.command} --statements"), ". ", ALL)),
+        doc.Paragraph(("Made by ", doc.Code(f"{results.roles.command} --statements"), ". ", ALL)),
     ]
     return doc.Document(statements.title, blocks, style=STYLE)
 
@@ -88,12 +86,10 @@ def _verdict(verdict: Verdict) -> doc.Verdict:
     return doc.Verdict(str(verdict), CLASSES[verdict])
 
 
-def _source(made: Answer, folder: Path) -> doc.Line:
-    if made.folder is None:
+def _source(answer: Answer, folder: Path) -> doc.Line:
+    if answer.folder is None:
         return ""
-    name, place = made.folder.name, os.path.relpath(made.folder, folder).replace(os.sep, "/")
-    files = [file for file in (doc.PAGE, doc.README) if (made.folder / file).is_file()]
-    shown = (
-        doc.Link(name, folder=place) if len(files) == 2 else doc.Link(name, f"{place}/{files[0]}") if files else name
-    )
-    return (shown, ": ", doc.Code(made.command)) if made.command else shown
+    name, place = answer.folder.name, os.path.relpath(answer.folder, folder).replace(os.sep, "/")
+    files = [file for file in (doc.PAGE, doc.README) if (answer.folder / file).is_file()]
+    link = doc.Link(name, folder=place) if len(files) == 2 else doc.Link(name, f"{place}/{files[0]}") if files else name
+    return (link, ": ", doc.Code(answer.command)) if answer.command else link

@@ -115,22 +115,22 @@ def plan(items: Mapping[str, Item], roles: Roles) -> list[Planned]:
     places = {arm: place for place, arm in enumerate(dict.fromkeys(arms))}
     for name, item in items.items():
         for planned in _steps(name, item, roles):
-            known = merged.get(planned.step)
+            earlier = merged.get(planned.step)
             turn, place = getattr(item, "turn", 0), places[planned.step.model.arm]
-            if known is None:
+            if earlier is None:
                 merged[planned.step] = replace(planned, turn=turn, place=place)
                 continue
-            best = min(known, planned, key=lambda either: _BEST.index(either.state))
+            best = min(earlier, planned, key=lambda either: _BEST.index(either.state))
             merged[planned.step] = replace(
-                known, items=(*known.items, name), turn=min(known.turn, turn), state=best.state, why=best.why
+                earlier, items=(*earlier.items, name), turn=min(earlier.turn, turn), state=best.state, why=best.why
             )
-    others = [planned for planned in merged.values() if not isinstance(planned.step, Train)]
-    made, needed = (
-        {planned.step.model.name for planned in others if planned.state == state} for state in ("done", "open")
+    rest = [planned for planned in merged.values() if not isinstance(planned.step, Train)]
+    finished, needed = (
+        {planned.step.model.name for planned in rest if planned.state == state} for state in ("done", "open")
     )
     steps = [
         _ended(planned, needed=planned.step.model.name in needed)
-        if isinstance(planned.step, Train) and (planned.ended or planned.step.model.name in made)
+        if isinstance(planned.step, Train) and (planned.ended or planned.step.model.name in finished)
         else planned
         for planned in merged.values()
     ]
@@ -152,7 +152,7 @@ def most_valuable_first(steps: Iterable[Planned]) -> list[Planned]:
     """
     return sorted(
         steps,
-        key=lambda own: (own.turn, own.step.model.order, own.place, not isinstance(own.step, Train), passes(own.step)),
+        key=lambda p: (p.turn, p.step.model.order, p.place, not isinstance(p.step, Train), passes(p.step)),
     )
 
 
@@ -196,10 +196,10 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
             )
     elif isinstance(item, Claims | Epochs):
         for model in models:
-            for made in _diagnoses(name, item, model, roles):
-                data = [(made.data, split) for split in made.splits]
-                why = why_not[model.name] or _unfollowed(made) or _unreadable(data, roles)
-                yield _planned(name, made, why, done=_made(made, roles))
+            for work in _diagnoses(name, item, model, roles):
+                data = [(work.data, split) for split in work.splits]
+                why = why_not[model.name] or _unfollowed(work) or _unreadable(data, roles)
+                yield _planned(name, work, why, done=_is_done(work, roles))
 
 
 def _noisy(step: Evaluate) -> str:
@@ -240,7 +240,7 @@ def _unfollowed(step: Diagnose | Follow) -> str:
     return "its training is not here, only its weights" if alone else ""
 
 
-def _made(step: Diagnose | Follow, roles: Roles) -> bool:
+def _is_done(step: Diagnose | Follow, roles: Roles) -> bool:
     """Whether the folder of a step holds what it would make.
 
     That is: a diagnosis of the same claims on as many images, of the weights at hand where there are some; or a
@@ -251,8 +251,8 @@ def _made(step: Diagnose | Follow, roles: Roles) -> bool:
             diagnosis = load_diagnosis(step.folder)
             most = {name: IMAGES.get(name, step.images) if step.literal else step.images for name in step.claims}
             images = {name: min(number, step.images) for name, number in most.items()}
-            own = roles.digest(step.model) in (None, diagnosis.model.parameters_sha256)
-            return own and (diagnosis.model.name, diagnosis.protocol.images_of) == (step.name, images)
+            same_weights = roles.digest(step.model) in (None, diagnosis.model.parameters_sha256)
+            return same_weights and (diagnosis.model.name, diagnosis.protocol.images_of) == (step.name, images)
         courses = load_trajectory(step.folder).courses
         wanted = [(split, roles.at_most(step.images, step.data, split)) for split in step.splits]
         return [(course.data.split, course.data.n) for course in courses] == wanted

@@ -26,12 +26,12 @@ SEED = 0
 
 def board_spec(table: Table, roles: Roles) -> BoardSpec:
     """Return what `board.toml` would say: one row an arm, and behind each literal column its corrected twin, if any."""
-    columns = [made for column in table.column for made in _columns(table, column, roles)]
+    columns = [each for column in table.column for each in _columns(table, column, roles)]
     first = roles.samples(table.column[0].samples)
     return BoardSpec(
         title=table.title, intro=table.intro, data=first.data, split=first.split, limit=first.limit, seed=SEED,
         row=tuple(_row(arm, table, roles) for arm in table.arms), rank_by=table.rank_by, column=tuple(columns),
-        question=tuple(_asked(question, roles) for question in table.question),
+        question=tuple(_with_titles(question, roles) for question in table.question),
     )  # fmt: skip
 
 
@@ -45,8 +45,8 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     board = _filled(name, table, roles, roles.records())
     models = [model for model in models_of(table, roles) if model.training is not None]
     files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
-    shown = {run.model for run in board.runs if run.record is not None}
-    lost = _lost([model.name for model in models if model.name in shown - set(files)])
+    finished = {run.model for run in board.runs if run.record is not None}
+    lost = _lost([model.name for model in models if model.name in finished - set(files)])
     return replace(
         board,
         remarks=overfitted(models, roles),
@@ -114,8 +114,8 @@ def _epochs(model: Model, roles: Roles) -> dict[int, str]:
         return {}
     score = next(iter(task_named(task_of(recipe.model)).scores))
     rows = read_curves(roles.weights(model.training)).rows
-    seen = {int(row["epoch"]) + 1: overfitting(row, recipe.adversarial, score) for row in rows}
-    return {epoch: text for epoch, text in seen.items() if text}
+    notes = {int(row["epoch"]) + 1: overfitting(row, recipe.adversarial, score) for row in rows}
+    return {epoch: text for epoch, text in notes.items() if text}
 
 
 def metrics_of(items: Iterable[Item]) -> frozenset[str]:
@@ -136,7 +136,7 @@ def _row(arm: str, table: Table, roles: Roles) -> Row:
     return Row(title=roles.title(arm), models=tuple(model.name for model in models), seeds=seeds)
 
 
-def _asked(question: Question, roles: Roles) -> Question:
+def _with_titles(question: Question, roles: Roles) -> Question:
     arms = {name: roles.title(getattr(question, name)) for name in ("subject", "baseline", "ablation")}
     return question.model_copy(update=arms)
 
@@ -179,32 +179,32 @@ def registered(folder: Path, records: Iterable[Record]) -> str:
     plan = folder / PLAN
     if not plan.is_file():
         return ""
-    made = {(record.environment.revision or "").removesuffix("+"): record.spec.model.name for record in records}
+    models = {(record.environment.revision or "").removesuffix("+"): record.spec.model.name for record in records}
     with history_of(folder) as history:
-        return f"{_UNTOLD}: no git history." if history is None else _told(plan, history, made)
+        return f"{_UNTOLD}: no git history." if history is None else _age_of_plan(plan, history, models)
 
 
 _UNTOLD = f"There is a plan ({PLAN}); whether it is older than the records cannot be told here"
 
 
-def _told(plan: Path, history: History, made: Mapping[str, str]) -> str:
+def _age_of_plan(plan: Path, history: History, models: Mapping[str, str]) -> str:
     """Say it of a plan with a history, and of models by the revision at which a record of them was made."""
     path = plan.parent.resolve().relative_to(history.top).joinpath(PLAN).as_posix()
     if history.blob(path) != blob(read_file(plan, most=MOST)):
         raise BadInputError(f"{plan} has changes that are not committed", fix=f"git restore {PLAN}, or commit it first")
     commit = history.last_change(path)
-    known = [revision for revision in made if history.has(revision)]
-    if commit is None or (made and not known):
+    revisions = [revision for revision in models if history.has(revision)]
+    if commit is None or (models and not revisions):
         why = "is not whole" if commit is None else "has none of their revisions"
         return f"{_UNTOLD}: this history {why}."
-    for revision in known:
+    for revision in revisions:
         if not history.is_ancestor(commit, revision):
             raise BadInputError(
-                f"{plan} was changed in {commit[:8]}, after a record of {made[revision]} was made "
+                f"{plan} was changed in {commit[:8]}, after a record of {models[revision]} was made "
                 f"(revision {revision[:8]})",
                 expected="a plan that is older than its records; deviations go into another file",
             )
-    unknown = len(made) - len(known)
+    unknown = len(models) - len(revisions)
     rest = f"; this history does not have {unknown} of their revisions" if unknown else ""
     named = f"the plan of this pack ({PLAN}, commit {commit[:8]})"
     return f"By its maker's history, {named} is older than the records{rest}."

@@ -36,9 +36,9 @@ class Decomposition:
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit on its own keys and on random ones."""
         pursued = traces(layer)
-        seen = pursued.last(residual, "residual")
-        saved = {"residual_saved": seen["residual_unpursued"] - seen["residual"]}
-        return seen | saved | pursued.by_iteration(residual, "residual")
+        measured = pursued.last(residual, "residual")
+        saved = {"residual_saved": measured["residual_unpursued"] - measured["residual"]}
+        return measured | saved | pursued.by_iteration(residual, "residual")
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if enough heads have a small residual, and a smaller one than plain attention."""

@@ -63,9 +63,9 @@ def _absolute(gamma: Axes) -> tuple[PerAxis, PerAxis]:
     times that of the squared distances from the mean.
     """
     tokens = gamma.shape[-2]
-    apart = gamma.sort(-2).values - gamma.mean(-2, keepdim=True)
+    centred = gamma.sort(-2).values - gamma.mean(-2, keepdim=True)
     weights = 2 * _ranks(gamma) - tokens + 1
-    return _moments((weights * apart).sum(-2), tokens * apart.square().sum(-2), tokens)
+    return _moments((weights * centred).sum(-2), tokens * centred.square().sum(-2), tokens)
 
 
 def _relative(gamma: Axes) -> tuple[PerAxis, PerAxis]:
@@ -75,11 +75,11 @@ def _relative(gamma: Axes) -> tuple[PerAxis, PerAxis]:
     from the median, which keeps what differs little accurate. Two zeros do not differ.
     """
     rising = gamma.take_along_dim(gamma.abs().argsort(-2), -2)
-    apart, ranks = rising - rising.median(-2, keepdim=True).values, _ranks(gamma)
-    before, squares = apart.cumsum(-2) - apart, apart.square().cumsum(-2) - apart.square()
+    centred, ranks = rising - rising.median(-2, keepdim=True).values, _ranks(gamma)
+    before, squares = centred.cumsum(-2) - centred, centred.square().cumsum(-2) - centred.square()
     over = torch.where(rising == 0, torch.inf, rising)
-    first = ((ranks * apart - before) / over).sum(-2)
-    second = ((ranks * apart.square() - 2 * apart * before + squares) / over.square()).sum(-2)
+    first = ((ranks * centred - before) / over).sum(-2)
+    second = ((ranks * centred.square() - 2 * centred * before + squares) / over.square()).sum(-2)
     return _moments(first, second, gamma.shape[-2])
 
 
@@ -168,12 +168,12 @@ class Gamma:
         return by_heads(near, len(measured.units), why)
 
 
-def _observed(kind: str, residual: PerHead, apart: Differences) -> dict[str, Tensor]:
+def _observed(kind: str, residual: PerHead, differences: Differences) -> dict[str, Tensor]:
     """Name what was measured of one kind of axes; of the other image's, whose residual is a null, only profiles."""
-    by_axis = {f"{name}_by_axis{kind}": getattr(apart, name) for name in _BY_AXIS}
+    by_axis = {f"{name}_by_axis{kind}": getattr(differences, name) for name in _BY_AXIS}
     if kind == "_other":
         return by_axis
-    means = {f"{name}{kind}": apart.over_axes(getattr(apart, name)) for name in ("absolute", "relative")}
+    means = {f"{name}{kind}": differences.over_axes(getattr(differences, name)) for name in ("absolute", "relative")}
     return means | by_axis | {f"residual{kind}": residual}
 
 

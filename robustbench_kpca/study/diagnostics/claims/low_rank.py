@@ -38,12 +38,12 @@ class LowRank:
         """Run the layer's pursuit and compute singular values."""
         pursued = traces(layer)
         keys, low_rank = (torch.linalg.svdvals(x) for x in (layer.k, pursued.own[-1].low_rank))
-        own, plain = effective_rank(low_rank) / effective_rank(keys), rank_ratio(pursued.unpursued.low_rank, layer.k)
+        ratio, plain = effective_rank(low_rank) / effective_rank(keys), rank_ratio(pursued.unpursued.low_rank, layer.k)
         return {
-            "rank_ratio": own,
+            "rank_ratio": ratio,
             "rank_ratio_random": rank_ratio(pursued.random[-1].low_rank, pursued.random[-1].k),
             "rank_ratio_unpursued": plain,
-            "rank_saved": plain - own,
+            "rank_saved": plain - ratio,
             "rank_k": effective_rank(keys),
             "rank_v": effective_rank(torch.linalg.svdvals(layer.values)),
             "nuclear_ratio": low_rank.sum(-1) / keys.sum(-1).clamp_min(1e-300),

@@ -49,10 +49,10 @@ class Mixing:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit on its own keys and on random ones."""
-        pursued, seen = traces(layer), dict[str, Tensor]()
+        pursued, measured = traces(layer), dict[str, Tensor]()
         for name, measure in (("diagonal", diagonal), ("entropy", entropy), ("value_distance", value_distance)):
-            seen |= pursued.last(measure, name) | pursued.by_iteration(measure, name)
-        return seen
+            measured |= pursued.last(measure, name) | pursued.by_iteration(measure, name)
+        return measured
 
     def verdict(self, results: Results) -> Verdict:
         """Supported if, in enough heads, tokens attend more to others than to themselves."""

@@ -77,12 +77,12 @@ class PrimalDual:
         start = primal_objective.untrained(layer, w_e)
         u, sizes, vh = torch.linalg.svd(a @ b.transpose(-2, -1) / a.shape[-2], full_matrices=False)
         count = min(lam.shape[-1], layer.width, a.shape[-2])  # K has no higher rank
-        left, right = u[..., :count], vh[..., :count, :].transpose(-2, -1)
+        u_leading, v_leading = u[..., :count], vh[..., :count, :].transpose(-2, -1)
         sizes = torch.maximum(sizes[..., :count], _FLOOR * sizes[..., :1])
         kinds = {
             "": duality(a, b, w_e, w_r, lam),
             "_untrained": duality(a, b, *start),
-            "_textbook": duality(a, b, b.transpose(-2, -1) @ right, a.transpose(-2, -1) @ left, sizes.rsqrt()),
+            "_textbook": duality(a, b, b.transpose(-2, -1) @ v_leading, a.transpose(-2, -1) @ u_leading, sizes.rsqrt()),
         }
         errors = {f"gap{kind}": solution.gap for kind, solution in kinds.items()}
         errors |= {f"residual{kind}": solution.residual for kind, solution in kinds.items()}
@@ -95,10 +95,10 @@ class PrimalDual:
             | {
                 "primal": kinds[""].primal,
                 "dual": kinds[""].dual,
-                "overlap_e": cosines(_projector(a @ w_e), left @ left.transpose(-2, -1)),
-                "overlap_r": cosines(_projector(b @ w_r), right @ right.transpose(-2, -1)),
-                "lambda_error": _apart(_inverse_squares(lam, count), sizes),
-                "lambda_error_untrained": _apart(_inverse_squares(start[2], count), sizes),
+                "overlap_e": cosines(_projector(a @ w_e), u_leading @ u_leading.transpose(-2, -1)),
+                "overlap_r": cosines(_projector(b @ w_r), v_leading @ v_leading.transpose(-2, -1)),
+                "lambda_error": _decades(_inverse_squares(lam, count), sizes),
+                "lambda_error_untrained": _decades(_inverse_squares(start[2], count), sizes),
             }
         )
 
@@ -159,15 +159,15 @@ def _inverse_squares(lam: Float[Tensor, "heads rank"], count: int) -> Float[Tens
     return inverse.sort(-1, descending=True).values[..., :count]
 
 
-def _apart(learned: Tensor, sizes: Tensor) -> primal_objective.PerHead:
+def _decades(learned: Tensor, sizes: Tensor) -> primal_objective.PerHead:
     return (learned.log10() - sizes.log10()).abs().mean(-1)
 
 
 def _projector(x: Float[Tensor, "*heads width rank"]) -> Tensor:
     """Return the orthogonal projector on the column space."""
     u, sizes, _ = torch.linalg.svd(x, full_matrices=False)
-    kept = u * (sizes > _FLOOR * sizes[..., :1]).unsqueeze(-2)
-    projector: Tensor = kept @ kept.transpose(-2, -1)
+    leading = u * (sizes > _FLOOR * sizes[..., :1]).unsqueeze(-2)
+    projector: Tensor = leading @ leading.transpose(-2, -1)
     return projector
 
 

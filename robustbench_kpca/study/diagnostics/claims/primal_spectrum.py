@@ -67,7 +67,7 @@ class PrimalSpectrum:
         """Supported if, in enough heads, K's singular values decay faster, and by more than with random q and k."""
         gained, beyond = results.statistics["energy_gained"], results.statistics["energy_beyond_random"]
         faster = heads_ahead(gained)
-        both = sum(ahead and apart for ahead, apart in zip(faster, heads_ahead(beyond), strict=True))
+        both = sum(ahead and exceeds for ahead, exceeds in zip(faster, heads_ahead(beyond), strict=True))
         value = {name: statistic.estimate.value for name, statistic in results.statistics.items()}
         why = (
             f"{both} of {len(faster)} heads have a kernel matrix whose leading {thresholds.LOW_RANK_SHARE:.0%} of the "

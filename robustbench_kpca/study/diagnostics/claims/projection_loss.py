@@ -141,14 +141,14 @@ class ProjectionLoss:
 
 def _findings(results: Results) -> tuple[Finding, ...]:
     """Compare with the factor in the study's abstract, which does not define how it is computed."""
-    apart = "|h|^2 and |phi(q)|^2 differ by about 10^3 (taken as 10^2.5 to 10^3.5)"
+    statement = "|h|^2 and |phi(q)|^2 differ by about 10^3 (taken as 10^2.5 to 10^3.5)"
     ways = {
         "log10_ratio": "ratio of their arithmetic means over all layers",
         "log10_ratio_standardised": "the same with standardised q and k",
         "relative_to_phi": "arithmetic mean of their ratio minus 1",
     }
     return tuple(
-        finding(f"{apart}, {way}", _STUDY, name, results.statistics[name].estimate, least=2.5, most=3.5)
+        finding(f"{statement}, {way}", _STUDY, name, results.statistics[name].estimate, least=2.5, most=3.5)
         for name, way in ways.items()
     )
 
@@ -184,8 +184,8 @@ def _clamped_exp(log: PerHead) -> PerHead:
 
 def log_feature_norm(q: Heads, k: Heads) -> PerToken:
     """Return log |phi(q_i)|^2 of the normalised feature map."""
-    own = q.square().sum(-1) / q.shape[-1] ** 0.5
-    log_norm: Tensor = own - 2 * log_kernel(q, k).logsumexp(-1)
+    exponent = q.square().sum(-1) / q.shape[-1] ** 0.5
+    log_norm: Tensor = exponent - 2 * log_kernel(q, k).logsumexp(-1)
     return log_norm
 
 

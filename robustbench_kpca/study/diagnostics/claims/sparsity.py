@@ -40,14 +40,14 @@ class Sparsity:
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Run the layer's pursuit on its own keys and on random ones."""
         pursued = traces(layer)
-        own, random = pursued.own[-1], pursued.random[-1]
+        last, random = pursued.own[-1], pursued.random[-1]
         return {
-            "density": density(own),
+            "density": density(last),
             "density_random": density(random),
-            "density_saved": density(random) - density(own),
-            "empty": (density(own) == 0).double(),
+            "density_saved": density(random) - density(last),
+            "empty": (density(last) == 0).double(),
             "empty_random": (density(random) == 0).double(),
-            "size": relative_size(own),
+            "size": relative_size(last),
             "size_random": relative_size(random),
         } | pursued.by_iteration(density, "density")
 

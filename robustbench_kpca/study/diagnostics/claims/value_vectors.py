@@ -65,15 +65,15 @@ class ValueVectors:
         theory, log_scale = layer.spectrum.theoretical_values(layer.width)
         scaled, _ = layer.spectrum.orthonormal_values(layer.width)
         gram = s.linear_gram(v)
-        seen: dict[str, Tensor] = {}
+        subspaces: dict[str, Tensor] = {}
         if layer.width < v.shape[-2] - 1:
             ours, theirs = s.basis(v), s.basis(theory)
             projectors = [basis @ basis.transpose(-2, -1) for basis in (ours, theirs)]
-            seen = {
+            subspaces = {
                 "subspace_overlap": s.cosines(*projectors),
                 "median_angle": s.principal_angles(ours, theirs).median(-1).values,
             }
-        return seen | {
+        return subspaces | {
             "linear_cka": s.cosines(gram, s.linear_gram(theory)),
             "linear_cka_orthonormal": s.cosines(gram, s.linear_gram(scaled)),
             "kernel_cka": s.cosines(s.kernel_gram(v), s.kernel_gram(theory)),

@@ -44,8 +44,8 @@ class StudyNorms:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute |phi(q_i)|^2 = exp(q_i.q_i / 8 - 2 log sum_j exp(q_i.k_j / 8)) and |h_i|^2."""
-        own = layer.q.square().sum(-1) / _SCALE
-        phi = (own - 2 * (layer.q @ layer.k.transpose(-2, -1) / _SCALE).logsumexp(-1)).exp()
+        exponent = layer.q.square().sum(-1) / _SCALE
+        phi = (exponent - 2 * (layer.q @ layer.k.transpose(-2, -1) / _SCALE).logsumexp(-1)).exp()
         h = layer.outputs.square().sum(-1)
         difference = (phi.mean((1, 2)) - h.mean((1, 2))).abs()
         by_layer = {
@@ -64,8 +64,8 @@ class StudyNorms:
     def verdict(self, results: Results) -> Verdict:
         """Return no verdict, and the comparison with the published factor."""
         ratio = results.statistics["log10_ratio"].estimate
-        said = "|h|^2 and |phi(q)|^2 differ by about 10^3 (taken as 10^2.5 to 10^3.5)"
-        return not_judged((finding(said, f"{SOURCE}, abstract", "log10_ratio", ratio, least=2.5, most=3.5),))
+        statement = "|h|^2 and |phi(q)|^2 differ by about 10^3 (taken as 10^2.5 to 10^3.5)"
+        return not_judged((finding(statement, f"{SOURCE}, abstract", "log10_ratio", ratio, least=2.5, most=3.5),))
 
 
 def _pooled(values: PerToken, function: object) -> Float[Tensor, " images"]:
