@@ -129,10 +129,7 @@ def comparison(
     claims = _across(named)
     judged = [judged for diagnosis in named.values() for judged in diagnosis.claims.values()]
     verdicts: list[Sequence[doc.Line]] = [
-        (
-            doc.Link(claim["title"], f"#{claim['name']}"),
-            *(verdict(kind or "not measured") for kind in claim["outcomes"]),
-        )
+        (doc.Link(claim["title"], f"#{claim['name']}"), *(verdict(v or "not measured") for v in claim["outcomes"]))
         for claim in claims
     ]
     means = "Means over heads and images; in brackets the chance level, or a control where a claim has no null model."
