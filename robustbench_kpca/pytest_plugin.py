@@ -127,6 +127,6 @@ def _evaluate(model: Any, data: Any, protocol: str | Path, limit: int | None, op
     if isinstance(data, str):
         sizes = {key: options.pop(key, None) for key in ("size", "crop")}
         data = DataRequest(data, limit=limit, **sizes).load_for(network)
-    given = data if isinstance(data, tuple) else (data,)
-    record: Record = evaluate(network, *given, protocol=protocol, name=name, **options)
+    samples = data if isinstance(data, tuple) else (data,)
+    record: Record = evaluate(network, *samples, protocol=protocol, name=name, **options)
     return record

@@ -75,16 +75,16 @@ def reason_of(error: BaseException) -> str:
             return f"there is no module {error.name}"
         case SyntaxError() if error.filename:
             return f"no Python from {Path(error.filename).name}, line {error.lineno} on"
-    return ": ".join([_known(error) or type(error).__name__, *_place(error)])
+    return ": ".join([_words_for(error) or type(error).__name__, *_place(error)])
 
 
-def _known(error: BaseException) -> str | None:
+def _words_for(error: BaseException) -> str | None:
     """Return our words for a kind of error, told by its class or by what the library says."""
     classes = type(error).__mro__
     names = [name for kind in classes for name in (kind.__name__, f"{kind.__module__}.{kind.__name__}")]
     matches = ((words, re.search(pattern, str(error), re.IGNORECASE)) for pattern, words in _TEXTS)
-    told = (words.format(*match.groups()) for words, match in matches if match)
-    return next((_KINDS[name] for name in names if name in _KINDS), None) or next(told, None)
+    from_texts = (words.format(*match.groups()) for words, match in matches if match)
+    return next((_KINDS[name] for name in names if name in _KINDS), None) or next(from_texts, None)
 
 
 def _place(error: BaseException) -> list[str]:
@@ -135,8 +135,8 @@ class BenchmarkError(Exception):
 
     exit_code = 2
 
-    def __init__(self, met: str, *, expected: str = "", fix: str = "") -> None:
-        parts = [shortened(met), f"expected {expected}" if expected else "", fix]
+    def __init__(self, problem: str, *, expected: str = "", fix: str = "") -> None:
+        parts = [shortened(problem), f"expected {expected}" if expected else "", fix]
         super().__init__(printable("; ".join(" ".join(part.split()) for part in parts if part)))
 
 

@@ -11,9 +11,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def split(kind: type[T], settings: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
     """Return the dataclass that keywords fill, and the other keywords."""
-    own = {field.name for field in fields(kind)} & set(settings)  # type: ignore[arg-type] # a dataclass
-    rest = {name: value for name, value in settings.items() if name not in own}
-    return kind(**{name: settings[name] for name in own}), rest
+    names = {field.name for field in fields(kind)} & set(settings)  # type: ignore[arg-type] # a dataclass
+    rest = {name: value for name, value in settings.items() if name not in names}
+    return kind(**{name: settings[name] for name in names}), rest
 
 
 def takes(*kinds: type) -> Callable[[F], F]:
@@ -21,13 +21,13 @@ def takes(*kinds: type) -> Callable[[F], F]:
 
     def shown(function: F) -> F:
         signature = inspect.signature(function)
-        *own, rest = signature.parameters.values()
+        *parameters, rest = signature.parameters.values()
         more = [
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
             for kind in kinds
             for field in fields(kind)
         ]
-        function.__signature__ = signature.replace(parameters=[*own, *more, rest])  # type: ignore[attr-defined]
+        function.__signature__ = signature.replace(parameters=[*parameters, *more, rest])  # type: ignore[attr-defined]
         return function
 
     return shown

@@ -40,16 +40,16 @@ def of_file(file: Path, *, now: bool = False) -> str:
     if root in INSTALLED:
         written = _written_by_installer(file.relative_to(root).parts[0].removesuffix(".py"))
         return _sha256(written.encode() or file.read_bytes())
-    loads, found = {} if now else _loads(), dict[Path, str]()
+    loads, digests = {} if now else _loads(), dict[Path, str]()
     todo = {file, *(folder / "__init__.py" for folder in file.parents if root in folder.parents)}
     while todo:
         path = todo.pop()
         content = _content(path, loads.get(str(path)))
-        found[path] = _sha256(content)
+        digests[path] = _sha256(content)
         near = _imported(content, path, root) | _imported(content, path, file.parent)
-        todo |= {path for path in near - found.keys() if root in path.parents}
-    lines = [f"{digest}  {path.relative_to(root).as_posix()}\n" for path, digest in sorted(found.items())]
-    return found[file] if len(found) == 1 else _sha256("".join(lines).encode())
+        todo |= {path for path in near - digests.keys() if root in path.parents}
+    lines = [f"{digest}  {path.relative_to(root).as_posix()}\n" for path, digest in sorted(digests.items())]
+    return digests[file] if len(digests) == 1 else _sha256("".join(lines).encode())
 
 
 def of_object(member: Any) -> str:
@@ -123,8 +123,8 @@ def _loads() -> dict[str, Any]:
     specs = [getattr(module, "__dict__", {}).get("__spec__") for module in list(sys.modules.values())]
     script = sys.modules["__main__"]
     file = getattr(script, "__file__", None)
-    own: dict[str, Any] = {} if file is None else {str(Path(file).resolve()): script}
-    return own | {str(getattr(spec, "origin", None)): spec for spec in specs}
+    of_script: dict[str, Any] = {} if file is None else {str(Path(file).resolve()): script}
+    return of_script | {str(getattr(spec, "origin", None)): spec for spec in specs}
 
 
 def _content(file: Path, load: Any) -> bytes:
@@ -143,15 +143,15 @@ def _imported(content: bytes, file: Path, root: Path) -> frozenset[Path]:
         nodes = list(ast.walk(ast.parse(content)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return frozenset()
-    found = set[Path]()
+    files = set[Path]()
     for node in nodes:
         if isinstance(node, ast.Import):
-            found.update(*(_files(root, alias.name) for alias in node.names))
+            files.update(*(_files(root, alias.name) for alias in node.names))
         elif isinstance(node, ast.ImportFrom) and node.level < len(file.parents):
             place = file.parents[node.level - 1] if node.level else root
             base = f"{node.module}." if node.module else ""
-            found.update(*(_files(place, f"{base}{alias.name}") for alias in node.names))
-    return frozenset(found)
+            files.update(*(_files(place, f"{base}{alias.name}") for alias in node.names))
+    return frozenset(files)
 
 
 def _files(place: Path, name: str) -> Iterator[Path]:

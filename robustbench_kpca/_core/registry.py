@@ -30,13 +30,13 @@ _LISTS = {
 _VERSION = re.compile(r"^    version: ClassVar\[int\] = (\d+)$", re.MULTILINE)
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "", usual: str = "") -> UnknownNameError:
-    """Return the error for `name`: at most eight of the `known` names, then `hint`, then the command that lists all."""
-    names, listed = sorted(set(known)), kind in _LISTS
+def unknown_name(kind: str, name: str, existing: Iterable[str], hint: str = "", usual: str = "") -> UnknownNameError:
+    """Return the error for `name`: at most eight `existing` names, then `hint`, then the command that lists all."""
+    names, listed = sorted(set(existing)), kind in _LISTS
     close = close_names(name, names, usual)
-    asked = did_you_mean(name, names, usual) if close or len(names) <= MOST or not listed else ""
-    hint = f"or {hint}" if asked and hint else hint
-    fix = advice(asked, hint, f"see: rbk list {_LISTS[kind]}" if listed else "")
+    question = did_you_mean(name, names, usual) if close or len(names) <= MOST or not listed else ""
+    hint = f"or {hint}" if question and hint else hint
+    fix = advice(question, hint, f"see: rbk list {_LISTS[kind]}" if listed else "")
     return UnknownNameError(f"there is no {kind} named '{shortened(name, 80)}'", fix=fix)
 
 
@@ -45,27 +45,27 @@ def advice(*parts: str) -> str:
     return "; ".join(part for part in parts if part).replace("?; ", "? ")
 
 
-def did_you_mean(name: str, known: Iterable[str], usual: str = "") -> str:
+def did_you_mean(name: str, existing: Iterable[str], usual: str = "") -> str:
     """Return `did you mean 'steps'?`, or the first known names if none is similar; see `close_names`."""
-    names = list(known)
-    *others, last = [f"'{close}'" for close in close_names(name, names, usual)] or [""]
+    names = list(existing)
+    *rest, last = [f"'{close}'" for close in close_names(name, names, usual)] or [""]
     if last:
-        return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+        return f"did you mean {', '.join(rest)}{' or ' if rest else ''}{last}?"
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return f"known: {', '.join(names[:MOST]) or 'none'}{more}"
 
 
-def close_names(name: str, known: Iterable[str], usual: str = "") -> list[str]:
+def close_names(name: str, existing: Iterable[str], usual: str = "") -> list[str]:
     """Return the names that may be meant, at most eight, the likeliest first.
 
     These are the names that begin with `name`, then those that contain it. If there are none, they are one spelt
     nearly so and the names with which it begins (`eps` for `epsilon`), or else the one most like it. Those that end in
     `usual` come before others, and short names before long ones.
     """
-    asked, names = _plain(name), list(known)
-    inside = [word for word in names if asked and asked in _plain(word)]
-    inside.sort(key=lambda word: (not _plain(word).startswith(asked), not (usual and word.endswith(usual)), len(word)))
-    around = [word for word in names if len(word) > 2 and asked.startswith(_plain(word))]
+    typed, names = _plain(name), list(existing)
+    inside = [word for word in names if typed and typed in _plain(word)]
+    inside.sort(key=lambda word: (not _plain(word).startswith(typed), not (usual and word.endswith(usual)), len(word)))
+    around = [word for word in names if len(word) > 2 and typed.startswith(_plain(word))]
     around.sort(key=len, reverse=True)
     misspelt, other = (difflib.get_close_matches(name, names, n=1, cutoff=cutoff) for cutoff in (0.85, 0.6))
     return (inside or list(dict.fromkeys([*misspelt, *around])) or other)[:MOST]
@@ -88,9 +88,9 @@ def _modules(package: str, *, folders: bool) -> tuple[str, ...]:
 @cache
 def stated_version(module: str) -> int:
     """Return the version that a class in a module of the package states, without importing the module."""
-    found = _VERSION.search(_text(module))
-    assert found is not None, f"{module} states no version"
-    return int(found[1])
+    match = _VERSION.search(_text(module))
+    assert match is not None, f"{module} states no version"
+    return int(match[1])
 
 
 def _text(module: str) -> str:
@@ -200,8 +200,8 @@ class Family:
     def summary(self, name: str) -> str:
         """Return the first line of the module's docstring without importing it; for code from outside, of its own."""
         if self.is_outside(name):
-            said = (self.get(name).__doc__ or "").partition("\n")[0]
-            return " ".join(filter(None, [said, plugins.origin(self.kind, name)]))
+            first_line = (self.get(name).__doc__ or "").partition("\n")[0]
+            return " ".join(filter(None, [first_line, plugins.origin(self.kind, name)]))
         if name in self.rows:
             return self.rows[name]
         return _text(self._module(name)).removeprefix('"""').partition("\n")[0].rstrip('"')

@@ -132,8 +132,8 @@ _MOST = 10_000
 """Numbers in one range."""
 
 
-def parse_ranges(text: str, met: str) -> list[int]:
-    """Parse whole numbers and ranges `FIRST-LAST`, separated by commas; `met` stands for the text in an error.
+def parse_ranges(text: str, problem: str) -> list[int]:
+    """Parse whole numbers and ranges `FIRST-LAST`, separated by commas; `problem` stands for the text in an error.
 
     Raises:
         BadInputError: something else, or a range that runs backwards or is too long.
@@ -142,12 +142,12 @@ def parse_ranges(text: str, met: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?", part)
         if match is None:
-            raise BadInputError(met, expected="whole numbers and ranges, such as 0,1,2 or 5-7")
+            raise BadInputError(problem, expected="whole numbers and ranges, such as 0,1,2 or 5-7")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise BadInputError(met, expected="ranges from the smaller to the larger, such as 5-7")
+            raise BadInputError(problem, expected="ranges from the smaller to the larger, such as 5-7")
         if last - first >= _MOST:
-            raise BadInputError(met, expected=f"ranges of at most {_MOST:,} numbers")
+            raise BadInputError(problem, expected=f"ranges of at most {_MOST:,} numbers")
         numbers += range(first, last + 1)
     return numbers
 
@@ -168,8 +168,8 @@ def _one_line(kind: type[Any], error: "ValidationError", where: str) -> BadInput
         return BadInputError(f"{where} is not valid JSON", fix="correct it")
     if "error" in first.get("ctx", {}) and first["type"] == "value_error":  # raised by a check of this package
         return BadInputError(f"{where}: {key}: {first['ctx']['error']}", fix="correct it")
-    shown = shortened(repr(first["input"]), 60)
-    return BadInputError(f"{where}: {key} = {shown} is invalid", expected=expected_by(first), fix="correct it")
+    value = shortened(repr(first["input"]), 60)
+    return BadInputError(f"{where}: {key} = {value} is invalid", expected=expected_by(first), fix="correct it")
 
 
 _EXPECTED = {

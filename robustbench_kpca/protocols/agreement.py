@@ -83,12 +83,12 @@ def agreement_of(name: str, protocol: Scenario) -> Agreement | None:
     Returns:
         None for a protocol that stands for no other.
     """
-    known = _measured() if isinstance(protocol, Attack) else ()
-    digest = search_digest(protocol) if known and isinstance(protocol, Attack) else ""
-    same = next((agreement for agreement in known if agreement.search == digest), None)
+    measured = _measured() if isinstance(protocol, Attack) else ()
+    digest = search_digest(protocol) if measured and isinstance(protocol, Attack) else ""
+    same = next((agreement for agreement in measured if agreement.search == digest), None)
     if same is not None:
         return same
-    base = next((agreement for agreement in known if agreement.protocol == name.partition("+")[0]), None)
+    base = next((agreement for agreement in measured if agreement.protocol == name.partition("+")[0]), None)
     return None if base is None else base.model_copy(update={"parts": ()})
 
 

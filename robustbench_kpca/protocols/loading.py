@@ -30,9 +30,9 @@ def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = 
     name, data = presets.load_protocol(protocol)
     for key, value in (overrides or {}).items():
         _override(data, key, value, name)
-        shown = ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
-        name += f"+{key}={shown.replace('/', '_').replace(' ', '')}"
-        data["title"] = f"{data.get('title', name)}, with {key} = {shown}"
+        text = ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
+        name += f"+{key}={text.replace('/', '_').replace(' ', '')}"
+        data["title"] = f"{data.get('title', name)}, with {key} = {text}"
     return name, parse_scenario(data, f"protocol '{name}'")
 
 
@@ -60,8 +60,8 @@ def _override(data: dict[str, Any], key: str, value: Override, name: str) -> Non
     for table in targets:
         table[key] = value
     if not targets:
-        known = [field for field in data if field not in fixed]
-        known += [field for table in tables for field in table if field != "attack"]
-        known += [_OPTIONAL] * any("attack" in table for table in tables) + [_OF_ATTACKS] * attack
-        hint = did_you_mean(key, known) if known else "this protocol has no field that can be set"
+        settable = [field for field in data if field not in fixed]
+        settable += [field for table in tables for field in table if field != "attack"]
+        settable += [_OPTIONAL] * any("attack" in table for table in tables) + [_OF_ATTACKS] * attack
+        hint = did_you_mean(key, settable) if settable else "this protocol has no field that can be set"
         raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)

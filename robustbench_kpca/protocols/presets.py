@@ -21,11 +21,11 @@ _PACKAGE = Path(__file__).parents[1]
 
 def roots() -> list[Path]:
     """Return the folders to search, in order: `$RBK_PRESETS` (set by `--presets`), then the bundled presets."""
-    own = os.environ.get(ENVIRONMENT_VARIABLE)
-    if own and not Path(own).is_dir():
-        raise BadInputError(f"{ENVIRONMENT_VARIABLE} = {own} is not a folder", fix="correct or unset it")
+    folder = os.environ.get(ENVIRONMENT_VARIABLE)
+    if folder and not Path(folder).is_dir():
+        raise BadInputError(f"{ENVIRONMENT_VARIABLE} = {folder} is not a folder", fix="correct or unset it")
     shipped = _PACKAGE / "_presets"
-    return [*([Path(own)] if own else []), shipped if shipped.is_dir() else _PACKAGE.parent]
+    return [*([Path(folder)] if folder else []), shipped if shipped.is_dir() else _PACKAGE.parent]
 
 
 def find(shelf: Shelf) -> dict[str, Path]:
@@ -58,24 +58,24 @@ def load_protocol(name: str | Path) -> tuple[str, dict[str, Any]]:
     places = [root / shelf / f"{name}.toml" for shelf in ("corruptions", "attacks") for root in roots()]
     path = next((path for path in places if path.stem == name and path.is_file()), None)
     if path is None:
-        known = protocols()
-        raise _at_another_eps(name, known) or unknown_name("protocol", name, known, usual="-linf-8_255")
+        names = protocols()
+        raise _at_another_eps(name, names) or unknown_name("protocol", name, names, usual="-linf-8_255")
     return name, load_toml(path)
 
 
-def _at_another_eps(name: str, known: Iterable[str]) -> UnknownNameError | None:
+def _at_another_eps(name: str, names: Iterable[str]) -> UnknownNameError | None:
     """Return the error for `pgd20-linf-3_255` where `pgd20-linf-4_255` is nearest: its eps can be set."""
-    asked = _EPS.fullmatch(name)
+    typed = _EPS.fullmatch(name)
     budgets = {
-        other: float(own[2])
-        for other in known
-        if asked and (own := _EPS.fullmatch(other)) and own.group(1, 3) == asked.group(1, 3)
+        other: float(match[2])
+        for other in names
+        if typed and (match := _EPS.fullmatch(other)) and match.group(1, 3) == typed.group(1, 3)
     }
-    if asked is None or not budgets:
+    if typed is None or not budgets:
         return None
-    wanted = float(asked[2])
+    wanted = float(typed[2])
     nearest = min(budgets, key=lambda other: abs(math.log(budgets[other] / wanted)))
-    eps = asked[2] + (asked[3] or "").replace("_", "/")
+    eps = typed[2] + (typed[3] or "").replace("_", "/")
     return UnknownNameError(
         f"there is no protocol named '{name}'", fix=f"give '{nearest}' with eps = {eps}: -p {nearest} --set eps={eps}"
     )
@@ -106,7 +106,7 @@ def _folder_path(shelf: Shelf, name: str, kind: str) -> Path:
         return path
     if (path / file).is_file():
         return path / file
-    known = find(shelf)
-    if name not in known:
-        raise unknown_name(kind, name, known)
-    return known[name]
+    folders = find(shelf)
+    if name not in folders:
+        raise unknown_name(kind, name, folders)
+    return folders[name]

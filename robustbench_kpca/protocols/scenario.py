@@ -68,8 +68,8 @@ class Stage(BaseModel):
     def _gather_options(cls, data: Any) -> Any:
         """Keep the TOML table flat: every key but those of a stage is an option of the attack."""
         if isinstance(data, dict) and "options" not in data:
-            own = {key: value for key, value in data.items() if key in cls.model_fields}
-            return own | {"options": {key: value for key, value in data.items() if key not in own}}
+            of_stage = {key: value for key, value in data.items() if key in cls.model_fields}
+            return of_stage | {"options": {key: value for key, value in data.items() if key not in of_stage}}
         return data
 
     @field_validator("options")
@@ -303,8 +303,8 @@ class Corruption(Common):
     def cells(self) -> list[tuple[str, int]]:
         """Every (corruption, severity), in the order of evaluation; clean images come first."""
         clean = [(CLEAN_CELL, 0)] if self.clean else []
-        own = [(name, severity) for name in self.corruptions for severity in self.severities]
-        return clean + own + [cell for part in self.grid for cell in part.all]
+        product = [(name, severity) for name in self.corruptions for severity in self.severities]
+        return clean + product + [cell for part in self.grid for cell in part.all]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -331,10 +331,10 @@ class Corruption(Common):
     @model_validator(mode="after")
     def _check(self) -> "Corruption":
         self._check_grid()
-        made = (self.mode, self.storage, self.frost)
-        if not self.of_images and made != ("fast", "none", "generated"):
+        making = (self.mode, self.storage, self.frost)
+        if not self.of_images and making != ("fast", "none", "generated"):
             raise BadInputError(
-                f"profile = '{self.profile}' with mode = '{made[0]}', storage = '{made[1]}' and frost = '{made[2]}'",
+                "profile = '{}' with mode = '{}', storage = '{}' and frost = '{}'".format(self.profile, *making),
                 expected="mode = 'fast', storage = 'none' and frost = 'generated': the others are for images",
             )
         published = {self.storage == "published", self.frost == "published"}

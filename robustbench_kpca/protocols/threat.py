@@ -83,8 +83,8 @@ class Threat:
         self._check_patches()
 
     def _check_patches(self) -> None:
-        given = self.patch is not None, self.corners is not None
-        if given != ((self.norm == "patches"),) * 2:
+        stated = self.patch is not None, self.corners is not None
+        if stated != ((self.norm == "patches"),) * 2:
             raise BadInputError(
                 f"norm = '{self.norm}' with patch = {self.patch!r} and corners = {self.corners!r}",
                 expected="both with norm = 'patches', such as patch = 4 and corners = 'grid'; neither without",

@@ -168,8 +168,8 @@ class Compute(ABC, Generic[Data]):
     def spread(self, data: Data, count: int) -> Data:
         """Return `count` samples that can share a batch, evenly spread: of the largest group."""
         groups = self.groups(data, range(len(data)))
-        alike: Data = data.take(max(groups, key=len)) if len(groups) > 1 else data
-        return alike.spread(count)
+        group: Data = data.take(max(groups, key=len)) if len(groups) > 1 else data
+        return group.spread(count)
 
     def tensors(self, data: Data) -> tuple[Images, Labels]:
         """Return all samples as one batch."""

@@ -51,8 +51,8 @@ def labels(record: Record) -> dict[str, str]:
     owner, samples = outcomes.numbered("sample")
     rows = np.empty(len(samples), np.intp)
     rows[owner] = np.arange(len(owner))  # one of the rows of each sample, which have one label (`one-label-each`)
-    own = map(str, outcomes["label"][rows].tolist()) if "label" in outcomes.columns else [""] * len(rows)
-    return dict(zip(samples.tolist(), own, strict=True))
+    values = map(str, outcomes["label"][rows].tolist()) if "label" in outcomes.columns else [""] * len(rows)
+    return dict(zip(samples.tolist(), values, strict=True))
 
 
 def labels_digest(record: Record) -> str:
@@ -63,8 +63,8 @@ def labels_digest(record: Record) -> str:
     return _DIGESTS[key]
 
 
-def _digest(own: Mapping[str, str]) -> str:
-    return sha256("\n".join(f"{label},{name}" for name, label in sorted(own.items())).encode())
+def _digest(labels_of_samples: Mapping[str, str]) -> str:
+    return sha256("\n".join(f"{label},{name}" for name, label in sorted(labels_of_samples.items())).encode())
 
 
 def known_samples(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
@@ -74,33 +74,33 @@ def known_samples(record: Record, scenario: Scenario) -> str | None:  # noqa: AR
     records of a board have them. Of a part of a set whose digest is not known, each sample must be one of the set's.
     """
     data = record.spec.data
-    known = labels_of(data.digest)
-    if known:
+    published = labels_of(data.digest)
+    if published:
         if data.digest not in _DIGESTS:
-            _DIGESTS[data.digest] = _digest(known)
+            _DIGESTS[data.digest] = _digest(published)
         if labels_digest(record) == _DIGESTS[data.digest]:
             return None
     elif (data.name, data.split) in KNOWN:
-        own = KNOWN[data.name, data.split].digest
+        digest = KNOWN[data.name, data.split].digest
         by_number = data.matched is None or "by number" in data.matched
-        return _odd_sample(record, labels_of(own), "", labelled=by_number)
+        return _odd_sample(record, labels_of(digest), "", labelled=by_number)
     else:
         return None
-    return _odd_sample(record, known, " that have its digest", labelled=True) or _left_out(record, known)
+    return _odd_sample(record, published, " that have its digest", labelled=True) or _left_out(record, published)
 
 
-def _odd_sample(record: Record, known: Mapping[str, str], which: str, *, labelled: bool) -> str | None:
+def _odd_sample(record: Record, published: Mapping[str, str], which: str, *, labelled: bool) -> str | None:
     data = f"{record.spec.data.name} ({record.spec.data.split})"
     for name, label in labels(record).items():
-        if name not in known:
+        if name not in published:
             return f"sample '{name}' is none of the samples of {data}{which}"
-        if labelled and label != known[name]:
-            return f"sample '{name}' has the label {label}, which is {known[name]} in {data}"
+        if labelled and label != published[name]:
+            return f"sample '{name}' has the label {label}, which is {published[name]} in {data}"
     return None
 
 
-def _left_out(record: Record, known: Mapping[str, str]) -> str:
-    missing = next(iter(known.keys() - labels(record).keys()), "")
+def _left_out(record: Record, published: Mapping[str, str]) -> str:
+    missing = next(iter(published.keys() - labels(record).keys()), "")
     return f"sample '{missing}' of its data is left out"
 
 
@@ -144,8 +144,8 @@ def possible_versions(record: Record, scenario: Scenario) -> str | None:  # noqa
     where = record.environment
     for name, least in {"Python": _PYTHON, **LEAST}.items():
         stated = where.python if name == "Python" else where.packages.get(name, "missing")
-        found = re.match(r"\d+(\.\d+)*", stated)  # what states no number claims nothing
-        if found and tuple(map(int, found[0].split("."))) < least:
+        number = re.match(r"\d+(\.\d+)*", stated)  # what states no number claims nothing
+        if number and tuple(map(int, number[0].split("."))) < least:
             wanted = ".".join(map(str, least))
             return f"it was made with {name} {stated[:20]}, but this package needs {wanted} or later"
     return None
@@ -161,11 +161,12 @@ def plain_names(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG0
 def true_times(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
     """Check that the record was made on a date that this package has seen, in a time that is not negative."""
     try:
-        made = datetime.fromisoformat(record.created).astimezone(UTC)
+        created = datetime.fromisoformat(record.created).astimezone(UTC)
     except (ValueError, OverflowError):
         return f"created = {record.created[:40]!r} is no date"
-    if not _BEGUN <= made <= datetime.now(UTC) + _CLOCKS:
-        return f"created = {record.created[:40]!r} is " + ("before this package" if made < _BEGUN else "in the future")
+    if not _BEGUN <= created <= datetime.now(UTC) + _CLOCKS:
+        when = "before this package" if created < _BEGUN else "in the future"
+        return f"created = {record.created[:40]!r} is {when}"
     times = [record.seconds, *([] if record.audit is None else [record.audit.seconds])]
     return next((f"{time:g} seconds" for time in times if not 0 <= time < inf), None)
 
@@ -183,15 +184,15 @@ def known_data(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG00
         named = (data.name, data.split) == (name, split) and data.matched is None
         if (named or data.digest == whole.digest) and data.classes != CLASSES[name]:
             return f"{data.classes} classes of {name}, which has {CLASSES[name]}"
-    known = KNOWN.get((data.name, data.split))
-    if known is None or data.n < known.n:
+    whole_split = KNOWN.get((data.name, data.split))
+    if whole_split is None or data.n < whole_split.n:
         return None
-    if data.n > known.n:
-        return f"{data.n} samples of {data.name} ({data.split}), which has {known.n}"
-    if data.digest == known.digest:
+    if data.n > whole_split.n:
+        return f"{data.n} samples of {data.name} ({data.split}), which has {whole_split.n}"
+    if data.digest == whole_split.digest:
         return None
     return (
-        f"all {data.n} samples of {data.name} ({data.split}) have the digest {known.digest[:12]}, "
+        f"all {data.n} samples of {data.name} ({data.split}) have the digest {whole_split.digest[:12]}, "
         f"but those of the record have {data.digest[:12]}"
     )
 

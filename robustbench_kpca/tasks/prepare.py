@@ -75,10 +75,10 @@ def require_form(data: Dataset, protocol: Scenario) -> None:
     """Refuse attacks in another space, corruptions of another form of data, and shifts of what is no image."""
     form = data.form
     if isinstance(protocol, Attack) and protocol.space not in form.spaces:
-        known = " or ".join(f"space = '{space}'" for space in form.spaces)
+        spaces = " or ".join(f"space = '{space}'" for space in form.spaces)
         raise BadInputError(
             f"protocol '{protocol.title}' attacks in {protocol.space} space, but data '{data.name}' are {form.name}",
-            expected=f"an attack with {known}" if known else "no attack: small changes of a word have no meaning",
+            expected=f"an attack with {spaces}" if spaces else "no attack: small changes of a word have no meaning",
             fix="see: rbk list protocols",
         )
     if isinstance(protocol, Corruption) and protocol.profile not in form.profiles:

@@ -49,8 +49,8 @@ def possible_passes(record: Record, scenario: Scenario) -> str | None:
         for wrong, limit, word in ((spent > high, high, "most"), (spent < low, low, "least")):
             if wrong.any():
                 first = int(np.where(wrong, rows, len(owner)).argmin())
-                met = f"row {rows[first] + 1}, sample '{outcomes['sample'][rows[first]]}': {int(spent[first])} {name}"
-                return f"{met}; the protocol costs at {word} {int(limit[first])}"
+                what = f"row {rows[first] + 1}, sample '{outcomes['sample'][rows[first]]}': {int(spent[first])} {name}"
+                return f"{what}; the protocol costs at {word} {int(limit[first])}"
     return None
 
 
@@ -59,13 +59,13 @@ def _costs(scenario: Attack, outcomes: Outcomes) -> tuple[Numbers, Numbers]:
 
     The number of classes of the model is not in a record. Those seen are the fewest that it can have.
     """
-    seen = max([2, *(1 + int(outcomes[name].max()) for name in _CLASSES if name in outcomes.columns)])
+    fewest = max([2, *(1 + int(outcomes[name].max()) for name in _CLASSES if name in outcomes.columns)])
     least, most = np.zeros(2), np.zeros(2)
     for stage in scenario.stage:
         formulas = stated(stage.attack)
         assert formulas is not None
         most += stage.restarts * np.array(stage.spent(*evaluated(formulas[0], stage.options, MANY)), float)
-        least += stage.restarts * np.array(stage.spent(*evaluated(formulas[1], stage.options, seen)), float)
+        least += stage.restarts * np.array(stage.spent(*evaluated(formulas[1], stage.options, fewest)), float)
     graded = "broken_by" not in outcomes.columns  # then the worst image of every stage is confirmed
     most[0] += len(scenario.stage) if graded else scenario.policy == "strongest"
     most[0] += scenario.storage is not None
@@ -132,13 +132,13 @@ def every_cell(record: Record, scenario: Scenario) -> str | None:
     outcomes = record.outcomes
     (owner, samples), (corruption, names) = outcomes.numbered("sample"), outcomes.numbered("corruption")
     numbers = {name: number for number, name in enumerate(names)}
-    shown = np.zeros((len(samples), len(scenario.cells)), bool)
+    present = np.zeros((len(samples), len(scenario.cells)), bool)
     other = np.ones(len(outcomes), bool)
     for place, (name, severity) in enumerate(scenario.cells):
         here = (corruption == numbers.get(name, -1)) & (outcomes["severity"] == severity)
-        shown[owner[here], place] = True
+        present[owner[here], place] = True
         other &= ~here
-    odd: Rows = np.asarray(~shown.all(1))
+    odd: Rows = np.asarray(~present.all(1))
     odd[owner[other]] = True
     if not odd.any():
         return None

@@ -68,14 +68,14 @@ def preset_title(label: str, digest: str) -> str:
     if base not in protocols():
         return ""
     try:
-        _, known = load_scenario(base, dict(map(_replaced, replaced)))
+        _, preset = load_scenario(base, dict(map(_replaced, replaced)))
     except BadInputError:
         return ""
-    return known.title if known.digest() == digest else ""
+    return preset.title if preset.digest() == digest else ""
 
 
 def _replaced(text: str) -> tuple[str, Any]:
     """Read a part of a label, such as `eps=3_255` or `below=1_255,2_255`, as `load_scenario` wrote it."""
-    key, _, shown = text.partition("=")
-    values = [parse_assignments([f"{key}={value}"])[key] for value in shown.replace("_", "/").split(",")]
+    key, _, written = text.partition("=")
+    values = [parse_assignments([f"{key}={value}"])[key] for value in written.replace("_", "/").split(",")]
     return key, values if len(values) > 1 or key == "below" else values[0]

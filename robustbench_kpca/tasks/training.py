@@ -37,8 +37,8 @@ class Training(ABC):
 
     def counts(self, logits: Logits, labels: Labels) -> Counts:
         """Count labels and predictions, in double precision; places labelled IGNORE are excluded."""
-        classes, kept = logits.shape[1], labels != IGNORE
-        truth, predicted = labels[kept], logits.argmax(1)[kept]
+        classes, labelled = logits.shape[1], labels != IGNORE
+        truth, predicted = labels[labelled], logits.argmax(1)[labelled]
         parts = (truth[truth == predicted], truth, predicted)
         return torch.stack([part.bincount(minlength=classes) for part in parts]).double()
 

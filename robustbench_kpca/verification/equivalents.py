@@ -166,9 +166,9 @@ def reference_of(scenario: Attack) -> Attack:
 
 
 def _ensemble(scenario: Attack) -> str | None:
-    own = [(stage.attack, stage.restarts, stage.options) for stage in scenario.stage]
+    settings = [(stage.attack, stage.restarts, stage.options) for stage in scenario.stage]
     for name, norms, draws, stages in ENSEMBLES:
-        if scenario.norm in norms and scenario.draws == draws and own == stages:
+        if scenario.norm in norms and scenario.draws == draws and settings == stages:
             return name
     return None
 

@@ -64,10 +64,10 @@ def recheck(record: Record, images: KeptImages, model: nn.Module, device: str | 
     scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
     if not isinstance(scenario, Attack):
         raise BadInputError(f"{record.spec.stem()} is of no attack", expected="a record with adversarial images")
-    recorded, given = record.spec.model.parameters_sha256, parameters_sha256(model)
-    if recorded != given:
+    recorded, actual = record.spec.model.parameters_sha256, parameters_sha256(model)
+    if recorded != actual:
         raise BadInputError(
-            f"the model has weights {given[:16]}, that of the record {recorded[:16]}",
+            f"the model has weights {actual[:16]}, that of the record {recorded[:16]}",
             fix="give the same model and weights",
         )
     clean, attacked = map(torch.from_numpy, images.floats())
@@ -158,7 +158,7 @@ def import_images(
         )
         require_same(spec, evaluation.spec, exact=False)
         with evaluation.held():
-            return evaluation.finished or _shown(evaluation, scenario, clean, images)
+            return evaluation.finished or _record_of(evaluation, scenario, clean, images)
 
 
 def read_images(file: Path) -> tuple[Tensor, str]:
@@ -172,15 +172,15 @@ def read_images(file: Path) -> tuple[Tensor, str]:
     """
     content = read_file(file, "file of images", MOST)
     try:
-        held = _tensor(content, file.suffix)
+        tensor = _tensor(content, file.suffix)
     except Exception as error:  # noqa: BLE001 (a damaged file can fail anywhere in its reader)
         raise BadInputError(
             f"{file} holds no images ({reason_of(error)})", expected="one tensor: .npy, .safetensors or torch.save"
         ) from None
-    if not isinstance(held, Tensor) or held.dtype != torch.float32 or held.layout != torch.strided:
-        met = str(held.dtype).removeprefix("torch.") if isinstance(held, Tensor) else type(held).__name__
-        raise BadInputError(f"{file} holds {met}", expected="one dense tensor of float32")
-    return held.detach(), sha256(content)
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.float32 or tensor.layout != torch.strided:
+        kind = str(tensor.dtype).removeprefix("torch.") if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise BadInputError(f"{file} holds {kind}", expected="one dense tensor of float32")
+    return tensor.detach(), sha256(content)
 
 
 def _tensor(content: bytes, suffix: str) -> Any:
@@ -226,17 +226,17 @@ def require_fit(images: Tensor, clean: Images, ids: Sequence[str], threat: Threa
     )
 
 
-def _shown(evaluation: Evaluation, scenario: Attack, clean: Images, images: Images) -> Record:
+def _record_of(evaluation: Evaluation, scenario: Attack, clean: Images, images: Images) -> Record:
     """Show clean and given images to the model; samples that it gets wrong before count as wrong, as in any attack."""
     runner, data, started = evaluation.subject.runner, Samples.require(evaluation.data), time.perf_counter()
     compute = task_named(data.task).compute
     labels = torch.tensor(data.labels)
 
-    def judged(shown: Images) -> list[tuple[int, float, int]]:
+    def judged(pictures: Images) -> list[tuple[int, float, int]]:
         answers: list[tuple[int, float, int]] = []
-        for first in range(0, len(shown), runner.batch_size):
+        for first in range(0, len(pictures), runner.batch_size):
             rows = slice(first, first + runner.batch_size)
-            logits = runner.logits(shown[rows].to(runner.device)).cpu()
+            logits = runner.logits(pictures[rows].to(runner.device)).cpu()
             parts = (*compute.success.judge(logits, labels[rows]), compute.success.rank(logits, labels[rows]))
             answers += zip(*(part.tolist() for part in parts), strict=True)
         return answers

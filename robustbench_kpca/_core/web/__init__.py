@@ -50,25 +50,25 @@ def asset(room: str, name: str) -> str:
 @lru_cache
 def _environment(room: str) -> Environment:
     loaders = [PackageLoader(f"robustbench_kpca.{place}") for place in dict.fromkeys((room, "_core.web"))]
-    made = Environment(
+    environment = Environment(
         loader=ChoiceLoader(loaders),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_shown,
+        finalize=_printable,
     )
-    made.filters["href"] = href
-    made.policies["json.dumps_function"] = lambda content, **options: json.dumps(_shown(content), **options)
-    return made
+    environment.filters["href"] = href
+    environment.policies["json.dumps_function"] = lambda content, **options: json.dumps(_printable(content), **options)
+    return environment
 
 
-def _shown(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Return what a template shows of a value: in every text, what is not printable is replaced; markup stays."""
     if isinstance(value, Markup):
         return value
     if isinstance(value, str):
         return printable_lines(value)
     if isinstance(value, dict):
-        return {_shown(key): _shown(item) for key, item in value.items()}
-    return [_shown(item) for item in value] if isinstance(value, list | tuple) else value
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    return [_printable(item) for item in value] if isinstance(value, list | tuple) else value

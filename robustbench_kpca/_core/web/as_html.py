@@ -25,11 +25,11 @@ def html(document: doc.Document) -> str:
     )
 
 
-def line(shown: doc.Line) -> Markup:
+def line(content: doc.Line) -> Markup:
     """Render a line."""
-    match shown:
+    match content:
         case str():
-            return escape(printable_lines(shown))
+            return escape(printable_lines(content))
         case doc.Prose(text):
             return _prose(text)
         case doc.Numbers(text):
@@ -44,7 +44,7 @@ def line(shown: doc.Line) -> Markup:
         case doc.Verdict(text, kind):
             return Markup('<span class="verdict {}">{}</span>').format(kind, line(text))
         case _:
-            return Markup("").join(map(line, shown))
+            return Markup("").join(map(line, content))
 
 
 def _prose(text: str) -> Markup:
@@ -69,8 +69,8 @@ def _block(block: doc.Block) -> Markup:
         case doc.Table():
             return _table(block)
         case doc.Figure(svg, caption, _):
-            shown = Markup("<figcaption>{}</figcaption>").format(line(caption)) if caption else ""
-            return Markup('<figure>{}<div class="scroll">{}</div></figure>').format(shown, Markup(svg))  # noqa: S704 (drawn here)
+            legend = Markup("<figcaption>{}</figcaption>").format(line(caption)) if caption else ""
+            return Markup('<figure>{}<div class="scroll">{}</div></figure>').format(legend, Markup(svg))  # noqa: S704 (drawn here)
         case doc.Details(summary, inside, is_open):
             return Markup("<details{}><summary>{}</summary>\n{}\n</details>").format(
                 " open" if is_open else "", line(summary), _blocks(inside)
@@ -97,12 +97,12 @@ def _table(table: doc.Table) -> Markup:
 
 
 def _cells(row: Sequence[doc.Line]) -> Markup:
-    first, *others = row
-    shown = [Markup('<th scope="row" class="pin">{}</th>').format(line(first))]
-    for text in map(line, others):
+    first, *rest = row
+    cells = [Markup('<th scope="row" class="pin">{}</th>').format(line(first))]
+    for text in map(line, rest):
         short = Markup(' class="short"') if len(text.striptags()) < _SHORT else ""
-        shown.append(Markup("<td{}>{}</td>").format(short, text))
-    return Markup("").join(shown)
+        cells.append(Markup("<td{}>{}</td>").format(short, text))
+    return Markup("").join(cells)
 
 
 def _id(name: str) -> Markup:

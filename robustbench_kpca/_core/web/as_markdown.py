@@ -15,11 +15,11 @@ def markdown(document: doc.Document) -> str:
     return "\n\n".join([f"# {plain(document.title)}", *_blocks(document.blocks), *filter(None, [document.mark])]) + "\n"
 
 
-def line(shown: doc.Line) -> str:
+def line(content: doc.Line) -> str:
     """Render a line."""
-    match shown:
+    match content:
         case str():
-            return plain(shown)
+            return plain(content)
         case doc.Prose(text):
             return prose(text)
         case doc.Code(text):
@@ -35,7 +35,7 @@ def line(shown: doc.Line) -> str:
         case doc.Verdict(text, kind):
             return f"**{plain(text)}**" if kind in _TOLD else plain(text)
         case _:
-            return "".join(edged(word) if isinstance(word, str) else line(word) for word in shown)
+            return "".join(edged(word) if isinstance(word, str) else line(word) for word in content)
 
 
 def _blocks(blocks: Sequence[doc.Block]) -> Iterator[str]:
@@ -55,9 +55,9 @@ def _blocks(blocks: Sequence[doc.Block]) -> Iterator[str]:
                 if file:
                     yield f"!{link(_alt(caption), file)}"
             case doc.Details(summary, inside):
-                shown = list(_blocks(inside))
-                if shown:
-                    yield "\n\n".join([f"<details><summary>{line(summary)}</summary>", *shown, "</details>"])
+                parts = list(_blocks(inside))
+                if parts:
+                    yield "\n\n".join([f"<details><summary>{line(summary)}</summary>", *parts, "</details>"])
             case doc.Card(question, verdict, inside):
                 yield f"### {line(question)}"
                 yield f"**{plain(verdict.text)}**"

@@ -54,8 +54,8 @@ class Answers(ModelResults):
 
     def show(self, first: int, batch: tuple[Images, Labels]) -> None:
         """Queue rows `first`, `first` + 1, ..., unless they are finished already; evaluate full batches."""
-        known = max(self.queued - first, 0)
-        images, labels = (part[known:] for part in batch)
+        finished = max(self.queued - first, 0)
+        images, labels = (part[finished:] for part in batch)
         if len(images):
             self.waiting.append((images, labels))
             self.queued += len(images)
@@ -89,13 +89,13 @@ class Answers(ModelResults):
     def outcomes(self) -> Outcomes:
         """Return one row per image and cell."""
         places, count = cells_of(self.protocol), len(self.samples)
-        given: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "sample": np.tile(np.array(self.samples.ids, object), len(places)),
             "label": np.tile(np.array(self.samples.labels), len(places)),
             "corruption": np.repeat(np.array([name for name, _ in places], object), count),
             "severity": np.repeat([severity for _, severity in places], count),
         }
-        return Outcomes.from_columns(self.table, given | self.columns)
+        return Outcomes.from_columns(self.table, columns | self.columns)
 
 
 def answers(protocol: Scenario, logits: Logits, labels: Labels) -> dict[str, Tensor]:
@@ -155,9 +155,9 @@ def odd_answers(outcomes: Outcomes) -> list[str]:
     """
     if outcomes.kind not in _ANSWERS:
         return []
-    given = outcomes[_ANSWERS[outcomes.kind]]
-    clean = outcomes["severity"] == 0 if outcomes.kind == "corruption" else given >= 0  # -1: it abstains
-    answers, labels = given[clean], outcomes["label"][clean]
+    predictions = outcomes[_ANSWERS[outcomes.kind]]
+    clean = outcomes["severity"] == 0 if outcomes.kind == "corruption" else predictions >= 0  # -1: it abstains
+    answers, labels = predictions[clean], outcomes["label"][clean]
     if len(labels) < FEWEST or (labels == labels[0]).all():
         return []
     if (answers == answers[0]).all():
@@ -176,5 +176,5 @@ def _worse_than_guessing(answers: np.ndarray, labels: np.ndarray) -> list[str]:
     chance = float(np.prod([*shares], axis=0).sum())
     if special.bdtr(right, n, chance) >= LEVEL:
         return []
-    said = f"only {right} of {n} clean samples are classified rightly, and guessing would give {100 * chance:.1f} %"
-    return [f"{said}: are the labels numbered as the model numbers its classes?"]
+    finding = f"only {right} of {n} clean samples are classified rightly, and guessing would give {100 * chance:.1f} %"
+    return [f"{finding}: are the labels numbered as the model numbers its classes?"]

@@ -75,6 +75,6 @@ class CertifiedAnswers(Answers):
         votes: Any = 0
         size = self.runner.batch_size  # which the runner halves where memory runs out
         for start in range(0, count, size):
-            shown = model.copies(image, min(size, count - start), rng)
-            votes = votes + self.runner.logits(shown.to(self.runner.device)).sum(0).cpu()
+            copies = model.copies(image, min(size, count - start), rng)
+            votes = votes + self.runner.logits(copies.to(self.runner.device)).sum(0).cpu()
         return torch.as_tensor(votes)

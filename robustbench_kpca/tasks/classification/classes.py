@@ -93,16 +93,17 @@ def _by_name(data: Samples, theirs: Names, names: Sequence[str]) -> tuple[Sample
     numbers = {label: number for label, number in number_of.items() if number is not None}
     if lost or len(set(numbers.values())) != len(numbers):
         owned = Counter(numbers.values())
-        odd = [_title(data, label) for label in lost or [own for own in numbers if owned[numbers[own]] > 1]][:_SHOWN]
+        several = [label for label in numbers if owned[numbers[label]] > 1]
+        odd = [_title(data, label) for label in (lost or several)[:_SHOWN]]
         raise BadInputError(
             f"{len(lost) or 'two'} classes of data '{data.name}' ({', '.join(odd)}) are not one class each of the "
             f"model's {len(names)} ({', '.join(names[:_SHOWN])}, ...)",
             expected="equal names, or WordNet ids",
             fix="rename the folders, or write a labels.csv (file, label) with the model's own numbers",
         )
-    shown = ", ".join(f"{_title(data, label)} is {number}" for label, number in list(numbers.items())[:_SHOWN])
+    examples = ", ".join(f"{_title(data, label)} is {number}" for label, number in list(numbers.items())[:_SHOWN])
     more = ", ..." if len(numbers) > _SHOWN else ""
-    how = f"{len(numbers)} of {len(names)} classes, by name ({shown}{more})"
+    how = f"{len(numbers)} of {len(names)} classes, by name ({examples}{more})"
     if all(label == number for label, number in numbers.items()) and data.classes == len(names):
         return data, how
     if isinstance(data, CellSamples):

@@ -129,7 +129,7 @@ class Classification(Compute[Samples]):
 
     def rows(self, sample: Sample, data: Samples, space: InputSpace) -> list[Row]:  # noqa: ARG002
         """Return the one row of an image."""
-        clean, worst = space.leave(sample.clean[None]), space.leave(sample.worst[None])
+        clean, adversarial = space.leave(sample.clean[None]), space.leave(sample.worst[None])
         unchanged = sample.worst is sample.clean
         row = {
             "sample": sample.id,
@@ -138,8 +138,8 @@ class Classification(Compute[Samples]):
             "prediction": sample.prediction,
             "rank": sample.rank,
             "broken_by": sample.broken_by,
-            "linf": 0.0 if unchanged else float(distance(worst, clean, "linf")),
-            "l2": 0.0 if unchanged else float(distance(worst, clean, "l2")),
+            "linf": 0.0 if unchanged else float(distance(adversarial, clean, "linf")),
+            "l2": 0.0 if unchanged else float(distance(adversarial, clean, "l2")),
         }
         row |= {} if sample.unrounded_by is None else {"unrounded_by": sample.unrounded_by}
         return [row | {name: getattr(sample, name) for name in COUNTS}]

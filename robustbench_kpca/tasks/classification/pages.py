@@ -88,12 +88,12 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
     attacks = scenario.names
     broken = first(outcomes, ~np.isin(by, ["", *UNATTACKED, *attacks]), "broken by '{broken_by}', no attack of it")
     if "unrounded_by" in outcomes.columns:
-        known = np.isin(outcomes["unrounded_by"], ["", *UNATTACKED, *attacks])
-        broken = broken or first(outcomes, ~known, "broken by '{unrounded_by}' before rounding, no attack of it")
-    kept = (by == "") & wrong
+        possible = np.isin(outcomes["unrounded_by"], ["", *UNATTACKED, *attacks])
+        broken = broken or first(outcomes, ~possible, "broken by '{unrounded_by}' before rounding, no attack of it")
+    unbroken = (by == "") & wrong
     lost = np.isin(by, attacks) & ~wrong
     stands = "prediction {prediction}, label {label}, broken by '{broken_by}'"
-    broken = broken or first(outcomes, kept, f"it counts as unbroken: {stands}")
+    broken = broken or first(outcomes, unbroken, f"it counts as unbroken: {stands}")
     broken = broken or first(outcomes, lost, f"it counts as broken: {stands}")
     if broken is None and scenario.labels == "true":
         before = outcomes["clean_prediction"] != outcomes["label"]
@@ -204,8 +204,8 @@ class ClassificationPages(Pages):
         columns["mean"] = list(mean_errors(table).values())
         scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
         if isinstance(scenario, Corruption) and scenario.reference == "alexnet":
-            known = [ALEXNET.knows(name, grid.severities) for name in grid.corruptions]
-            if all(known):  # for the extra corruptions only means over five severities are published
+            published = [ALEXNET.knows(name, grid.severities) for name in grid.corruptions]
+            if all(published):  # for the extra corruptions only means over five severities are published
                 columns["CE"] = list(corruption_errors(table, ALEXNET).values())
                 if scenario.clean:
                     columns["relative CE"] = list(relative_corruption_errors(table, ALEXNET).values())

@@ -36,8 +36,8 @@ def at_size(samples: Samples, view: View | None, *, asked: bool) -> Samples:
             a size for stored corruptions, or for samples that are no pictures.
     """
     if asked and (not samples.form.box or isinstance(samples, CellSamples)):
-        met = "stored corruptions" if samples.form.box else samples.form.name
-        raise BadInputError(f"a size or crop for data '{samples.name}', which are {met}", fix="leave it out")
+        what = "stored corruptions" if samples.form.box else samples.form.name
+        raise BadInputError(f"a size or crop for data '{samples.name}', which are {what}", fix="leave it out")
     if asked and view is not None and samples.resized not in ("", view.of_published.how):
         raise BadInputError(
             f"a size or crop for data '{samples.name}', which are resized: {samples.resized}",
@@ -156,8 +156,8 @@ def _require_alexnets_size(samples: Samples, protocol: Corruption) -> None:
 
 
 def _require_classes(samples: Samples, protocol: Shift | Ood) -> None:
-    known = (samples.known_part or samples).labels
-    odd = sorted(set(known) - set(classes_of(protocol) or known))
+    labels = (samples.known_part or samples).labels
+    odd = sorted(set(labels) - set(classes_of(protocol) or labels))
     if odd:
         raise BadInputError(
             f"data '{samples.name}' has label {odd[0]}, which is not one of the classes '{protocol.classes}'",

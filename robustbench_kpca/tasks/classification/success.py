@@ -64,7 +64,7 @@ class Misclassified(Success):
 
 def rank_of(logits: Logits, labels: Labels) -> Labels:
     """Return per image the number of classes ranked above its label; of equal logits, the first class ranks highest."""
-    own = logits.gather(1, labels[:, None])
+    of_label = logits.gather(1, labels[:, None])
     classes = torch.arange(logits.shape[1], device=logits.device)
-    tied_before = (logits == own) & (classes < labels[:, None])
-    return ((logits > own) | tied_before).sum(1)
+    tied_before = (logits == of_label) & (classes < labels[:, None])
+    return ((logits > of_label) | tied_before).sum(1)

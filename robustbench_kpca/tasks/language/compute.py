@@ -128,9 +128,9 @@ class Language(Compute[Text]):
     ) -> Iterator[tuple[list[int], Shown]]:  # fmt: skip
         """Yield blocks one by one, with the text of their cell: the words that are read and predicted."""
         places = cells_of(protocol)
-        for cell, own in groupby(rows, lambda row: row // len(data)):
+        for cell, of_cell in groupby(rows, lambda row: row // len(data)):
             text = swapped_stream(data, *places[cell], seed)
-            for row in own:
+            for row in of_cell:
                 yield [row], text
 
     def results(

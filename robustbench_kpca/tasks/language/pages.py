@@ -103,8 +103,8 @@ def within_the_rate(record: Record, scenario: Scenario) -> str | None:
 
 def _numbered(outcomes: Outcomes, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """Return a number for every text of a column, in order of appearance."""
-    known: dict[str, int] = {}
-    return np.array([known.setdefault(value, len(known)) for value in outcomes[name].tolist()], np.int64)
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in outcomes[name].tolist()], np.int64)
 
 
 def audited_fully(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
@@ -136,16 +136,16 @@ class LanguagePages(Pages):
     def cells(self, record: Record) -> list[dict[str, Any]]:
         """Return of each cell the perplexity of all words, of unchanged and of swapped ones, and how many these are."""
         positions = _positions(record).groupby(["corruption", "severity"], sort=False)
-        made = []
+        cells = []
         for cell, rows in positions:
             name, severity = cast("tuple[str, int]", cell)
             swapped = rows["swapped"] == 1
-            made.append(
+            cells.append(
                 {"corruption": name, "severity": int(severity), "perplexity": _perplexity(rows)}
                 | {"unchanged": _perplexity(rows[~swapped]), "swapped": _perplexity(rows[swapped])}
                 | {"words": len(rows), "swapped_words": int(swapped.sum())}
             )
-        return made
+        return cells
 
     def by_corruption(self, record: Record) -> pd.DataFrame:
         """Return per corruption: the perplexity at each severity, NaN where not measured, and their mean."""

@@ -53,8 +53,8 @@ def surprise(logits: Logits, words: Labels) -> Float[Tensor, "batch 1 place"]:
         logits: (batch, vocabulary, 1, places).
         words: (batch, 1, places).
     """
-    own = logits.gather(1, words[:, None])[:, 0]
-    return (logits.logsumexp(1) - own).clamp_min(0.0)  # rounding can take it below 0
+    of_word = logits.gather(1, words[:, None])[:, 0]
+    return (logits.logsumexp(1) - of_word).clamp_min(0.0)  # rounding can take it below 0
 
 
 class PositionResults(ModelResults):
@@ -135,14 +135,14 @@ class PositionResults(ModelResults):
         """Return one row per position and cell."""
         places, count = cells_of(self.protocol), len(self.positions)
         sizes = np.diff(self.ends, prepend=0)
-        given: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "corruption": np.repeat(np.array([name for name, _ in places], dtype=object), count),
             "severity": np.repeat([severity for _, severity in places], count),
             "sample": np.tile(np.repeat(np.array(self.data.ids, dtype=object), sizes), len(places)),
             "position": np.tile(self.positions, len(places)),
             "article": np.tile(self.data.articles[self.positions], len(places)),
         }
-        return Outcomes.from_columns(self.table, given | self.columns)
+        return Outcomes.from_columns(self.table, columns | self.columns)
 
     def _end(self, blocks: int) -> int:
         """Return the number of rows of so many blocks."""
@@ -194,5 +194,5 @@ class PositionResults(ModelResults):
         for (cell, start, _), values in zip(batch, losses, strict=True):
             first, stop = self.windows.counted(start)
             rows = self.row[first:stop]
-            asked = rows >= 0
-            self.columns["nll"][cell * len(self.positions) + rows[asked]] = values[places - (stop - first) :][asked]
+            wanted = rows >= 0
+            self.columns["nll"][cell * len(self.positions) + rows[wanted]] = values[places - (stop - first) :][wanted]

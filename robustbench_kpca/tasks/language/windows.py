@@ -78,18 +78,18 @@ def windows_of(model: nn.Module, data: Text, protocol: Scenario | None) -> Windo
         BadInputError: the window is longer than the text, or than the model can read; or `[inference]` asks for what is
             done to pictures.
     """
-    own = reader(model, data).window
-    asked = protocol.inference if isinstance(protocol, Clean | Corruption) else None
-    if asked is None:
-        return Windows(len(data.stream), own)
-    if asked.resize != "none":
-        raise BadInputError(f"resize = '{asked.resize}' for text", expected="resize = 'none'")
-    if asked.window > own:
+    longest = reader(model, data).window
+    requested = protocol.inference if isinstance(protocol, Clean | Corruption) else None
+    if requested is None:
+        return Windows(len(data.stream), longest)
+    if requested.resize != "none":
+        raise BadInputError(f"resize = '{requested.resize}' for text", expected="resize = 'none'")
+    if requested.window > longest:
         raise BadInputError(
-            f"window = {asked.window} for a model that reads {own} words at once", expected=f"at most {own}"
+            f"window = {requested.window} for a model that reads {longest} words at once", expected=f"at most {longest}"
         )
-    window = asked.window or own
-    return Windows(len(data.stream), window, asked.stride or window)
+    window = requested.window or longest
+    return Windows(len(data.stream), window, requested.stride or window)
 
 
 def reader(model: nn.Module, data: Text) -> LanguageModel:

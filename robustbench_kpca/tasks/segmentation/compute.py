@@ -187,8 +187,8 @@ class Segmentation(Compute[Scenes]):
         for number in sorted({*mine, *theirs}):
             choices = [part[number] for part in (mine, theirs) if number in part]
             pictures.append(min(choices, key=lambda picture: int(picture[0]["intersection"])))
-        whole, *others = chain.from_iterable(pictures)
-        return [whole | {name: rows[0][name] + smaller[0][name] for name in COUNTS}, *others]
+        whole, *rest = chain.from_iterable(pictures)
+        return [whole | {name: rows[0][name] + smaller[0][name] for name in COUNTS}, *rest]
 
     def draw(self, model: nn.Module, data: Scenes, protocol: Clean) -> Drawing:
         """Draw images, masks and predictions: see `draw_scenes`."""
@@ -223,8 +223,8 @@ class _Grid:
         name = self.data.ids[index]
         image, mask = _matching(name, self.images(index), self.masks(index))
         if isinstance(protocol, Corruption):
-            made = cell_of(protocol, self.places[cell], self.seed, self.frost)
-            image = corrupted(image, made, name, protocol.storage)
+            corruption = cell_of(protocol, self.places[cell], self.seed, self.frost)
+            image = corrupted(image, corruption, name, protocol.storage)
         return row, image, mask
 
 

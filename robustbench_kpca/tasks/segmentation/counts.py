@@ -28,10 +28,10 @@ def windowing_of(model: nn.Module, protocol: Scenario | None) -> Windowing:
     Raises:
         BadInputError: the window of the model is needed but unknown.
     """
-    asked = protocol.inference if isinstance(protocol, Clean | Corruption) else None
-    if asked is None:
+    requested = protocol.inference if isinstance(protocol, Clean | Corruption) else None
+    if requested is None:
         return Windowing.of(model, 0, 0)
-    return Windowing.of(model, asked.window, asked.stride, asked.resize)
+    return Windowing.of(model, requested.window, requested.stride, requested.resize)
 
 
 def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
@@ -45,13 +45,13 @@ def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
         Rows (class, intersection, truth, predicted), one per class with truth + predicted > 0: correctly predicted
         pixels of the class, pixels of the class, pixels predicted as the class.
     """
-    known = truth != IGNORE
-    true, predicted = truth[known].astype(np.int64), prediction[known].astype(np.int64)
+    labelled = truth != IGNORE
+    true, predicted = truth[labelled].astype(np.int64), prediction[labelled].astype(np.int64)
     counted = true[true == predicted], true, predicted[predicted >= 0]
     classes = 1 + max((int(values.max()) for values in counted if values.size), default=-1)
     counts = [np.bincount(values, minlength=classes) for values in counted]
-    seen = np.flatnonzero(counts[1] + counts[2])
-    return np.stack([seen, *(count[seen] for count in counts)], 1)
+    present = np.flatnonzero(counts[1] + counts[2])
+    return np.stack([present, *(count[present] for count in counts)], 1)
 
 
 class PixelResults(ModelResults):
@@ -110,6 +110,6 @@ class PixelResults(ModelResults):
     def _count(self, work: Callable[[], list[tuple[tuple[int, Mask], Prediction]]]) -> None:
         with self.timed():
             for (position, truth), prediction in work():
-                own = pixel_counts(truth, prediction)
-                self.rows.append(np.insert(own, 0, position, axis=1))
+                counts = pixel_counts(truth, prediction)
+                self.rows.append(np.insert(counts, 0, position, axis=1))
                 self.done = position + 1

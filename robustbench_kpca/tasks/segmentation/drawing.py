@@ -95,10 +95,10 @@ def legend_of(
         labels, pixels = np.unique(mask, return_counts=True)
         count.update(dict(zip(labels.tolist(), pixels.tolist(), strict=True)))
     present = sorted(label for label in count if label >= 0)
-    shown = sorted(sorted(present, key=lambda label: -count[label])[:_LEGEND_ENTRIES])
-    entries = [(names[label], _colour(palette[label])) for label in shown]
-    if len(shown) < len(present):
-        entries.append((f"({len(present) - len(shown)} rarer ones)", WHITE))
+    listed = sorted(sorted(present, key=lambda label: -count[label])[:_LEGEND_ENTRIES])
+    entries = [(names[label], _colour(palette[label])) for label in listed]
+    if len(listed) < len(present):
+        entries.append((f"({len(present) - len(listed)} rarer ones)", WHITE))
     return entries + ([("ignored", BLACK)] if len(present) < len(count) else [])
 
 

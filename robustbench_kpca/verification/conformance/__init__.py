@@ -28,10 +28,10 @@ def member_named(name: str) -> Any:
     """
     if address.is_address(name):
         return address.load(name, "member").member
-    known = {each: kind for kind in KINDS for each in kind.names()}
-    if name not in known:
-        raise unknown_name("attack, corruption, attention or metric", name, known)
-    return known[name].get(name)
+    members = {each: kind for kind in KINDS for each in kind.names()}
+    if name not in members:
+        raise unknown_name("attack, corruption, attention or metric", name, members)
+    return members[name].get(name)
 
 
 def check_member(member: Any, **options: Any) -> Iterator[Finding]:
@@ -44,16 +44,16 @@ def check_member(member: Any, **options: Any) -> Iterator[Finding]:
     Raises:
         BadInputError: it is none of these, or cannot be built with these options.
     """
-    made = member_named(member) if isinstance(member, str) else member
-    if isinstance(made, Metric):
-        return _without(options, metric.findings(made))
-    if all(hasattr(made, name) for name in ("start", "step")):
-        return attack.findings(made, options)
-    if all(hasattr(made, name) for name in ("parameters", "fast")):
-        return _without(options, corruption.findings(made))
-    if isinstance(made, type) and issubclass(made, nn.Module):
-        return attention.findings(made, options)
-    what = "a function" if inspect.isfunction(made) else f"a {type(made).__name__}"
+    built = member_named(member) if isinstance(member, str) else member
+    if isinstance(built, Metric):
+        return _without(options, metric.findings(built))
+    if all(hasattr(built, name) for name in ("start", "step")):
+        return attack.findings(built, options)
+    if all(hasattr(built, name) for name in ("parameters", "fast")):
+        return _without(options, corruption.findings(built))
+    if isinstance(built, type) and issubclass(built, nn.Module):
+        return attention.findings(built, options)
+    what = "a function" if inspect.isfunction(built) else f"a {type(built).__name__}"
     raise BadInputError(
         f"{member} is {what}",
         expected="an attack, a corruption, an attention or a metric",

@@ -66,17 +66,17 @@ class Case:
         """
         allowed = set_of(self.threat)
 
-        def look(shown: Images, index: Tensor, outside: bool) -> None:
-            allowed.check(shown, self.x[index], type(attack).__name__, Checks(), outside=outside)
+        def look(images: Images, index: Tensor, outside: bool) -> None:
+            allowed.check(images, self.x[index], type(attack).__name__, Checks(), outside=outside)
 
         for _ in range(steps):
             running = (~state["finished"]).nonzero()[:, 0]
             if not len(running):
                 break
-            given, kept = ({name: values[running] for name, values in state.items()} for _ in range(2))
-            new = attack.step(given, self.threat, PlainQuery(self.model, look, rows[running]))
-            for name, values in kept.items():
-                require(torch.equal(given[name], values), f"a step wrote into '{name}' of the old state")
+            old, copies = ({name: values[running] for name, values in state.items()} for _ in range(2))
+            new = attack.step(old, self.threat, PlainQuery(self.model, look, rows[running]))
+            for name, values in copies.items():
+                require(torch.equal(old[name], values), f"a step wrote into '{name}' of the old state")
             require(new.keys() == state.keys(), f"a step returned {sorted(new)}, `start` {sorted(state)}")
             state = {name: values.index_copy(0, running, new[name]) for name, values in state.items()}
         return state
@@ -195,8 +195,8 @@ def resumes(make: Callable[[], Attack], case: Case) -> None:
     """Require that another process can go on from a state that was written to a file."""
     attack, every = make(), case.everything
     whole = case.run(attack, case.begin(attack, every), every)
-    kept = pickle.dumps(case.run(make(), case.begin(make(), every), every, 1))
-    again = case.run(make(), pickle.loads(kept), every)  # noqa: S301 (our own bytes)
+    saved = pickle.dumps(case.run(make(), case.begin(make(), every), every, 1))
+    again = case.run(make(), pickle.loads(saved), every)  # noqa: S301 (our own bytes)
     _same(whole, again, "is another when a run is resumed: it remembers outside its state")
 
 
@@ -219,11 +219,11 @@ def costs(stage: Stage, threat: Threat) -> None:
     """Require that no sample costs more passes than the attack states, as the loop counts them."""
     x, y = rand(3, 5, *SHAPE, dtype=torch.float32), torch.zeros(5, dtype=torch.int64)
     stated, model = passes_of(build_attack(stage), 3), Wavy(SHAPE, lead=100.0, dtype=torch.float32)
-    given = {"attack": stage.attack, "restarts": 1, **stage.options}
+    settings = {"attack": stage.attack, "restarts": 1, **stage.options}
     where: dict[str, Any] = {"patch": threat.patch, "corners": threat.corners}
-    for made in passes(given, threat.norm, threat.eps, model, x, y=y, **where)[0]:
-        kept = stated is None or (made[0] <= stated[0] and made[1] <= stated[1])
-        require(kept, f"a sample cost {made} forward and backward passes; `most_passes` says {stated}")
+    for spent in passes(settings, threat.norm, threat.eps, model, x, y=y, **where)[0]:
+        within = stated is None or (spent[0] <= stated[0] and spent[1] <= stated[1])
+        require(within, f"a sample cost {spent} forward and backward passes; `most_passes` says {stated}")
 
 
 PROMISES: dict[str, Callable[[Callable[[], Attack], Case], None]] = {
@@ -251,17 +251,15 @@ def passes(
     stage: dict[str, Any], norm: Norm, eps: float, model: Any, x: Images, y: Labels, batch_size: int = 4, **fields: Any
 ) -> tuple[list[tuple[int, int]], list[bool]]:
     """Return (forwards, backwards) of every sample as the loop counts them, and whether it was broken."""
-    made: dict[int, Sample] = {}
+    by_row: dict[int, Sample] = {}
     engine = Engine(
         Runner(model.eval(), batch_size, torch.device("cpu")),
         scenario([stage], norm=norm, eps=eps, **fields),
         task_named("classification").compute.success,
         [str(row) for row in range(len(y))],
         seed=0,
-        sink=lambda sample: made.update({sample.index: sample}),
+        sink=lambda sample: by_row.update({sample.index: sample}),
     )
     engine.run(iter([(list(range(len(y))), x, y)]))
-    samples = [made[row] for row in range(len(y))]
-    return [(attacked.forwards, attacked.backwards) for attacked in samples], [
-        bool(attacked.broken_by) for attacked in samples
-    ]
+    samples = [by_row[row] for row in range(len(y))]
+    return [(sample.forwards, sample.backwards) for sample in samples], [bool(sample.broken_by) for sample in samples]

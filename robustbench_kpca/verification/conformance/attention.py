@@ -39,8 +39,8 @@ def _built(kind: Any, options: dict[str, Any]) -> nn.Module:
         with isolated(0, torch.device("cpu")):
             layers = [kind(WIDTH, num_heads=HEADS, qkv_bias=True, **sized, **options) for _ in range(_depth(kind))]
     except TypeError as error:
-        met = f"attention {kind.__name__} cannot be built ({reason_of(error)})"
-        raise BadInputError(met, expected="a class that takes what timm gives an attn_layer") from None
+        problem = f"attention {kind.__name__} cannot be built ({reason_of(error)})"
+        raise BadInputError(problem, expected="a class that takes what timm gives an attn_layer") from None
     chain(layers)
     layer: nn.Module = _Stack(layers) if len(layers) > 1 else layers[0]
     return layer.double().eval()
@@ -80,17 +80,17 @@ def _can(layer: nn.Module, **how: Any) -> bool:
 
 def _run(layer: nn.Module, x: Tensor, **how: Any) -> Tensor:
     with isolated(2, x.device):  # of a layer that draws
-        made: Tensor = layer(x, **how)
-    return made
+        out: Tensor = layer(x, **how)
+    return out
 
 
 def keeps_shape(make: Callable[[], nn.Module]) -> None:
     """Require that tokens keep their shape and are finite, also where all are zero or large."""
     for scale in (0.0, 1.0, 30.0):
         x = scale * _tokens()
-        made = _run(make(), x)
-        require(made.shape == x.shape, f"{tuple(x.shape)} became {tuple(made.shape)}")
-        require(bool(torch.isfinite(made).all()), f"tokens of size {scale:g} gave numbers that are not finite")
+        out = _run(make(), x)
+        require(out.shape == x.shape, f"{tuple(x.shape)} became {tuple(out.shape)}")
+        require(bool(torch.isfinite(out).all()), f"tokens of size {scale:g} gave numbers that are not finite")
 
 
 def passes_gradients(make: Callable[[], nn.Module]) -> None:

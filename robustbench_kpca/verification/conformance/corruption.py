@@ -46,22 +46,22 @@ def keeps_shape(make: Make) -> None:
     """Require that an image keeps type and size, and that the one given is not written into."""
     for image in pictures():
         for severity in SEVERITIES:
-            kept = image.copy()
-            made = make(image, severity, 3)
-            require(isinstance(made, np.ndarray) and made.dtype == np.uint8, f"it returned {_kind(made)}, not uint8")
-            require(made.shape == image.shape, f"{image.shape} became {made.shape}")
-            require(np.array_equal(image, kept), "it wrote into the image that it was given")
+            original = image.copy()
+            new = make(image, severity, 3)
+            require(isinstance(new, np.ndarray) and new.dtype == np.uint8, f"it returned {_kind(new)}, not uint8")
+            require(new.shape == image.shape, f"{image.shape} became {new.shape}")
+            require(np.array_equal(image, original), "it wrote into the image that it was given")
 
 
 def is_seeded(make: Make) -> None:
     """Require that all random numbers come from the generator."""
     image = pictures()[0]
     for severity in SEVERITIES:
-        made = []
+        twins = []
         for seed in (1, 2):
             with isolated(seed, torch.device("cpu")):
-                made.append(make(image.copy(), severity, 3))
-        require(np.array_equal(made[0], made[1]), "the same seed made two images: it draws from a global generator")
+                twins.append(make(image.copy(), severity, 3))
+        require(np.array_equal(twins[0], twins[1]), "the same seed made two images: it draws from a global generator")
 
 
 def does_something(make: Make) -> None:
@@ -71,8 +71,8 @@ def does_something(make: Make) -> None:
     require(change > 0, "at one severity the image stays as it is")
 
 
-def _kind(made: Any) -> str:
-    return str(getattr(made, "dtype", type(made).__name__))
+def _kind(value: Any) -> str:
+    return str(getattr(value, "dtype", type(value).__name__))
 
 
 PROMISES: dict[str, Callable[[Make], None]] = {

@@ -38,7 +38,7 @@ def checked(promise: str, check: Callable[[], None]) -> Finding:
     return Finding(promise)
 
 
-def require(kept: bool, broken: str) -> None:
+def require(holds: bool, broken: str) -> None:
     """Break the promise where it is not kept."""
-    if not kept:
+    if not holds:
         raise Broken(broken)

@@ -26,8 +26,9 @@ def findings(metric: Metric) -> Iterator[Finding]:
     """
     kinds = [kind for kind in PROTOCOLS if kind in metric.kinds]
     if not kinds or outcomes(kinds[0], "some").task != metric.task:
-        met = f"metric '{metric.name}' of {metric.task} under {', '.join(metric.kinds) or 'no protocol'}"
-        raise BadInputError(met, expected=f"a metric of classification under {' or '.join(PROTOCOLS)} to be tried here")
+        what = f"metric '{metric.name}' of {metric.task} under {', '.join(metric.kinds) or 'no protocol'}"
+        expected = f"a metric of classification under {' or '.join(PROTOCOLS)} to be tried here"
+        raise BadInputError(what, expected=expected)
     for kind in kinds:
         applies = metric.applies(outcomes(kind, "some"), load_scenario(PROTOCOLS[kind])[1])
         for promise, check in PROMISES.items() if applies else ():
@@ -59,22 +60,23 @@ def is_defined(metric: Metric, kind: str) -> None:
     for what, table in tables.items():
         if not metric.applies(table, scenario):
             continue
-        made = metric.estimate(table)
-        require(bool(np.isfinite([made.value, made.low, made.high]).all()), f"{what} it is {made.value}")
-        inside = made.low - 1e-9 <= made.value <= made.high + 1e-9
-        require(inside, f"{what} it is {made.value:g}, outside its interval [{made.low:g}, {made.high:g}]")
-        shared = not metric.share or (-1e-9 <= made.value <= 1 + 1e-9)
-        require(shared, f"{what} it is {made.value:g}, but a share lies in [0, 1]")
+        estimate = metric.estimate(table)
+        value, low, high = estimate.value, estimate.low, estimate.high
+        require(bool(np.isfinite([value, low, high]).all()), f"{what} it is {value}")
+        inside = low - 1e-9 <= value <= high + 1e-9
+        require(inside, f"{what} it is {value:g}, outside its interval [{low:g}, {high:g}]")
+        shared = not metric.share or (-1e-9 <= value <= 1 + 1e-9)
+        require(shared, f"{what} it is {value:g}, but a share lies in [0, 1]")
 
 
 def refuses_no_sample(metric: Metric, kind: str) -> None:
     """Require that of no sample there is no number: an error, or NaN."""
     nothing = outcomes(kind, "some").where(np.array([], np.intp))
     try:
-        made = metric.estimate(nothing)
+        estimate = metric.estimate(nothing)
     except Exception:  # noqa: BLE001 (any error is a refusal)
         return
-    require(not np.isfinite(made.value), f"of no sample it is {made.value:g}")
+    require(not np.isfinite(estimate.value), f"of no sample it is {estimate.value:g}")
 
 
 def ignores_order(metric: Metric, kind: str) -> None:
