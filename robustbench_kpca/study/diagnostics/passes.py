@@ -107,8 +107,8 @@ def _recomputed(module: nn.Module, reading: Reading) -> Tensor | None:
     pursuit = getattr(module, "pursuit", None)
     with torch.no_grad():
         if isinstance(pursuit, Pursuit):
-            left = q if isinstance(module, AsymmetricRPCAttention) else None
-            return pursuit(k, v, left)
+            queries = q if isinstance(module, AsymmetricRPCAttention) else None
+            return pursuit(k, v, queries)
         recomputed: Tensor = F.scaled_dot_product_attention(q, k, v)
     return recomputed
 

@@ -64,8 +64,8 @@ def study_of_images(samples: Samples, claims: Sequence[str] | None = None, *, mo
     members = {name: STUDY.get(name) for name in (IMAGES if claims is None else claims)}
     numbers = {name: min(IMAGES.get(name, most), most) for name in members}
     if max(numbers.values()) > len(order):
-        met = f"{len(order)} images for a measurement on {max(numbers.values())}"
-        raise BadInputError(met, fix=f"give more, or --images {len(order)}")
+        problem = f"{len(order)} images for a measurement on {max(numbers.values())}"
+        raise BadInputError(problem, fix=f"give more, or --images {len(order)}")
     by_number = {
         n: ImageSource(samples.take([order[i] for i in random.Random(seed).sample(range(len(order)), n)]))
         for n in sorted(set(numbers.values()))

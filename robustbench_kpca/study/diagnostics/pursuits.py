@@ -60,7 +60,7 @@ def traces(layer: Layer) -> Traces:
     """Run a layer's pursuit on its own keys and values, and on Gaussian ones with each head's standard deviation."""
     pursuit = pursuit_of(layer)
     query = layer.q if isinstance(layer.module, AsymmetricRPCAttention) else None
-    k, v = (layer.gaussian(f"random {part}") * _deviation(own) for part, own in (("k", layer.k), ("v", layer.values)))
+    k, v = (layer.gaussian(f"random {name}") * _deviation(x) for name, x in (("k", layer.k), ("v", layer.values)))
     q = None if query is None else layer.gaussian("random q") * _deviation(query)
     plain = replace(pursuit, iterations=0)
     return Traces(

@@ -45,7 +45,7 @@ class Tap:
     module: nn.Module
     watched: dict[str, nn.Module]
     read: Callable[[dict[str, Tensor]], Reading]
-    seen: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
 
     def require_one_call(self) -> None:
@@ -60,7 +60,7 @@ class Tap:
 
     def forget(self) -> None:
         """Discard the tensors of the last pass."""
-        self.seen.clear()
+        self.outputs.clear()
         self.calls.clear()
 
 
@@ -68,9 +68,9 @@ def find_taps(model: nn.Module) -> list[Tap]:
     """Return the attention layers that can be read, in the order of the model."""
     taps: list[Tap] = []
     for name, module in model.named_modules():
-        made = _tap(module)
-        if made is not None:
-            watched, read = made
+        plan = _tap(module)
+        if plan is not None:
+            watched, read = plan
             taps.append(Tap(len(taps), name, module, {"<x": module, **watched}, read))
     return taps
 
@@ -86,7 +86,7 @@ def listening(taps: Sequence[Tap]) -> Iterator[Callable[[], list[Reading]]]:
     def readings() -> list[Reading]:
         for tap in taps:
             tap.require_one_call()
-        read = [tap.read(tap.seen) for tap in taps]
+        read = [tap.read(tap.outputs) for tap in taps]
         for tap in taps:
             tap.forget()
         return read
@@ -115,7 +115,7 @@ def _attach(tap: Tap, key: str, module: nn.Module) -> Any:
 
 
 def _store(tap: Tap, key: str, x: Tensor) -> None:
-    tap.seen[key] = x.detach().clone()  # a layer may change its own tensors afterwards
+    tap.outputs[key] = x.detach().clone()  # a layer may change its own tensors afterwards
     tap.calls[key] = tap.calls.get(key, 0) + 1
 
 
@@ -148,12 +148,12 @@ def _softmax(module: Any) -> _HookPlan:
     }
     heads: int = module.num_heads
 
-    def read(seen: dict[str, Tensor]) -> Reading:
-        q, k, v = split_heads(seen["qkv"], 3, heads)
-        q, k = seen.get("q", q), seen.get("k", k)
+    def read(outputs: dict[str, Tensor]) -> Reading:
+        q, k, v = split_heads(outputs["qkv"], 3, heads)
+        q, k = outputs.get("q", q), outputs.get("k", k)
         if isinstance(module, SoftmaxAttention):
             q, k = module.turned(q), module.turned(k)
-        return Reading(seen["<x"], q, k, _mixed_values(module, k, v), _by_head(seen["<out"], heads))
+        return Reading(outputs["<x"], q, k, _mixed_values(module, k, v), _by_head(outputs["<out"], heads))
 
     return watched | normed, read
 
@@ -171,10 +171,10 @@ def _mixed_values(module: nn.Module, k: Tensor, v: Tensor) -> Tensor:
 def _symmetric(module: SymmetricAttention) -> _HookPlan:
     heads = module.num_heads
 
-    def read(seen: dict[str, Tensor]) -> Reading:
-        k, v = split_heads(seen["kv"], 2, heads)
+    def read(outputs: dict[str, Tensor]) -> Reading:
+        k, v = split_heads(outputs["kv"], 2, heads)
         k = module.turned(k)
-        return Reading(seen["<x"], k, k, v, _by_head(seen["<out"], heads))
+        return Reading(outputs["<x"], k, k, v, _by_head(outputs["<out"], heads))
 
     return {"kv": getattr(module, module.projection), "<out": module.proj}, read
 
@@ -182,9 +182,9 @@ def _symmetric(module: SymmetricAttention) -> _HookPlan:
 def _token_mix(module: TokenMix) -> _HookPlan:
     heads = module.num_heads
 
-    def read(seen: dict[str, Tensor]) -> Reading:
-        (q,), (k, v) = split_heads(seen["q"], 1, heads), split_heads(seen["kv"], 2, heads)
-        return Reading(seen["<x"], q, k, v, _by_head(seen["<out"], heads))
+    def read(outputs: dict[str, Tensor]) -> Reading:
+        (q,), (k, v) = split_heads(outputs["q"], 1, heads), split_heads(outputs["kv"], 2, heads)
+        return Reading(outputs["<x"], q, k, v, _by_head(outputs["<out"], heads))
 
     return {"q": module.q, "kv": module.kv, "<out": module.proj}, read
 
@@ -192,9 +192,9 @@ def _token_mix(module: TokenMix) -> _HookPlan:
 def _primal(module: PrimalAttention | KEPSVGPAttention) -> _HookPlan:
     """Read attention without values, whose output is not an average of values."""
 
-    def read(seen: dict[str, Tensor]) -> Reading:
-        q, k = split_heads(seen["qk"], 2, module.num_heads)
-        return Reading(seen["<x"], q, k, None, None)
+    def read(outputs: dict[str, Tensor]) -> Reading:
+        q, k = split_heads(outputs["qk"], 2, module.num_heads)
+        return Reading(outputs["<x"], q, k, None, None)
 
     return {"qk": module.scores.qk}, read
 

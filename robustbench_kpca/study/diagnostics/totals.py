@@ -66,10 +66,10 @@ class RatioMoments:
         """Add positive values of both, of shape (rows, cells)."""
         rows = np.stack([over, under], 1)
         n, mean = len(rows), rows.mean(0)
-        gap, apart = mean - self.mean, rows - mean
+        gap, centred = mean - self.mean, rows - mean
         total = self.n + n
         self.products = (
-            self.products + np.einsum("iac,ibc->abc", apart, apart) + gap * gap[:, None] * (self.n * n / total)
+            self.products + np.einsum("iac,ibc->abc", centred, centred) + gap * gap[:, None] * (self.n * n / total)
         )
         self.mean = self.mean + gap * (n / total)
         self.n = total
@@ -211,18 +211,18 @@ class Totals:
     def _add(
         self, name: str, statistic: Statistic, values: Values, units: list[UnitName], orders: NDArray[np.int64]
     ) -> None:
-        kept = self.kept.setdefault(name, Kept(units))
+        sums = self.kept.setdefault(name, Kept(units))
         if not np.isfinite(values).all():
             layer, head = units[int(np.argwhere(~np.isfinite(values))[0, -1])]
             self.broken = self.broken or f"{name} is not a finite number in head {head} of layer {layer}"
             return
         if statistic.null:
-            if kept.permuted is None:
-                kept.permuted = Permuted(self.draws, len(units))
-            kept.permuted.add(values, orders)
+            if sums.permuted is None:
+                sums.permuted = Permuted(self.draws, len(units))
+            sums.permuted.add(values, orders)
             values = values[np.arange(len(values)), np.arange(len(values))]
-        kept.values.add(values)
-        kept.overall.add(values.mean(-1))
+        sums.values.add(values)
+        sums.overall.add(values.mean(-1))
 
     def _add_ratio(self, name: str, of: tuple[str, ...], layers: Sequence[Mapping[str, Tensor]]) -> None:
         parts = [[layer[part].cpu().numpy() for layer in layers] for part in of]
@@ -230,8 +230,8 @@ class Totals:
             return  # recorded with the statistic itself
         by_layer = [np.stack([part.mean(-1) for part in whole], -1) for whole in parts]
         overall = [np.concatenate(whole, -1).mean(-1, keepdims=True) for whole in parts]
-        kept = self.ratios.setdefault(name, KeptRatio())
-        for moments, rows in ((kept.layers, by_layer), (kept.overall, overall)):
+        sums = self.ratios.setdefault(name, KeptRatio())
+        for moments, rows in ((sums.layers, by_layer), (sums.overall, overall)):
             moments.add(rows[0], rows[1] if len(rows) > 1 else np.ones_like(rows[0]))
 
     def _add_profile(self, name: str, layer: int, values: Values) -> None:
@@ -246,51 +246,51 @@ class Totals:
             elif name in self.ratios:
                 measured[name] = self._ratio(statistic, self.ratios[name])
         profiles = {
-            name: _profile(self.claim.profiles[name], kept)
-            for name, kept in self.profiles.items()
-            if all(np.isfinite(moments.mean).all() for moments in kept.values())
+            name: _profile(self.claim.profiles[name], by_layer)
+            for name, by_layer in self.profiles.items()
+            if all(np.isfinite(moments.mean).all() for moments in by_layer.values())
         }
         return Results(measured, profiles, self.broken)
 
-    def _measured(self, statistic: Statistic, kept: Kept) -> Measured:
+    def _measured(self, statistic: Statistic, sums: Kept) -> Measured:
         null: Null | None = None
-        nulls: list[Null | None] = [None] * len(kept.units)
-        if kept.permuted is not None:
-            null, nulls = kept.permuted.nulls(statistic)
+        nulls: list[Null | None] = [None] * len(sums.units)
+        if sums.permuted is not None:
+            null, nulls = sums.permuted.nulls(statistic)
         p_values = holm([null.p for null in nulls if null is not None])
         units = []
-        for number, (layer, head) in enumerate(kept.units):
-            own = nulls[number]
-            by_chance = {} if own is None else {"chance": own.chance, "z": own.z, "p": own.p}
-            mean, deviation = float(kept.values.mean[number]), float(kept.values.deviation[number])
+        for number, (layer, head) in enumerate(sums.units):
+            of_head = nulls[number]
+            by_chance = {} if of_head is None else {"chance": of_head.chance, "z": of_head.z, "p": of_head.p}
+            mean, deviation = float(sums.values.mean[number]), float(sums.values.deviation[number])
             adjusted = p_values[number] if p_values else None
             units.append(Unit(layer=layer, head=head, mean=mean, deviation=deviation, p_holm=adjusted, **by_chance))
         return Measured(
             what=statistic.what,
             better=statistic.better,
-            estimate=kept.overall.estimate(),
+            estimate=sums.overall.estimate(),
             null=null,
             units=tuple(units),
         )
 
-    def _ratio(self, statistic: Statistic, kept: KeptRatio) -> Measured:
+    def _ratio(self, statistic: Statistic, sums: KeptRatio) -> Measured:
         order = {layer: number for number, layer in enumerate(dict.fromkeys(layer for layer, _ in self.units))}
-        values, deviations = kept.layers.value, kept.layers.deviation
+        values, deviations = sums.layers.value, sums.layers.deviation
         units = tuple(
             Unit(layer=layer, head=head, mean=float(values[order[layer]]), deviation=float(deviations[order[layer]]))
             for layer, head in self.units
         )
         return Measured(
-            what=statistic.what, better=statistic.better, estimate=kept.overall.estimate(), null=None, units=units
+            what=statistic.what, better=statistic.better, estimate=sums.overall.estimate(), null=None, units=units
         )
 
 
-def _profile(what: str, kept: Mapping[int, Moments]) -> Profile:
-    rows = sum(moments.n for moments in kept.values())
-    mean = sum(moments.mean * (moments.n / rows) for moments in kept.values())
+def _profile(what: str, by_layer: Mapping[int, Moments]) -> Profile:
+    rows = sum(moments.n for moments in by_layer.values())
+    mean = sum(moments.mean * (moments.n / rows) for moments in by_layer.values())
     layers = tuple(
         LayerProfile(layer=layer, mean=_numbers(moments.mean), deviation=_numbers(moments.deviation))
-        for layer, moments in sorted(kept.items())
+        for layer, moments in sorted(by_layer.items())
     )
     return Profile(what=what, mean=_numbers(np.asarray(mean)), layers=layers)
 

@@ -86,7 +86,7 @@ def test_hooks_leave_nothing_behind_and_change_nothing():
     before = model(IMAGES)
     taps, _ = readings_of(model, IMAGES)
     assert torch.equal(model(IMAGES), before)
-    assert not any(tap.seen for tap in taps)
+    assert not any(tap.outputs for tap in taps)
     assert not any(module._forward_hooks for tap in taps for module in tap.watched.values())
 
 

@@ -50,8 +50,8 @@ class SingularValues:
 
     def observe(self, layer: Layer) -> dict[str, Tensor]:
         """Compute the singular values of the attention matrices, for a pursuit those of its last iteration."""
-        own, random = attention_matrices(layer)
-        kinds = {"": own, "_shuffled": shuffled_rows(own, layer), "_random": random}
+        learned, random = attention_matrices(layer)
+        kinds = {"": learned, "_shuffled": shuffled_rows(learned, layer), "_random": random}
         sizes = {kind: singular_values(matrices) for kind, matrices in kinds.items()}
         measured: dict[str, Tensor] = {}
         for kind, values in sizes.items():
@@ -88,11 +88,11 @@ class SingularValues:
         return by_heads(low, len(heads), why)
 
 
-def _stands_out(own: float, *controls: float) -> bool:
+def _stands_out(energy: float, *controls: float) -> bool:
     """Return whether a matrix has low rank, and much lower than its controls."""
-    left = 1 - own
-    return own >= thresholds.LOW_RANK_ENERGY and all(
-        left <= thresholds.LOW_RANK_LEFT * (1 - control) for control in controls
+    remainder = 1 - energy
+    return energy >= thresholds.LOW_RANK_ENERGY and all(
+        remainder <= thresholds.LOW_RANK_LEFT * (1 - control) for control in controls
     )
 
 
@@ -101,8 +101,8 @@ def attention_matrices(layer: Layer) -> tuple[Matrices, Matrices]:
     if pursues(layer):
         pursued = traces(layer)
         steps = [run[-1] for run in (pursued.own, pursued.random)]
-        own, random = (attention_weights(step.query, step.inner) for step in steps)
-        return own, random
+        learned, random = (attention_weights(step.query, step.inner) for step in steps)
+        return learned, random
     symmetric = torch.equal(layer.q, layer.k)
     k = layer.gaussian("random k") * layer.k.std((-2, -1), keepdim=True)
     q = k if symmetric else layer.gaussian("random q") * layer.q.std((-2, -1), keepdim=True)
