@@ -69,7 +69,7 @@ def ascend(
     """Return x_{t+1} and the state of iteration t + 1.
 
     Args:
-        state: of iteration t.
+        state: state of iteration t.
         x: x_t.
         loss: at x_t.
         g: gradient of the loss at x_t.
@@ -77,7 +77,7 @@ def ascend(
         window: iterations since the last checkpoint; 0 if iteration t is not at a checkpoint (`checkpoints`).
         rho: see above.
         proj: Proj.
-        norm: of the ball, which decides on `direction`.
+        norm: norm of the ball, which decides on `direction`.
     """
     state = _record(state, x, loss, g, eta_0)
     state, halved = _halve(state, window, rho)

@@ -28,7 +28,7 @@ class DifferentialAttention(WeightedAttention):
         dim: width of the tokens.
         num_heads: number of heads, each with two maps, of even width.
         layer: number of the layer, from 0; `models.place` gives it.
-        **options: of `WeightedAttention`.
+        **options: options of `WeightedAttention`.
     """
 
     def __init__(self, dim: int, num_heads: int = 8, *, layer: int = 0, **options: Any) -> None:

@@ -31,8 +31,8 @@ class MedianOfMeansAttention(KDEAttention):
         gradient: `released`: blocks are drawn anew in each pass, so passes differ; `restored`: the mean over `draws`
             fixed draws. Unlike in the released code, blocks come from torch's generator, and each image has its own
             choice.
-        draws: of `restored`.
-        **options: of `WeightedAttention`.
+        draws: number of draws of `restored`.
+        **options: options of `WeightedAttention`.
     """
 
     def __init__(

@@ -38,12 +38,12 @@ class ProAttention(WeightedAttention):
         num_heads: number of heads.
         loss: rho.
         iterations: n.
-        epsilon: that w is bounded by.
-        gamma: of `mcp`.
-        delta: of `huber`.
+        epsilon: bound of w.
+        gamma: parameter of `mcp`.
+        delta: parameter of `huber`.
         step: t, at most 1.
         gradient: `released` or `restored`, see `Gradient`.
-        **options: of `WeightedAttention`.
+        **options: options of `WeightedAttention`.
     """
 
     def __init__(

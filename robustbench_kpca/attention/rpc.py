@@ -70,7 +70,7 @@ class Pursuit:
         mu_width: the width in mu: C, all heads together (released code), or D, one head (paper).
         mu_span: in causal attention: `past`, mu_t from the keys up to t; or `window`, one mu from all keys, as in the
             paper, so that earlier tokens depend on later ones.
-        dual_sign: of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
+        dual_sign: sign of Y / mu in the L step: -1 (released code and paper as printed) or +1 (textbook ADMM).
     """
 
     iterations: int = 4
@@ -126,7 +126,7 @@ class Pursuit:
             query: Q of the asymmetric form (appendix E.10); the symmetric form has none.
             causal: token t attends to tokens up to t.
             mask: the keys that are no padding; the others are not attended to and have no part in mu.
-            dropout: of attention weights.
+            dropout: dropout of attention weights.
             observer: called with every iterate.
         """
         if not self.iterations:

@@ -61,7 +61,7 @@ def impostor(runner: Runner, first: FirstBatch) -> list[str]:
     are no lie: such a model states another configuration.
 
     Args:
-        runner: of the model.
+        runner: runner of the model.
         first: its first inputs and answers.
     """
     model = runner.model

@@ -122,7 +122,7 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
     """Return a decorator: a command that takes `options` gets these fields as options of its own.
 
     Args:
-        names: of the fields; none: all.
+        names: names of the fields; none: all.
         defaults: those that differ from the fields' own.
     """
     fields = [name for name in OPTIONS if not names or name in names]

@@ -21,7 +21,7 @@ class Form(ABC):
     """What a sample is made of.
 
     Attributes:
-        name: of several samples, in words.
+        name: name of several samples, in words.
         profiles: the parameter sets of the corruptions that are defined for it.
         spaces: the spaces of the attacks that are defined for it; empty if no attack by small changes is.
         box: whether values lie in [0, 1].

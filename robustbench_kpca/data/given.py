@@ -95,7 +95,7 @@ class ItemSamples(Samples):
 
     Args:
         classes: number of classes; None: that of the names, or else counted.
-        names: of the classes, None if unknown.
+        names: names of the classes, None if unknown.
     """
 
     def __init__(

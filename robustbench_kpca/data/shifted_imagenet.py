@@ -18,7 +18,7 @@ class Shifted:
     Attributes:
         what: the set in one line.
         images: how many were published, under each corruption at each severity where they are corrupted.
-        classes: of the labels; 0 where the images belong to none of the classes of their folders.
+        classes: number of classes of the labels; 0 where the images belong to none of the classes of their folders.
         corruptions: in the published order; empty for a collection of other images.
     """
 

@@ -39,7 +39,7 @@ class Vocabulary:
         """Return the end of a line, then all words by frequency; equally frequent ones in the order of appearance.
 
         Args:
-            lines: of the training text.
+            lines: lines of the training text.
             least: words that occur less often are left out, but for those that protocols give a meaning.
         """
         counts = Counter(word for line in lines for word in line.split())

@@ -96,7 +96,7 @@ _Fields = TypedDict(  # noqa: UP013 (a line a field)
 class Settings(_Fields, total=False):
     """Keywords of `evaluate`: how models and data are given and shown, `RunOptions`, and fields of protocols.
 
-    name: of a single model in the record; by default its own, or the name of its class.
+    name: name of a single model in the record; by default its own, or the name of its class.
     source: where modules came from, for the record.
     classes: number of classes of the images, where their labels do not have all of them.
     size: side in pixels to which pictures are resized, without cropping. By default pictures of a folder or of a

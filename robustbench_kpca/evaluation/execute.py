@@ -256,7 +256,7 @@ class Foretold:
         samples: their number.
         forwards: the most forward passes of a sample, draws included; None where that is not known.
         backwards: the same of backward passes.
-        operations: of a forward pass of one row, two for each multiply-add.
+        operations: operations of a forward pass of one row, two for each multiply-add.
         batch_size: with which it will be evaluated.
         seconds: device -> estimate; empty where the passes are not known.
     """

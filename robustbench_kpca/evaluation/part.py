@@ -73,7 +73,7 @@ def make_part(
         subjects: the models; of an attack a single one.
         data: the samples, sorted (`Dataset.in_order`): all of a record, or a range of them.
         scenario: the protocol.
-        options: of the run.
+        options: options of the run.
         smaller: the outcomes of these samples at the next smaller budget, where known.
         progress: told how far the work is.
 

@@ -245,7 +245,7 @@ def models_of(model: Models, name: str | None, source: str) -> list[ModelRequest
 
     Args:
         model: the models.
-        name: of a single model, in its record.
+        name: name of a single model, in its record.
         source: where modules came from.
 
     Raises:

@@ -59,7 +59,7 @@ class Work:
         model: how the model is loaded; the model itself if it was given in Python.
         data: the samples, sorted, with the model's numbers as labels.
         scenario: the protocol.
-        options: of the run.
+        options: options of the run.
         spec: the record's; the other process must find the same weights and the same answers to the first batch.
         folder: where the journals of its shards are, for a worker that sees it.
         algorithms: versions of our algorithms; the other process must have the same.

@@ -38,8 +38,8 @@ Cell = tuple[str, int]
 class Losses:
     """Sums over the words of each unit that is resampled: an article or, where there is one article, a block.
 
-    names: of the units, with their words: two models can be compared where these are the same.
-    sums: of -log p in nats, shape (cells, units).
+    names: names of the units, with their words: two models can be compared where these are the same.
+    sums: sums of -log p in nats, shape (cells, units).
     counts: number of words, shape (cells, units).
     """
 

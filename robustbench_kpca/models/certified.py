@@ -124,10 +124,10 @@ def base_of(name: str, pretrained: bool, options: Mapping[str, Any], *kinds: typ
     """Return the base model and the proof that options ask for.
 
     Args:
-        name: of the base model.
+        name: name of the base model.
         pretrained: with its own weights.
-        options: of the proof, and those of the base model.
-        *kinds: of proof; each has an option that chooses it.
+        options: options of the proof, and those of the base model.
+        *kinds: kinds of proof; each has an option that chooses it.
 
     Raises:
         BadInputError: no such option, or several; the base model draws noise.

@@ -57,7 +57,7 @@ def load_strictly(
     it. A model with `own_state` translates the names of its authors.
 
     Args:
-        model: that gets the weights.
+        model: the model that gets the weights.
         state: the weights by name.
         where: they are from, for errors.
         resize_positions: resample `pos_embed` where only the size of its square grid of patches differs; class tokens
@@ -200,7 +200,7 @@ def save_checkpoint(path: Path, model: nn.Module, metadata: dict[str, str], *, h
     """Write parameters and persistent buffers with `metadata` as safetensors.
 
     Args:
-        path: of the file. It is replaced only when the new one is complete.
+        path: path of the file. It is replaced only when the new one is complete.
         model: whose weights are written.
         metadata: stored in the file.
         half: store floating values in half precision.

@@ -60,11 +60,11 @@ class Family:
     """Architectures that differ in backbone and size only.
 
     Attributes:
-        backbones: that come with these attentions.
-        attention: of every block.
+        backbones: backbones that come with these attentions.
+        attention: attention of every block.
         special: attention of the chosen blocks, None where all blocks have the same.
         layers: the chosen blocks: `first`, `quarter` (the first quarter), `last`, `all` or their numbers.
-        options: of the special attention.
+        options: options of the special attention.
         stochastic: whether the special attention draws noise at test time.
     """
 

@@ -41,7 +41,7 @@ class DecoderBlock(nn.Module):
     Args:
         attn: the attention; it is called with `is_causal=True`.
         dim: width.
-        hidden: of the perceptron.
+        hidden: hidden width of the perceptron.
         pre: where the norms are.
         act: between the two layers of the perceptron.
         dropout: after each of them.

@@ -25,7 +25,7 @@ def outside_code(model: str, options: Mapping[str, Any], checkpoint: str | None 
 
     Args:
         model: as `models.loading.load_model` takes it.
-        options: of the model.
+        options: options of the model.
         checkpoint: file of its weights, or `hf-hub:OWNER/NAME`.
     """
     text = _of_model(model, options)

@@ -24,7 +24,7 @@ def place(model: nn.Module, attention: str | type[nn.Module], layers: Any = "all
         attention: a name of `robustbench_kpca.attention`, the address of a class such as `my.py:MyAttention`, or the
             class itself.
         layers: `"first"`, `"quarter"` (the first quarter, at least one), `"last"`, `"all"`, or block indices.
-        **options: of the attention; the number of tokens is the model's, and `layer` the number of the block.
+        **options: options of the attention; the number of tokens is the model's, and `layer` the number of the block.
 
     Raises:
         BadInputError: no such layers, an option the attention does not have, or a model without such blocks.

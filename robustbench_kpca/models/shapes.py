@@ -57,8 +57,8 @@ class SequenceShape:
     """Shape of an encoder of sequences.
 
     Attributes:
-        length: of a sequence, with its padding.
-        channels: of a signal; tokens have 1.
+        length: length of a sequence, with its padding.
+        channels: number of channels of a signal; tokens have 1.
         vocabulary: number of words; 0 for signals.
         patch_size: places of a signal that become one token; 1 for tokens.
         dropout: after the embedding, in attentions and after their layers and perceptrons.
@@ -99,7 +99,7 @@ class LanguageShape:
         window: number of words that it reads at most.
         embed_dim: width of a word, and of all heads of an attention together.
         depth: number of blocks.
-        num_heads: of each attention.
+        num_heads: number of heads of each attention.
         hidden: width of the perceptron of a block.
         design: `paper`, `modern` or `fairseq`; see `models/language.py`.
         dropout: after the embedding, attentions and perceptrons, and before the head.

@@ -14,7 +14,7 @@ def library(name: str, wanted_by: str, extra: str = "") -> Any:
     """Import an optional package.
 
     Args:
-        name: of the package.
+        name: name of the package.
         wanted_by: the model that needs it, for the error.
         extra: the optional dependency of this project that has it.
 
@@ -85,8 +85,8 @@ def require_words(model: nn.Module, digest: str | None, name: str) -> None:
 
     Args:
         model: its weights.
-        digest: of the vocabulary of the data; None: they have none.
-        name: of the data.
+        digest: digest of the vocabulary of the data; None: they have none.
+        name: name of the data.
 
     Raises:
         BadInputError: weights and data state different vocabularies.

@@ -126,7 +126,7 @@ class ViT(nn.Module):
         norm: class of the layer norms.
         reg_tokens: number of further tokens after the class token.
         any_size: whether images of any size are taken; see `Patches`.
-        drop_path_rate: of the last block; it grows linearly from 0 in the first.
+        drop_path_rate: rate of the last block; it grows linearly from 0 in the first.
 
     The others are named as in timm. With `num_classes` 0 there is no head.
     """

@@ -76,7 +76,7 @@ def shard_size(samples: int, batch_size: int, passes: int | None) -> int:
 
     Args:
         samples: number of samples of the record.
-        batch_size: of the model.
+        batch_size: batch size of the model.
         passes: how often every sample is shown; None: it is attacked.
     """
     batches = -(-samples // batch_size)
@@ -88,7 +88,7 @@ def plan_shards(ids: Sequence[str], key: str, size: int) -> list[Shard]:
     """Divide samples into shards.
 
     Args:
-        ids: of the samples, in order.
+        ids: ids of the samples, in order.
         key: digest of the specification and of the environment.
         size: number of samples of a shard; the last one may have fewer.
     """

@@ -42,11 +42,11 @@ class DataInfo(BaseModel):
 
     digest: over ids, labels and contents, in any order.
     known: of a pair for out-of-distribution detection, how many samples are of known classes.
-    class_names: of classes 0, 1, ..., where the data knows them.
+    class_names: names of classes 0, 1, ..., where the data knows them.
     task: what the samples are for, such as `classification`.
     matched: how the classes of the data were matched with those of the model, in words.
     resized: the rule by which pictures were resized and cropped; None if they were shown as they are.
-    entropy: of the source of a text, in nats a word, where it is known: no model can do better on average.
+    entropy: entropy of the source of a text, in nats a word, where it is known: no model can do better on average.
 
     Task, names, `matched`, `resized` and `entropy` are not part of a specification's digest: what they change is in
     the digest of the data.

@@ -68,7 +68,7 @@ class OverSamples:
     """What the choice of n samples adds to the variance of the difference between two means of B trainings each.
 
     Attributes:
-        variance: of the difference, as samples alone show it: MS_img / (B n); infinite of one sample.
+        variance: variance of the difference, as samples alone show it: MS_img / (B n); infinite of one sample.
         shared: its part that trainings show, too: MS_res / (B n). 0 where it is not known, and so counts twice.
         n: number of samples; infinite where `variance` is known.
     """

@@ -17,7 +17,7 @@ class Unfinished:
     """What lies beside an unfinished record.
 
     Attributes:
-        folder: of its shards.
+        folder: folder of its shards.
         stem: the record's file name without suffix.
         state: how far it is.
         done: number of finished shards.

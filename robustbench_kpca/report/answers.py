@@ -36,7 +36,7 @@ class Duel:
         difference: subject minus other, over the seeds that both rows have.
         low, high: 97.5 % interval of the difference. None where nothing was tested: a single training has no spread,
             and rows are compared on at least two seeds that both have.
-        p_value: of the difference, doubled because a question makes two comparisons; None as `low`.
+        p_value: p-value of the difference, doubled because a question makes two comparisons; None as `low`.
         inner_low, inner_high: 95 % interval of the difference, which decides on equivalence; None as `low`.
         seeds: how many seeds both rows have; None as `low`.
         rows: how many rows the spread between seeds is estimated from: all with these seeds, or the two compared ones

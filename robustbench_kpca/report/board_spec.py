@@ -29,7 +29,7 @@ class Evaluation:
     limit: the number of samples, spread over the split; None: any number.
     against: the data of no known class, for out-of-distribution detection.
     eps: the budget of an attack, where it is not the protocol's own.
-    digest: of the samples; None: any samples of that name, split and number.
+    digest: digest of the samples; None: any samples of that name, split and number.
     draws: passes that are averaged into every answer and gradient, where it is not the protocol's own number.
     """
 
@@ -88,7 +88,7 @@ class Column(BaseModel):
     against: the data of no known class, for out-of-distribution detection.
     imported: whether images that others found in the same set count, too (`rbk records import-images`): best known.
     certificate: a protocol of kind `certificate`: cells show [certified, attacked], between which the truth lies.
-    digest: of the column's own samples, where `data`, `limit` or `against` is stated; see `BoardSpec`.
+    digest: digest of the column's own samples, where `data`, `limit` or `against` is stated; see `BoardSpec`.
     """
 
     model_config = STRICT
@@ -208,7 +208,7 @@ class Described(BaseModel):
         name: the model's name on the board and in its records.
         source: what `rbk eval --model` is given; by default the name.
         checkpoint: file of its weights, for `rbk eval --checkpoint`.
-        options: of the model, for `rbk eval --set model.KEY=VALUE`.
+        options: options of the model, for `rbk eval --set model.KEY=VALUE`.
         attention: such as `RPC`.
         backbone: such as `ViT`.
         training: such as `PGD-7, 8/255`.

@@ -26,7 +26,7 @@ def gain(board: Board, better: str, than: str, column: Column, confidence: float
     few pictures say nothing of others.
 
     Args:
-        confidence: of the interval, in (0, 1).
+        confidence: confidence level of the interval, in (0, 1).
     """
     first, second = (than, better) if metric_for(column.metric).lower_is_better else (better, than)
     return difference_between(board, first, second, column, confidence)

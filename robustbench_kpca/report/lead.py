@@ -87,8 +87,8 @@ def _best_and_last(
     Args:
         board: the board.
         column: the ranked one.
-        values: of the comparable rows, best first.
-        names: of rows, as people say them.
+        values: values of the comparable rows, best first.
+        names: names of rows, as people say them.
         alone: whether no other row has a value.
     """
     best, *rest = values

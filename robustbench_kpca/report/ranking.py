@@ -48,7 +48,7 @@ class Group:
     Attributes:
         values: their numbers by row title.
         level: the p-value below which two of them differ beyond chance.
-        p_values: of all pairs, in this order; None where there are too many to test.
+        p_values: p-values of all pairs, in this order; None where there are too many to test.
     """
 
     values: Mapping[str, float]

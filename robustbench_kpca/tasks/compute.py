@@ -56,7 +56,7 @@ class Compute(ABC, Generic[Data]):
         Args:
             data: the samples.
             classes: number of classes of the model.
-            names: of these classes, None if unknown.
+            names: names of these classes, None if unknown.
 
         Raises:
             BadInputError: the classes of data and model do not match.

@@ -202,7 +202,7 @@ class Ledger:
         """Write the finished weights with their provenance.
 
         Args:
-            suffix: of the file name: `.ema` for averaged weights.
+            suffix: suffix of the file name: `.ema` for averaged weights.
             images: on which the density of the sparse part S of RPC attention is measured.
             half: whether weights are stored in half precision.
         """
@@ -241,7 +241,7 @@ class Options:
         data: folder of image files or scenes, for recipes that read them.
         keep_every: keep the weights of every so many epochs, as `<name>.epoch-010.safetensors`; 0 keeps the last only.
         stop_at: moment of `time.monotonic` after which no further epoch is begun; one more is, where it has passed.
-        revision: of the code, for the provenance.
+        revision: revision of the code, for the provenance.
         on_epoch: called after every epoch, with the name of the run.
         on_step: called after every step with the numbers of images that are done, and of all images of the run.
         on_note: called with remarks: what was adapted of initial weights, and that the machine is another.

@@ -46,7 +46,7 @@ def perturb(
         images: (batch, channels, height, width) in [0, 1], on the model's device.
         labels: (batch,), one class an image.
         protocol: an attack in pixels, of one stage with one restart, without a target.
-        seed: of random starts; those of image i are those of the sample "i".
+        seed: seed of random starts; those of image i are those of the sample "i".
         **overrides: fields of the protocol to replace, as in `evaluate`.
 
     Raises:
@@ -119,7 +119,7 @@ def adversarial_images(
     Args:
         x: clean images. Values outside [0, 1], as random erasing makes them, are clipped: attacks stay in this box.
         y: their labels, or distributions over the classes, (batch, classes).
-        keys: of the images' randomness, (batch,): see `keys_of`.
+        keys: keys of the images' randomness, (batch,): see `keys_of`.
         epoch: its number, from 0; the radius may grow with it. None: held-out images, at the full radius.
     """
     threat, attack = settings.threat(epoch), attack_of(settings)
@@ -179,7 +179,7 @@ class Objective:
 
     Args:
         model: without any wrapper; attacks run it, and its layers may add losses.
-        classes: of the model.
+        classes: number of classes of the model.
         seeds: of the attacks' randomness, in place of the recipe's: the first part of a batch has the first, and so on.
     """
 

@@ -288,7 +288,7 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> tuple[
     """Return the run's name, the parsed recipe and its text.
 
     Args:
-        name: of a bundled recipe, or of a TOML file.
+        name: name of a bundled recipe, or of a TOML file.
         overrides: key -> new value; keys of tables have a dot, such as `adversarial.eps`. They are added to the text as
             comments.
 

@@ -226,7 +226,7 @@ class Run:
         """Score the model after an epoch; append its numbers to the history and return them.
 
         Args:
-            sums: of losses, images, right labels and labels that count.
+            sums: sums of losses, images, right labels and labels that count.
 
         Raises:
             BadInputError: there was no whole batch.

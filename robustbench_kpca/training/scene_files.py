@@ -37,7 +37,7 @@ class Window:
     """Takes random square windows from scenes.
 
     Attributes:
-        settings: of the augmentation; `settings.crop` is the side of a window in pixels.
+        settings: settings of the augmentation; `settings.crop` is the side of a window in pixels.
         fill: RGB in [0, 1], for pixels of the window outside the image; their class is IGNORE.
     """
 

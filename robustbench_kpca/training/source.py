@@ -55,7 +55,7 @@ class Source(ABC):
     """Training and held-out images, as one process of several sees them.
 
     Args:
-        folder: of the files, for sources that read files; others do not use it.
+        folder: folder of the files, for sources that read files; others do not use it.
 
     Attributes:
         reads: the kind of data that batches are made of; it says the task, too.

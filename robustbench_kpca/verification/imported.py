@@ -112,7 +112,7 @@ def import_images(
     """Check the images of a file, show them to the model of a record, and write a record of what they break.
 
     Args:
-        record: of our own attack: it names model, samples and the perturbation set.
+        record: a record of our own attack: it names model, samples and the perturbation set.
         by: who found the images.
         method: how, in words.
         out: folder of the new record. It keeps the images, for `rbk records verify --kept-images`.

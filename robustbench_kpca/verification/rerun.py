@@ -42,7 +42,7 @@ class Rerun:
 
     Attributes:
         samples: the ids that were evaluated again.
-        seed: of the choice of samples; None if all were evaluated.
+        seed: seed of the choice of samples; None if all were evaluated.
         exact: whether every column had to be equal; otherwise see `records.differences.ROUNDING`.
         why: what differs between the two machines, if the comparison was not exact.
     """
@@ -88,7 +88,7 @@ def rerun(
             weights.
         images: the data, as in `evaluate`; default: those that the command names.
         samples: evaluate only so many samples, chosen at random; default: all.
-        seed: of the choice; default: a new one, so that nobody can know beforehand which samples are looked at.
+        seed: seed of the choice; default: a new one, so that nobody can know beforehand which samples are looked at.
         stated: a command of a board that shows the record. Its model is remade, whatever the record's command
             names; its data, where the record does not say its command, as older ones do not.
 

@@ -89,8 +89,8 @@ class Table:
     """A table.
 
     Attributes:
-        heads: of the columns.
-        rows: of cells; the first one names the row.
+        heads: heads of the columns.
+        rows: rows of cells; the first one names the row.
         caption: what it shows.
     """
 

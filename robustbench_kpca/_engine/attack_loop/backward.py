@@ -47,7 +47,7 @@ def backward_of(setting: str | None, runner: Runner) -> Iterator[None]:
     Args:
         setting: `OPTION=VALUE`, the model with this option of its attention layers changed (`models.altered`); or the
             address of a function from the model to another one that is like it; None: the model itself.
-        runner: of the model.
+        runner: runner of the model.
 
     Raises:
         BadInputError: the model has no such option, or the logits of the twin have another shape.

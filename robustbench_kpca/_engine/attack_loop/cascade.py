@@ -54,7 +54,7 @@ class Cascade:
             candidate: the image that was shown.
             prediction: its answer.
             margin: its score.
-            rank: of the true label.
+            rank: rank of the true label.
             unanswered: whether a logit is NaN or infinite.
 
         Raises:

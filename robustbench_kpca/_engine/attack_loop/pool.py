@@ -28,7 +28,7 @@ class Sample:
         worst: the image of lowest score so far (with policy `last`, the last image), found by the attack `worst_by`.
         worst_margin: its score, see `Success.judge`.
         prediction: the answer to `worst`.
-        rank: of the true label in that answer, see `Success.rank`.
+        rank: rank of the true label in that answer, see `Success.rank`.
         confirmed: an image confirmed by a forward pass without gradients: a success or, if success is graded, the worst
             image of the stage.
         unrounded_by: `broken_by` before the image that decides was rounded to 8 bits; None without `storage`.
@@ -89,7 +89,7 @@ class Run:
 
     Attributes:
         sample: the sample it belongs to.
-        number: of the run.
+        number: number of the run.
         state: its row of state once it is over; until then it has a row of the pool.
         broken: whether it ended with an image that looked broken.
     """

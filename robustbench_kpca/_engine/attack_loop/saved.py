@@ -21,7 +21,7 @@ def packed(content: Any, clean: Tensor, earlier: Seen | None = None) -> Any:
     """Return dictionaries, lists and tuples of values and tensors with marks for the clean image.
 
     Args:
-        content: of one sample.
+        content: content of one sample.
         clean: its clean image.
         seen: tensors of this sample that were met before.
     """

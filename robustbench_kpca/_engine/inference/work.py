@@ -50,8 +50,8 @@ class Work:
 
     Attributes:
         operators: launched, whatever the number of rows; views are none.
-        operations: of the matrix products and convolutions of a row, two for each multiply-add.
-        bytes: of all results for a row; a gradient keeps about as much.
+        operations: operations of the matrix products and convolutions of a row, two for each multiply-add.
+        bytes: bytes of all results for a row; a gradient keeps about as much.
     """
 
     operators: int
@@ -88,7 +88,7 @@ def work_of(runner: Runner, row: Images) -> Work:
     """Count one forward pass of one row, attention as plain products.
 
     Args:
-        runner: of the model, with a batch size of 1.
+        runner: runner of the model, with a batch size of 1.
         row: one input, of shape (1, ...).
     """
     from torch.utils.flop_counter import FlopCounterMode  # a second of imports, of Triton

@@ -36,7 +36,7 @@ def one_gradient(
         steps: how often it is called; an option of the attack, with this as its default.
         random_start: begin at a random point of the ball; an option, too.
         memory: names of images that a sample remembers.
-        norms: of the balls that it can search.
+        norms: norms of the balls that it can search.
         many_labels: whether it may attack samples with many labels, such as scenes.
 
     Examples:
@@ -72,7 +72,7 @@ def whole_attack(
     passes evenly and may depend on each other: write a step, or a class, where that matters.
 
     Args:
-        norms: of the balls that it can search.
+        norms: norms of the balls that it can search.
         bounded: whether what it returns lies in the ball: an image outside is an error. If not, it does not count.
 
     Examples:

@@ -31,7 +31,7 @@ class OneGradient(ABC):
 
         Args:
             x: the current image.
-            gradient: of the loss at `x`.
+            gradient: gradient of the loss at `x`.
             state: the samples' own tensors: `clean`, `y`, `step` (from 0) and those of `memory`, which may be replaced.
             threat: norm and radius of the ball.
         """

@@ -90,8 +90,8 @@ class MultiHeadAttention(nn.Module, ABC):
         attn_drop: rate of dropout of attention weights in training, from 0 to 1.
         proj_drop: rate of dropout of the result in training, from 0 to 1.
         norm_layer: makes the normalisation of `qk_norm=True` from a width.
-        device: of the parameters.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: type of the parameters.
         projection: name of the linear layer: `qkv` as in timm and the authors' checkpoints, `kv` as in those of FAN.
         rotary: turn queries and keys by their place in the sequence; D must be even.
 

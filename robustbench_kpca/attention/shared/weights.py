@@ -50,7 +50,7 @@ class WeightedAttention(MultiHeadAttention):
         dim: width of the tokens.
         num_heads: number of heads.
         mixing: `own`; or `identity`, where A is the unit matrix: the twin without mixing, with the same parameters.
-        **options: of `MultiHeadAttention`.
+        **options: options of `MultiHeadAttention`.
     """
 
     def __init__(self, dim: int, num_heads: int = 8, *, mixing: Mixing = "own", **options: Any) -> None:

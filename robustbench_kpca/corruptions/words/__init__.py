@@ -33,7 +33,7 @@ class WordCorruption(Protocol):
 
         Args:
             line: its words, without the end of the line.
-            parameter: of the severity.
+            parameter: parameter of the severity.
             draw: the random stream of the line.
         """
         ...
@@ -48,9 +48,9 @@ def swapped_words(
         stream: numbers of words, shape (words,).
         words: the vocabulary. A new word that it does not have becomes `<unk>`.
         end: number of the end of a line.
-        name: of the corruption.
-        parameter: of the severity.
-        seed: of the random streams of all lines.
+        name: name of the corruption.
+        parameter: parameter of the severity.
+        seed: seed of the random streams of all lines.
 
     Raises:
         BadInputError: the vocabulary has neither the new word nor `<unk>`.

@@ -26,7 +26,7 @@ class Size:
     """Limits of the pictures.
 
     Attributes:
-        side: of a picture, in pixels.
+        side: side of a picture, in pixels.
         train: pictures of the training part, evenly over the classes; 0: all.
     """
 

@@ -61,7 +61,7 @@ def bootstrap(
 
     Args:
         statistic: takes integer weights, shape (n,).
-        seed: of the resamples; for a mean, the resamples of `estimate.bootstrap_mean` with the same seed.
+        seed: seed of the resamples; for a mean, the resamples of `estimate.bootstrap_mean` with the same seed.
         strata: group of each image, shape (n,). Each group is resampled by itself and keeps its size: for statistics of
             two samples, such as images of known and of unknown classes.
         many: the same statistic of many resamples at once.

@@ -241,8 +241,8 @@ def metric(
 
     Args:
         unit: how its value is written: `PERCENT` for values in [0, 1], or `PLAIN`.
-        kinds: of the protocols under which it is computed: `clean`, `attack`, `corruption`, `shift`, `ood`.
-        task: of the outcomes: `classification`, `segmentation` or `language`.
+        kinds: kinds of the protocols under which it is computed: `clean`, `attack`, `corruption`, `shift`, `ood`.
+        task: task of the outcomes: `classification`, `segmentation` or `language`.
         lower_is_better: whether a smaller value is the better one.
 
     Examples:

@@ -159,7 +159,7 @@ class Answer:
         verdict: computed from `result`.
         on: the models, and the samples with their number.
         result: the numbers, with intervals.
-        folder: of the page of the item, board or diagnosis that the numbers are from; None where there is none.
+        folder: folder of the page of the item, board or diagnosis that the numbers are from; None where there is none.
         command: makes that page; empty for the diagnosis of a board, which statements introduce.
     """
 

@@ -34,7 +34,7 @@ class Pass(BaseModel):
     Attributes:
         operations: of matrix products and convolutions, two for each multiply-add. Attention is counted as plain
             products, without what fused attention computes again.
-        seconds: of every call.
+        seconds: the seconds of every call.
         peak_bytes: the most bytes of tensors at one time, gradients included, parameters and inputs not.
     """
 

@@ -47,7 +47,7 @@ def write_pages(
     """Write the pages of items that have results, and the index of all; return the path of the index as markdown.
 
     Args:
-        items: of the pack: all of them, since the index lists them.
+        items: items of the pack: all of them, since the index lists them.
         steps: every one that they need.
         only: names of the items whose pages are written; empty: all. Pages of the others stay as they are.
         statements: whether the index links the page of the paper's statements, which is not written here.

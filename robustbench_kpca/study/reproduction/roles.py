@@ -74,8 +74,8 @@ class Roles:
         checkpoints: model -> file of weights.
         limit: in place of every number of samples, where it is smaller.
         called: what a command calls the pack, where that is not its name; see `report.matching.name_of`.
-        metrics: that are computed again from the outcomes of every record; None: all.
-        reader: of records, data sets and weights.
+        metrics: metrics that are computed again from the outcomes of every record; None: all.
+        reader: reader of records, data sets and weights.
     """
 
     name: str

@@ -39,7 +39,7 @@ def check_member(member: Any, **options: Any) -> Iterator[Finding]:
 
     Args:
         member: an attack, a corruption of images, an attention or a metric: a class or an object, or its name.
-        **options: of an attack or an attention.
+        **options: options of an attack or an attention.
 
     Raises:
         BadInputError: it is none of these, or cannot be built with these options.

@@ -169,7 +169,7 @@ def is_independent(make: Callable[[], Attack], case: Case, steps: int | None = N
     """Require that batch mates and order do not matter, nor whether rows leave on the way or arrive later than others.
 
     Args:
-        case: of six samples.
+        case: a case of six samples.
         steps: before rows leave, and after that; by default one, and then all.
     """
     attack, every = make(), case.everything
