@@ -9,6 +9,8 @@ from pathlib import Path
 
 MOST = 480
 """Characters of what was met: long paths fit, a text of pages that was given for a name does not."""
+_SAID = 160
+"""Characters of what an error of others says."""
 _REASONS = {
     errno.ENOENT: "it is not there",
     errno.EACCES: "no permission",
@@ -56,9 +58,9 @@ DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 def reason_of(error: BaseException) -> str:
     """Say in words of this package why a file, a text or a library failed.
 
-    Of an error of the system it is the reason, of a text the place. Of all others it is the name of their class, and
-    the line of code from outside that raised it: their words are those of a library. Errors of this package have their
-    own words.
+    Of an error of the system it is the reason, of a text the place. Of all others it is the name of their class, the
+    line of code from outside that raised it, and the first line of what they say, since it may be the user's own.
+    Errors of this package have their own words.
     """
     match error:
         case BenchmarkError() | UnfitError():
@@ -75,7 +77,9 @@ def reason_of(error: BaseException) -> str:
             return f"there is no module {error.name}"
         case SyntaxError() if error.filename:
             return f"no Python from {Path(error.filename).name}, line {error.lineno} on"
-    return ": ".join([_words_for(error) or type(error).__name__, *_place(error)])
+    known = _words_for(error)
+    said = [] if known else [shortened(printable(line), _SAID) for line in str(error).strip().splitlines()[:1]]
+    return ": ".join([known or type(error).__name__, *_place(error), *said])
 
 
 def _words_for(error: BaseException) -> str | None:

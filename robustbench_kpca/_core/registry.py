@@ -72,7 +72,7 @@ def close_names(name: str, existing: Iterable[str], usual: str = "") -> list[str
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("-", "_")
+    return re.sub(r"[-_ ]", "", name.lower())
 
 
 @cache

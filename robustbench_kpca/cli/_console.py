@@ -84,6 +84,11 @@ def _show_lines(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     out().file.write("\n".join(lines) + "\n")
 
 
+def count(number: int, what: str) -> str:
+    """Write a number of things whose plural ends in s: `1 record`, `2 records`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def show_frame(title: str, frame: "pd.DataFrame") -> None:
     """Print a data frame."""
     show_table(title, [str(name) for name in frame.columns], frame.to_numpy().tolist())

@@ -25,7 +25,7 @@ def _explained(error: Any, path: str, context: Any) -> tuple[str, str, str]:
     kind, message, param = type(error).__name__, str(error.message), getattr(error, "param", None)
     if kind == "NoSuchOption":
         names = [name for option in context.command.params for name in option.opts if name.startswith("--")]
-        return f"{path} has no option '{error.option_name}'", "", did_you_mean(error.option_name, names)
+        return f"{path} has no option '{error.option_name}'", "", _meant(error.option_name, names)
     if kind == "MissingParameter" and param is not None:
         return f"{path} needs {_named(param)}", "", ""
     if param is not None:
@@ -41,6 +41,16 @@ def _explained(error: Any, path: str, context: Any) -> tuple[str, str, str]:
         problem = f"there is no command '{path} {shortened(typed[1], 80)}'" if typed else f"{path} needs a command"
         return problem, "", did_you_mean(typed[1] if typed else "", commands)
     return f"the options of {path} cannot be read", "", ""
+
+
+def _meant(option: str, known: list[str]) -> str:
+    """Say how a field of a protocol is set, or else which option may be meant."""
+    from robustbench_kpca.protocols.presets import has_field
+
+    field = option.lstrip("-").replace("-", "_")
+    if {"--protocol", "--set"} <= set(known) and has_field(field):
+        return f"'{field}' is a field of the protocol: --set {field}=…"
+    return did_you_mean(option, known)
 
 
 def _named(param: Any) -> str:

@@ -64,6 +64,8 @@ def check(
     if flipped:
         _console.note(f"{flipped} scores differ between runs of different batch size", quiet=quiet)
     _console.note(
-        f"{len(regressions)} regressions in {len(comparisons)} comparisons (alpha = {ALPHA:g} each)", quiet=quiet
+        f"{_console.count(len(regressions), 'regression')} in {_console.count(len(comparisons), 'comparison')} "
+        f"(alpha = {ALPHA:g} each)",
+        quiet=quiet,
     )
     return 1 if regressions else 0

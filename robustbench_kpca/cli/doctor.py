@@ -23,6 +23,6 @@ def doctor(
     from robustbench_kpca.verification.conformance import check_member
 
     findings = list(check_member(member, **parse_assignments(set_)))
-    rows = [(finding.promise, "FAILED" if finding.broken else "kept", finding.broken) for finding in findings]
-    _console.show_table("", ("Promise", "", "What was seen"), rows)
+    rows = [("FAILED" if finding.broken else "kept", finding.promise, finding.broken) for finding in findings]
+    _console.show_table("", ("Verdict", "Promise", "What was seen"), rows)
     return 1 if any(finding.broken for finding in findings) else 0

@@ -108,7 +108,7 @@ def evaluate(
         _console.show_json([record.model_dump(mode="json") for record in records])
         return
     _show(records)
-    _console.note(f"{len(records)} records in {options.out}", quiet=quiet)
+    _console.note(f"{_console.count(len(records), 'record')} in {options.out}", quiet=quiet)
 
 
 def _foretell(plan: "Plan", *, quiet: bool, json: bool) -> None:
@@ -147,9 +147,13 @@ def _foretell(plan: "Plan", *, quiet: bool, json: bool) -> None:
 
 def _show(records: "list[Record]") -> None:
     """Print one row per record and metric; the header of the values is their unit if all have the same."""
-    from robustbench_kpca.metrics import common_unit, metric_for
+    from robustbench_kpca.metrics import common_unit, metric_for, telling
 
-    values = [(record, metric_for(name), value) for record in records for name, value in record.metrics.items()]
+    values = [
+        (record, metric_for(name), record.metrics[name])
+        for record in records
+        for name in telling(record.metrics, record.spec.data.classes)
+    ]
     unit = common_unit(metric.unit for _, metric, _ in values)
     rows = [
         (
@@ -159,9 +163,15 @@ def _show(records: "list[Record]") -> None:
             metric.unit.number(value.value) if unit else metric.unit.text(value.value),
             metric.unit.interval(value.low, value.high),
             value.n,
-            "" if metric.chance is None else metric.unit.number(metric.chance(record.outcomes)),
+            "–" if (chance := _chance(record, metric.name)) is None else metric.unit.number(chance),
         )
         for record, metric, value in values
     ]
     heading = unit.symbol if unit and unit.symbol else "Value"
     _console.show_table("", ("Model", "Protocol", "Metric", heading, "95 % interval", "n", "chance"), rows)
+
+
+def _chance(record: "Record", name: str) -> float | None:
+    from robustbench_kpca.tasks import task_named
+
+    return task_named(record.spec.data.task).pages.chance(record, name)

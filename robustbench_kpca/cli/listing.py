@@ -79,9 +79,8 @@ def _family(what: Shelf) -> Any:
     return FAMILY
 
 
-def _model(name: str, task: str, weights: str, scores: str = "", density: str = "", remark: str = "") -> dict[str, Any]:
-    row = {"name": name, "task": task, "weights": weights, "held-out scores": scores}
-    return row | {"density of S in each RPC block": density, "remark": remark}
+def _model(name: str, task: str, weights: str, scores: str = "", remark: str = "") -> dict[str, Any]:
+    return {"name": name, "task": task, "weights": weights, "held-out scores": scores, "remark": remark}
 
 
 def _models() -> list[dict[str, Any]]:
@@ -96,7 +95,8 @@ def _models() -> list[dict[str, Any]]:
         density = ", ".join(f"{100 * share:.2g} %" for share in json.loads(header["density_of_S"]))
         task = task_named(task_of(json.loads(header["config"])["name"]))
         scores = task.describe("test", header) or task.describe("val", header)
-        rows.append(_model(name, task.name, "bundled", scores, density))
+        remark = f"RPC blocks with {density} of S other than 0" if density else ""
+        rows.append(_model(name, task.name, "bundled", scores, remark))
     for name in ARCHITECTURES:
         if name not in bundled():
             remark = "stochastic: needs expectation over transformation" if is_stochastic(name) else ""

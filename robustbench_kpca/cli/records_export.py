@@ -35,4 +35,4 @@ def export(
     else:
         write_atomic(out, content.encode())
         _console.say(str(out))
-    _console.note(f"{len(loaded)} records", quiet=quiet)
+    _console.note(_console.count(len(loaded), "record"), quiet=quiet)

@@ -49,10 +49,8 @@ def _spell(table: "pd.DataFrame", unit: "Unit") -> "pd.DataFrame":
 
 
 def _chance(record: "Record", name: str) -> str:
-    from robustbench_kpca.metrics import metric_for
-
-    chance = metric_for(name).chance
-    return "" if chance is None else f", chance {chance(record.outcomes):.4f}"
+    chance = _pages(record).chance(record, name)
+    return "" if chance is None else f", chance {chance:.4f}"
 
 
 def _command(record: "Record") -> str:
@@ -87,6 +85,7 @@ def _agreement(record: "Record") -> list[tuple[str, str]]:
 
 
 def _rows(record: "Record") -> list[tuple[str, str]]:
+    from robustbench_kpca.metrics import telling
     from robustbench_kpca.protocols.scenario import Attack, parse_scenario
 
     spec, environment, passes = record.spec, record.environment, record.passes
@@ -103,8 +102,8 @@ def _rows(record: "Record") -> list[tuple[str, str]]:
         *([("threat", scenario.budget)] if isinstance(scenario, Attack) else []),
         ("seed, batch", f"{spec.seed}, {spec.batch_size}"),
         *(
-            (name, f"{estimate} ({estimate.method}){_chance(record, name)}")
-            for name, estimate in record.metrics.items()
+            (name, f"{record.metrics[name]} ({record.metrics[name].method}){_chance(record, name)}")
+            for name in telling(record.metrics, data.classes)
         ),
         ("passes", f"{passes.forwards:,} forward, {passes.backwards:,} backward"),
         ("outcomes", f"{table.file}, {table.rows} rows; metrics computed again from them: equal"),

@@ -23,10 +23,10 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
 
     Args:
         images: a `Dataset`; the name of a data set; a float tensor or array (batch, channels, height, width) in [0, 1],
-            or a uint8 array (batch, height, width, 3); a loader of pairs of float tensors and labels; a map-style
-            `torch.utils.data.Dataset` of pairs of an image and a label; or a Hugging Face `datasets.Dataset` with one
-            column of images and one of labels. Images of the latter two may be float tensors, uint8 arrays or Pillow
-            images.
+            or a uint8 array (batch, height, width, 3); a pair of these and their labels; a loader of pairs of float
+            tensors and labels; a map-style `torch.utils.data.Dataset` of pairs of an image and a label; or a Hugging
+            Face `datasets.Dataset` with one column of images and one of labels. Images of the latter two may be float
+            tensors, uint8 arrays or Pillow images.
         labels: one integer label per image, if `images` is a tensor or array.
         name: name of a data set made from these. Its ids are "0", "1", ... in the given order.
         classes: number of classes, where the labels do not have all of them.
@@ -42,6 +42,8 @@ def as_dataset(images: Any, labels: Any = None, *, name: str = "images", classes
         )
     if isinstance(images, Dataset | str):
         return with_classes(load_data(images) if isinstance(images, str) else images, classes)
+    if labels is None and isinstance(images, (tuple, list)) and [getattr(part, "ndim", 0) for part in images] == [4, 1]:
+        images, labels = images
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
     if type(images).__module__.startswith("datasets.") and labels is None:
         return _from_hub(images, name, classes)
@@ -105,7 +107,7 @@ class ItemSamples(Samples):
         super().__init__(name, "all", [str(i) for i in range(len(labels))], labels, number)
         self.items, self.prints = items, dict[int, str]()
         self.class_names = tuple(names) if names and len(names) == number else None
-        self.counted = classes is None and not names
+        self.counted, self.numbered_by_name = classes is None and not names, self.class_names is not None
         self.raw = isinstance(self._item(0), Pillow.Image)
 
     def image(self, index: int) -> Image:

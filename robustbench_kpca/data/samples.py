@@ -32,6 +32,8 @@ class Samples(Dataset):
         known_part: of a pair (see `Pair`): its in-distribution set, whose labels are classes; `labels` of the pair tell
             whether an image is out-of-distribution (1) or not (0). None for other sets.
         counted: whether `classes` was only counted from the labels, so that there may be more.
+        numbered_by_name: whether classes have the numbers of their names' places in a list that others made, such as
+            that of folders; a set of the package knows its classes.
         held: of a folder with some of ImageNet-1K's 1,000 classes: which; None for other sets.
 
     Raises:
@@ -41,13 +43,15 @@ class Samples(Dataset):
     task = "classification"
     known_part: "Samples | None" = None
     counted: bool = False
+    numbered_by_name: bool = False
     held: tuple[int, ...] | None = None
 
     def __init__(self, name: str, split: str, ids: Sequence[str], labels: Sequence[int], classes: int) -> None:
         super().__init__(name, split, ids, classes, labels)
         bad = next((label for label in labels if not 0 <= label < classes), None) if classes else None
         if bad is not None:
-            raise BadInputError(f"label {bad} in data '{name}'", expected=f"0 to {max(classes, 1) - 1}")
+            expected = "labels from 0" if bad < 0 else f"0 to {classes - 1}"
+            raise BadInputError(f"label {bad} in data '{name}'", expected=expected)
 
     @property
     def labels(self) -> list[int]:
@@ -89,6 +93,7 @@ class SamplesPart(Part, Samples):
     def __init__(self, whole: Samples, indices: Sequence[int]) -> None:
         super().__init__(whole, indices)
         self.known_part, self.counted, self.held = whole.known_part, whole.counted, whole.held
+        self.numbered_by_name = whole.numbered_by_name
 
 
 class ArraySamples(Samples):
@@ -123,7 +128,7 @@ class Relabelled(SamplesPart):
         super().__init__(whole, range(len(whole)))
         self.strata = [numbers[label] for label in whole.labels]
         self.classes, self.class_names, self.held = classes, None if names is None else tuple(names), None
-        self.counted = False
+        self.counted = self.numbered_by_name = False
 
 
 class Resized(SamplesPart):

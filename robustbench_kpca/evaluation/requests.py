@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.runner import require_module
@@ -255,6 +255,12 @@ def models_of(model: Models, name: str | None, source: str) -> list[ModelRequest
         return [ModelRequest(model, name=name)]
     if not isinstance(model, Mapping):
         return [NamedModel.of(model, name, source)]
+    if any(isinstance(value, Tensor) for value in model.values()):
+        raise BadInputError(
+            f"a state dict of {len(model)} tensors",
+            expected="a model",
+            fix="build the model and let it load them: model.load_state_dict(...)",
+        )
     if not model or name is not None:
         raise BadInputError(f"{len(model)} models and name = {name!r}", expected="models by their names, and no name")
     return [NamedModel.of(module, label, source) for label, module in model.items()]

@@ -18,7 +18,7 @@ from robustbench_kpca.records.outcomes import Outcomes
 
 __all__ = [
     "METRICS", "PERCENT", "PLAIN", "Mean", "Metric", "Paired", "Scores", "Statistic", "Unit", "Weighted", "aligned",
-    "answers", "common_unit", "leading", "measure", "metric_for",
+    "answers", "common_unit", "leading", "measure", "metric_for", "telling",
 ]  # fmt: skip
 LEADING = (
     "robust_accuracy", "robust_miou", "corruption_accuracy", "corrupted_miou", "shift_accuracy",
@@ -106,6 +106,11 @@ def metric_for(name: str) -> Metric:
 def answers(metric: Metric, kind: str) -> bool:
     """Whether a metric can be asked of protocols of this kind."""
     return kind in metric.kinds
+
+
+def telling(names: Iterable[str], classes: int) -> list[str]:
+    """Return the metrics that tell models of so many classes apart: not the top-5 accuracy of five."""
+    return [name for name in names if not 0 < classes <= metric_for(name).more_than]
 
 
 def leading(names: Collection[str]) -> str:

@@ -22,6 +22,24 @@ def _correct(outcomes: Outcomes) -> Scores:
     return Scores(outcomes["sample"], correct(outcomes).astype(float))
 
 
+def clean_answers(outcomes: Outcomes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the answers to clean samples, or to shifted ones, and their labels; without samples of no answer."""
+    given = outcomes["clean_prediction" if outcomes.kind == "attack" else "prediction"]
+    clean = outcomes["severity"] == 0 if outcomes.kind == "corruption" else given >= 0  # -1: it abstains
+    return given[clean], outcomes["label"][clean]
+
+
+def guessing(outcomes: Outcomes) -> float:
+    """Return how often the answers to clean samples would be right if they were dealt out at random.
+
+    With shares p of the labels and q of the answers it is sum(p q); 0 without answers.
+    """
+    answers, labels = clean_answers(outcomes)
+    classes = 1 + max([*labels, *answers], default=0)
+    counts = (np.bincount(column, minlength=classes) for column in (labels, answers))
+    return float(np.prod([*counts], axis=0).sum() / max(len(labels), 1) ** 2)
+
+
 def _clean(outcomes: Outcomes) -> Scores:
     if outcomes.kind == "corruption":
         outcomes = outcomes.where(outcomes["severity"] == 0)
@@ -91,6 +109,7 @@ METRICS = (
         "for).",
         kinds=("clean", "shift"),
         scores=_top5,
+        more_than=5,
     ),
     _accuracy(
         name="robust_accuracy",
@@ -110,6 +129,7 @@ METRICS = (
         applies=_has_rank,
         objection=_no_top5,
         unattacked="top5_accuracy",
+        more_than=5,
     ),
     _accuracy(
         name="certified_accuracy",

@@ -229,6 +229,7 @@ METRICS = (
         what="Corruption top-5 accuracy: as corruption accuracy, of images whose label is among the five largest "
         "logits.",
         scores=partial(_accuracy, top=5),
+        more_than=5,
     ),
     _mean(
         name="mean_corruption_error",

@@ -15,6 +15,8 @@ from robustbench_kpca.models.sources import SOURCES, base_name, source_of
 
 _LIBRARIES = {"timm": "timm model", "torchvision": "torchvision classifier"}
 """Sources whose models are functions of a library, with what one of them is called."""
+_WEIGHTS = (".pt", ".pth", ".safetensors", ".ckpt", ".bin")
+"""Ends of the names of files that hold weights, and no architecture."""
 _REGISTERED = re.compile(r"^@register_model\b.*\n(?:@.*\n|\)\n| +.*\n)*def (\w+)\(", re.MULTILINE)
 """A function that a library registers as a model; the group is its name."""
 
@@ -78,6 +80,7 @@ def _unknown(name: str) -> UnknownNameError:
     suggestions = [f"{library}:{name}" for library in _LIBRARIES if name.partition(".")[0] in _library_names(library)]
     suggestions += [f"hf:{name}"] if name.count("/") == 1 or (name and (Path(name) / "config.json").is_file()) else []
     suggestions += [f"{name}:FACTORY"] if name.endswith(".py") else []
+    suggestions += [f"--checkpoint {name} beside --model ARCHITECTURE"] if name.endswith(_WEIGHTS) else []
     if not suggestions:
         return unknown_name("model", name, [*ARCHITECTURES, *bundled()])
     return UnknownNameError(f"there is no model named '{name}'", fix=f"did you mean {' or '.join(suggestions)}?")

@@ -29,6 +29,7 @@ def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = 
     """
     name, data = presets.load_protocol(protocol)
     for key, value in (overrides or {}).items():
+        value = _plain(value)
         _override(data, key, value, name)
         text = ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
         name += f"+{key}={text.replace('/', '_').replace(' ', '')}"
@@ -45,6 +46,11 @@ def along_curve(eps: Iterable[str | float], *, independent: bool = False) -> lis
     return [
         {"eps": value} | ({"below": budgets[:at]} if at and not independent else {}) for at, value in enumerate(budgets)
     ]
+
+
+def _plain(value: Any) -> Any:
+    """Return the number in a tensor or array of one number."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:

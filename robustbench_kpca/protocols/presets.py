@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
+from robustbench_kpca._core.files import read_file
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._core.strict import load_toml
 
@@ -42,6 +43,12 @@ def find(shelf: Shelf) -> dict[str, Path]:
 def protocols() -> dict[str, Path]:
     """Return name -> path of every protocol, from the folders `attacks` and `corruptions`."""
     return dict(sorted((find("attacks") | find("corruptions")).items()))
+
+
+def has_field(key: str) -> bool:
+    """Tell whether a protocol of the package or of the user has a field of this name."""
+    field = re.compile(rf"^{re.escape(key)} *=", re.MULTILINE)
+    return any(field.search(read_file(path).decode("utf-8", "replace")) for path in protocols().values())
 
 
 def load_protocol(name: str | Path) -> tuple[str, dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Outcomes: what happened to every sample, as columns. Every metric can be recomputed from them without a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -67,6 +67,9 @@ class Outcomes:
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
 
     def numbered(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
         """Return, for each row, the index of its text among the different texts of a column; and those texts.

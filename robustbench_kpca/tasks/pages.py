@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.metrics import PERCENT, Unit
+from robustbench_kpca.metrics import PERCENT, Unit, metric_for
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks.facts import Rule
@@ -65,6 +65,11 @@ class Pages:
     def clean_answers(self, record: Record) -> "tuple[Outcomes, NDArray[np.int64]] | None":  # noqa: ARG002
         """Return rows of clean samples, and a whole number for the answer in each; None if it has none to compare."""
         return None
+
+    def chance(self, record: Record, name: str) -> float | None:
+        """Return what guessing gets in a metric of a record; None where that has no meaning, or is zero."""
+        of_labels = metric_for(name).chance
+        return None if of_labels is None else of_labels(record.outcomes)
 
     def headline(self, record: Record) -> list[str]:
         """Return the names of the metrics in the one-line summary of a record."""

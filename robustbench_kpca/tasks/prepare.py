@@ -13,6 +13,7 @@ from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attacks.shared.names import require_attack
 from robustbench_kpca.corruptions import require_corruption, require_profile
 from robustbench_kpca.data.base import Dataset
+from robustbench_kpca.data.forms import PICTURES, SIGNALS, TOKENS, WORDS
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Override, Scenario, Shift
 from robustbench_kpca.tasks import task_named
@@ -71,6 +72,11 @@ def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
         compute.try_corruption(data, scenario, place, seed, frost)
 
 
+def _of_profile(profile: str) -> str:
+    """Return the kind of data that the corruptions of a profile are for."""
+    return next((form.name for form in (PICTURES, SIGNALS, TOKENS, WORDS) if profile in form.profiles), profile)
+
+
 def require_form(data: Dataset, protocol: Scenario) -> None:
     """Refuse attacks in another space, corruptions of another form of data, and shifts of what is no image."""
     form = data.form
@@ -83,10 +89,10 @@ def require_form(data: Dataset, protocol: Scenario) -> None:
         )
     if isinstance(protocol, Corruption) and protocol.profile not in form.profiles:
         raise BadInputError(
-            f"protocol '{protocol.title}' has the corruptions '{protocol.profile}', but data '{data.name}' are "
+            f"protocol '{protocol.title}' corrupts {_of_profile(protocol.profile)}, but data '{data.name}' are "
             f"{form.name}",
-            expected=f"profile = {' or '.join(repr(profile) for profile in form.profiles)}",
-            fix="see: rbk list protocols",
+            expected=f"a protocol with profile = {' or '.join(repr(profile) for profile in form.profiles)}",
+            fix="see: rbk list corruptions, rbk list protocols",
         )
     if isinstance(protocol, Shift | Ood | Certificate) and not form.box:
         raise BadInputError(f"protocol '{protocol.title}' for {form.name}", expected="images")

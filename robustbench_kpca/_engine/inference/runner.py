@@ -66,8 +66,9 @@ def _unusable(logits: Tensor) -> str:
 
 
 def call(model: nn.Module, x: Images) -> Any:
-    """Call the model on the whole batch at once."""
-    return model(x)
+    """Call the model on the whole batch at once; of an answer with several parts, as of transformers, take `logits`."""
+    answer = model(x)
+    return answer if isinstance(answer, Tensor) else getattr(answer, "logits", answer)
 
 
 ANY_LOGITS = Presentation(

@@ -113,6 +113,7 @@ class Folder(ImageFiles):
             root, listed.files, listed.labels, listed.classes, name=name, split=part, view=None, bad_images=bad_images
         )
         self.class_names, self.held, self.counted = listed.names, listed.held, listed.counted
+        self.numbered_by_name = listed.names is not None
         self.notes = _left_out(root, listed.files)
 
 
@@ -205,9 +206,8 @@ def _require_row(table: Path, number: int, file: str | None, label: str | None) 
 def _from_subfolders(root: Path) -> _Found:
     names = reading.sub_folders(root)
     if names and {name.lower() for name in names} <= PARTS:
-        raise BadInputError(
-            f"folder {root} contains the splits {', '.join(names)}", fix=f"give one: {root / names[-1]}"
-        )
+        usual = next((name for name in names if name.lower() == "test"), names[-1])
+        raise BadInputError(f"folder {root} contains the splits {', '.join(names)}", fix=f"give one: {root / usual}")
     files = [f"{name}/{file}" for name in names for file in reading.image_files(root / name)]
     everything = reading.image_files(root)
     if not everything:

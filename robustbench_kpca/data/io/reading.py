@@ -212,7 +212,7 @@ def _by_suffix(files: Counter[str]) -> str:
 def sub_folders(folder: Path) -> list[str]:
     """Return the names of the folders in `folder`, sorted as text, without hidden ones."""
     try:
-        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not _is_hidden(entry.name))
     except OSError as error:
         raise _closed(error) from None
 
@@ -231,10 +231,15 @@ def _walk(folder: Path) -> Iterator[str]:
         if here in above:
             raise BadInputError(f"folder {top} is a link to a folder that it lies in", fix="remove the link")
         within[str(Path(top))] = above | {here}
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not _is_hidden(name)]
         start = Path(top).relative_to(folder).as_posix()
         prefix = "" if start == "." else f"{start}/"
-        yield from (prefix + name for name in files if not name.startswith("."))
+        yield from (prefix + name for name in files if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    """Tell whether nobody put a file or folder there to be read: macOS adds `__MACOSX` to its archives."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def _closed(error: OSError) -> BadInputError:

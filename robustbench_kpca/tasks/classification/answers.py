@@ -11,7 +11,9 @@ from robustbench_kpca._engine.attack_loop.query import check_clean
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.metrics.accuracy import clean_answers, guessing
 from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
+from robustbench_kpca.records.estimate import proportion
 from robustbench_kpca.records.outcomes import Column, Outcomes
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
@@ -135,46 +137,29 @@ def _ranked(logits: Logits, labels: Labels) -> dict[str, Tensor]:
     return {"prediction": logits.argmax(1), "rank": rank, "confidence": logits.softmax(1).amax(1)}
 
 
-LEVEL = 1e-3
-"""Of the exact test: a model that guesses is flagged in one of a thousand evaluations, a better one hardly ever."""
 FEWEST = 8
 """Of fewer samples, one answer to all is no surprise."""
-_ANSWERS = {
-    "clean": "prediction",
-    "attack": "clean_prediction",
-    "corruption": "prediction",
-    "certificate": "prediction",
-}
+_KINDS = ("clean", "attack", "corruption", "certificate")
 
 
 def odd_answers(outcomes: Outcomes) -> list[str]:
     """Return flags for a record; not of shifted data, some of which are chosen to be classified wrongly.
 
-    With shares p of the labels and q of the predictions, a guesser is right with probability sum(p q). The test is
-    binomial, exact and one-sided. Labels that number the classes in another way are the usual cause.
+    A guesser is right as often as `metrics.accuracy.guessing` says; an accuracy whose 95 % interval is not above that
+    is flagged. Labels that number the classes in another way are the usual cause.
     """
-    if outcomes.kind not in _ANSWERS:
+    if outcomes.kind not in _KINDS:
         return []
-    predictions = outcomes[_ANSWERS[outcomes.kind]]
-    clean = outcomes["severity"] == 0 if outcomes.kind == "corruption" else predictions >= 0  # -1: it abstains
-    answers, labels = predictions[clean], outcomes["label"][clean]
+    answers, labels = clean_answers(outcomes)
     if len(labels) < FEWEST or (labels == labels[0]).all():
         return []
     if (answers == answers[0]).all():
         share = 100 * float((labels == answers[0]).mean())
         same = f"the model answers class {answers[0]} to all {len(answers)} clean samples"
         return [f"{same}: its accuracy is the share of that class, {share:.1f} %, whatever the attack"]
-    return _worse_than_guessing(answers, labels)
-
-
-def _worse_than_guessing(answers: np.ndarray, labels: np.ndarray) -> list[str]:
-    from scipy import special  # importing it takes a moment
-
-    n, right = len(labels), int((answers == labels).sum())
-    classes = 1 + max(labels.max(), answers.max())
-    shares = (np.bincount(column, minlength=classes) / n for column in (labels, answers))
-    chance = float(np.prod([*shares], axis=0).sum())
-    if special.bdtr(right, n, chance) >= LEVEL:
+    accuracy, chance = proportion(int((answers == labels).sum()), len(labels)), guessing(outcomes)
+    if accuracy.low > chance:
         return []
-    finding = f"only {right} of {n} clean samples are classified rightly, and guessing would give {100 * chance:.1f} %"
+    shown = f"{100 * accuracy.value:.1f} % [{100 * accuracy.low:.1f}, {100 * accuracy.high:.1f}]"
+    finding = f"the clean accuracy, {shown}, is not above that of guessing, {100 * chance:.1f} %"
     return [f"{finding}: are the labels numbered as the model numbers its classes?"]

@@ -46,7 +46,15 @@ def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> t
             expected="equally many, or names of both",
             fix="choose another model or other --data; class folders are matched by name where the model states names",
         )
+    if data.numbered_by_name and [_number(name) for name in data.class_names or ()] != [*range(classes)]:
+        shown = [f"{name} is {number}" for number, name in enumerate((data.class_names or ())[:_SHOWN])]
+        more = ", ..." if classes > _SHOWN else ""
+        return data, f"{classes} classes, in the order of their names ({', '.join(shown)}{more})"
     return data, f"{classes} classes, by number"
+
+
+def _number(name: str) -> int | None:
+    return int(name) if name.isascii() and name.isdecimal() else None
 
 
 def _by_counted_number(data: Samples, classes: int) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robustbench_kpca.metrics import telling
+from robustbench_kpca.metrics.accuracy import guessing
 from robustbench_kpca.metrics.corruption import (
     corruption_errors,
     mean_by_group,
@@ -223,9 +225,15 @@ class ClassificationPages(Pages):
         levels = enumerate(grid.severities)
         return clean | {level: mean(1 - grid.wrong[:, averaged, at].mean(axis=1)) for at, level in levels}
 
+    def chance(self, record: Record, name: str) -> float | None:
+        """Return that of accuracies without an attack, too: it depends on the answers of the model."""
+        guessed = name in ("clean_accuracy", "shift_accuracy")
+        return guessing(record.outcomes) if guessed else super().chance(record, name)
+
     def headline(self, record: Record) -> list[str]:
-        """Return all metrics, the clean accuracy first."""
-        return sorted(record.metrics, key=lambda name: name != "clean_accuracy")
+        """Return all metrics that tell models apart, the clean accuracy first."""
+        names = telling(record.metrics, record.spec.data.classes)
+        return sorted(names, key=lambda name: name != "clean_accuracy")
 
 
 PAGES = ClassificationPages()

@@ -1,4 +1,4 @@
-"""What is said of errors of others is in our words, and says where code from outside raised them."""
+"""What is said of errors of others: our words or the first line of theirs, and where code from outside raised them."""
 
 import csv
 import json
@@ -47,7 +47,9 @@ class LocalEntryNotFoundError(FileNotFoundError):
             LocalEntryNotFoundError("no cached snapshot"),
             "it is not here, and the hub cannot be reached",
         ),
-        (KeyError("size"), "KeyError"),
+        (KeyError("size"), "KeyError: 'size'"),
+        (RuntimeError("  mine \x1b[2J\nand more"), "RuntimeError: mine \N{REPLACEMENT CHARACTER}[2J"),
+        (ValueError(""), "ValueError"),
     ],
 )
 def test_reasons(error, said):
@@ -64,4 +66,9 @@ def test_the_last_line_of_code_from_outside_is_named(tmp_path):
     path.write_text("import torch\n\n\ndef make():\n    return torch.zeros(2).view(3, 'x')\n")
     names = {}
     exec(compile(path.read_text(), path, "exec"), names)
-    assert reason_of(raised(names["make"])) == "TypeError: model.py, line 5"
+    assert reason_of(raised(names["make"])).startswith("TypeError: model.py, line 5: view(): argument 'size'")
+
+
+def test_no_more_than_160_characters_of_what_others_say_are_shown():
+    said = reason_of(RuntimeError("a" * 500)).removeprefix("RuntimeError: ")
+    assert 150 < said.count("a") <= 160

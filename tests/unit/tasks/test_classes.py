@@ -197,7 +197,7 @@ def test_models_that_number_classes_differently_share_one_run(tmp_path):
     assert [record.metrics["clean_accuracy"].value for record in made] == [1.0, 0.0, 1.0]
     assert [record.spec.data.matched for record in made] == [
         "2 of 2 classes, by name (cat is 0, dog is 1)", "2 of 2 classes, by name (cat is 1, dog is 0)",
-        "2 classes, by number",
+        "2 classes, in the order of their names (cat is 0, dog is 1)",
     ]  # fmt: skip
     stored = [load_record(path) for path in sorted((tmp_path / "runs").glob("*.record.json"))]
     assert {record.spec.data.matched for record in stored} == {record.spec.data.matched for record in made}
