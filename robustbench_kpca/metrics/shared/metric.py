@@ -65,7 +65,7 @@ class Metric(ABC):
         lower_is_better: whether a smaller value is the better one.
         applies: whether it can be computed from these outcomes of its task and kinds.
         objection: why it has no meaning under a protocol of its kinds, and what to do; "" where it has one.
-        chance: the value that guessing gets by the labels alone, where that is not zero; see `tasks.pages.Pages.chance`.
+        chance: what guessing gets by the labels alone, where that is not zero; see `tasks.pages.Pages.chance`.
         unattacked: of a metric of attacks, the name of the metric that is the same without the attack.
         needs_reference: whether it has no value until it is `relative_to` another model.
         more_than: so many classes or fewer make it 1 for every model.
