@@ -193,7 +193,7 @@ def test_an_attention_is_placed_by_its_address(folder):
         ("mine.py:plain", "is a function without start, step; expected an object with start, step"),
         ("mine.py:DARKER", "is a Darker without start, step"),
         ("mine.py:Stuck", "cannot start (ValueError: mine.py, line"),
-        ("broken.py:Push", "cannot be imported (ZeroDivisionError: broken.py, line 1)"),
+        ("broken.py:Push", "cannot be imported (ZeroDivisionError: broken.py, line 1: division by zero)"),
         ("nomodule:Push", "there is no module nomodule"),
     ],
 )
