@@ -103,7 +103,6 @@ SeedOfChoice = Annotated[
 ]
 
 
-BadImages = Literal["fail", "skip"]
 Audited = Annotated[
     Literal["full", "quick", "none"] | None,
     typer.Option(

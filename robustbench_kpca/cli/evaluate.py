@@ -42,10 +42,6 @@ def evaluate(
     against: Annotated[
         str | None, typer.Option(help="Data set of unknown classes, for out-of-distribution detection protocols.")
     ] = None,
-    bad_images: Annotated[
-        _options.BadImages,
-        typer.Option(help="What to do with unreadable images: fail, or skip them and flag the record."),
-    ] = "fail",
     size: _options.Size = None,
     crop: _options.Crop = None,
     classes: _options.Classes = None,
@@ -93,7 +89,7 @@ def evaluate(
         for each in models
     ]
     options = replace(options, device=usable_device(options.device))
-    request = DataRequest(data, split, limit, against, bad_images=bad_images)
+    request = DataRequest(data, split, limit, against)
     request = replace(request, size=size, crop=crop, classes=classes)
     plan = make_plan(jobs, request, options, audit=audited != "none" and (audited or True))
     if planned:

@@ -1,6 +1,6 @@
 """`rbk images corrupt`: write a folder of corrupted images in the layout and file format of ImageNet-C."""
 
-import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -8,16 +8,14 @@ import typer
 
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import several
-from robustbench_kpca.cli._options import SEVERAL, BadImages, Frost, Quiet, Seed, Workers
+from robustbench_kpca.cli._options import SEVERAL, Frost, Quiet, Seed, Workers
 
 if TYPE_CHECKING:
     from robustbench_kpca.corruptions import Cell
     from robustbench_kpca.data.io.derived import Pixels
     from robustbench_kpca.data.request import View
 
-_GROWING = "corruptions"
 _PACKAGES = ("robustbench-kpca", "numpy", "scipy", "opencv-python-headless", "pillow")
-
 Mode = Literal["fast", "exact"]
 
 
@@ -42,10 +40,6 @@ def corrupt(
     ] = "fast",
     seed: Seed = 0,
     frost: Frost = None,
-    format: Annotated[  # noqa: A002 (the option's name)
-        Literal["jpeg85", "png"],
-        typer.Option(help="File format: jpeg85 (JPEG of quality 85, as ImageNet-C), or png (lossless)."),
-    ] = "jpeg85",
     size: Annotated[
         int | None,
         typer.Option(
@@ -58,15 +52,13 @@ def corrupt(
         float | None, typer.Option(help="With --size: resize the short side to size / crop, and crop the centre.")
     ] = None,
     workers: Workers = 0,
-    bad_images: Annotated[
-        BadImages, typer.Option(help="What to do with unreadable images: fail, or skip and list them.")
-    ] = "fail",
     quiet: Quiet = False,
 ) -> None:
-    """Write DST/CORRUPTION/SEVERITY/... for every image of SRC, and a manifest; run it again to resume.
+    """Write DST/CORRUPTION/SEVERITY/*.JPEG for every image of SRC, and a manifest; run it again to resume.
 
-    The images depend on the seed and on each image's path in SRC, not on the number of workers. Corrupted ImageNet
-    validation images can be evaluated as imagenet-c:DST; a link DST/clean to SRC adds the clean images.
+    Files are JPEG of quality 85, as those of ImageNet-C. They depend on the seed and on each image's path in SRC, not
+    on the number of workers; those that are there are kept. Corrupted ImageNet validation images can be evaluated as
+    imagenet-c:DST; a link DST/clean to SRC adds the clean images.
     """
     from robustbench_kpca.corruptions import family_of
     from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
@@ -76,49 +68,36 @@ def corrupt(
         family_of(name)
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca._core.lock import locked
-    from robustbench_kpca.data.io.derived import Derivation, derive, open_target, sources_of
+    from robustbench_kpca.data.io.derived import Derivation, derive, require_target, sources_of
+    from robustbench_kpca.data.io.reading import left_out
 
-    view = _view(size, crop)
-    levels = sorted(set(severity)) or list(SEVERITIES)
+    view, levels = _view(size, crop), sorted(set(severity)) or SEVERITIES
     settings = {
-        _GROWING: names,
-        "severities": levels,
         "profile": profile,
         "mode": mode,
         "seed": seed,
         "frost": _digest_of(frost),
-        "format": format,
-        "view": view and {key: getattr(view, key) for key in ("size", "crop", "interpolation")},
+        "view": view and [view.size, view.crop, view.interpolation],
         "versions": _versions(),
     }
-    make = Stored(_cells(names, levels, profile, mode, seed=seed, frost=frost), format)
-    plan = Derivation(
-        source,
-        target,
-        tuple(make.cells),
-        ".JPEG" if format == "jpeg85" else ".png",
-        make=make,
-        view=view,
-        bad_images=bad_images,
-    )
+    make = Stored(_cells(names, levels, profile, mode, seed=seed, frost=frost))
+    plan = Derivation(source, target, tuple(make.cells), ".JPEG", make=make, view=view)
     files = sources_of(source, target)
-    _try(make, [source / file for file in files], view)
-    settings = open_target(target, settings, _GROWING)
+    _try(make, source / files[0], view)
+    require_target(target, settings)
     require_writable(target)
     with locked(target / ".lock", wait=False), _console.progress(quiet=quiet) as start:
-        result = derive(plan, files, settings, workers, start(f"{len(plan.folders)} cells an image"))
-    for name in result.skipped:
-        _console.note(f"skipped, cannot be read: {name}", quiet=quiet)
-    done = f"{target}: {result.made} files made, {result.kept} kept, of {result.sources} images"
-    done += f" ({len(result.skipped)} skipped)"
-    _console.out().print("; ".join([done, *result.left_out]), markup=False)
+        made = derive(plan, files, settings, workers, start(f"{len(plan.folders)} cells an image"))
+    kept = len(files) * len(plan.folders) - made
+    done = f"{target}: {made} files made, {kept} kept, of {len(files)} images"
+    _console.out().print("; ".join([done, *left_out(source)]), markup=False)
 
 
 class Stored:
     """Corrupts the pixels of an image and encodes them as a file."""
 
-    def __init__(self, cells: dict[str, "Cell"], form: str) -> None:
-        self.cells, self.form = cells, form
+    def __init__(self, cells: dict[str, "Cell"]) -> None:
+        self.cells = cells
 
     def __call__(self, pixels: "Pixels", folder: str, sample: str) -> bytes:
         """Return the bytes of one file."""
@@ -128,17 +107,14 @@ class Stored:
 
         from robustbench_kpca.corruptions import corrupt_one
 
-        picture = Image.fromarray(corrupt_one(pixels, self.cells[folder], sample))
         file = io.BytesIO()
-        if self.form == "png":
-            picture.save(file, "PNG")
-        else:
-            picture.save(file, "JPEG", quality=85, optimize=True)  # as the released ImageNet-C
+        picture = Image.fromarray(corrupt_one(pixels, self.cells[folder], sample))
+        picture.save(file, "JPEG", quality=85, optimize=True)  # as the released ImageNet-C
         return file.getvalue()
 
 
 def _cells(
-    names: list[str], levels: list[int], profile: str, mode: Mode, *, seed: int, frost: Path | None
+    names: list[str], levels: Sequence[int], profile: str, mode: Mode, *, seed: int, frost: Path | None
 ) -> dict[str, "Cell"]:
     from robustbench_kpca.corruptions import Cell, require_of_images
 
@@ -152,22 +128,14 @@ def _cells(
     }
 
 
-def _try(make: Stored, files: list[Path], view: "View | None") -> None:
-    """Apply each corruption to one grey image before anything is written, to find errors early.
-
-    The image has the size of the first readable file.
-    """
+def _try(make: Stored, first: Path, view: "View | None") -> None:
+    """Apply each corruption to one grey image, of the size of the first file, to find errors before any is written."""
     import numpy as np
 
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.data.io.reading import image_size
 
-    side = (224, 224) if view is None else (view.size, view.size)
-    for path in files if view is None else []:
-        with contextlib.suppress(BadInputError):
-            side = image_size(path)[::-1]
-            break
-    grey = np.full((*side, 3), 128, np.uint8)
+    width, height = image_size(first) if view is None else (view.size, view.size)
+    grey = np.full((height, width, 3), 128, np.uint8)
     for folder in {name.partition("/")[0]: name for name in make.cells}.values():
         make(grey, folder, "")
 
@@ -197,14 +165,9 @@ def _digest_of(frost: Path | None) -> str | None:
 
 
 def _versions() -> dict[str, str]:
-    from importlib import metadata
-
     from PIL import features
 
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "missing"
-    return versions | {"libjpeg": str(features.version("libjpeg_turbo") or features.version("jpg"))}
+    from robustbench_kpca._engine.inference.environment import version
+
+    libjpeg = features.version("libjpeg_turbo") or features.version("jpg")
+    return {package: version(package) for package in _PACKAGES} | {"libjpeg": str(libjpeg)}

@@ -34,7 +34,6 @@ class Dataset(ABC):
         class_names: names of the classes, in their order; None if unknown.
         raw: whether pictures have the sizes that they were stored in, so that a model's view says how they are shown.
         resized: the rule by which pictures are resized and cropped; empty if they are shown as they are.
-        skipped: items that were left out because their files cannot be used.
         vocabulary_sha256: digest of the words that tokens are the numbers of; None for other data.
         entropy: the entropy rate of the source of a text in nats a word, where it is known.
         expected: number of items of the published set; None if unknown, or if only a part is loaded.
@@ -49,7 +48,6 @@ class Dataset(ABC):
     class_names: tuple[str, ...] | None = None
     raw: bool = False
     resized: str = ""
-    skipped: tuple[str, ...] = ()
     expected: int | None = None
     notes: tuple[str, ...] = ()
     entropy: float | None = None
@@ -157,7 +155,7 @@ class Part(Dataset):
         Dataset.__init__(self, whole.name, whole.split, ids, classes=whole.classes, strata=strata)
         self.form, self.class_names = whole.form, whole.class_names
         self.vocabulary_sha256 = whole.vocabulary_sha256
-        self.raw, self.resized, self.skipped, self.notes = whole.raw, whole.resized, whole.skipped, whole.notes
+        self.raw, self.resized, self.notes = whole.raw, whole.resized, whole.notes
         self.expected = whole.expected if len(self) == len(whole) else None
 
     def image(self, index: int) -> Any:

@@ -9,7 +9,7 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes
 from robustbench_kpca.data.io.folder import Folder
 from robustbench_kpca.data.names import is_outside, is_published, require_data
-from robustbench_kpca.data.request import DEIT, BadImages, Request, View
+from robustbench_kpca.data.request import DEIT, Request, View
 from robustbench_kpca.data.samples import Resized, Samples
 
 
@@ -18,7 +18,6 @@ def load_data(
     split: str | None = None,
     limit: int | None = None,
     view: View | None = None,
-    bad_images: BadImages = "fail",
 ) -> Dataset:
     """Load a data set by name, or a folder of images.
 
@@ -34,8 +33,6 @@ def load_data(
             those of a folder not at all. Published sets are always cropped, by default with DeiT's crop. Images with
             masks are not resized. Stored corruptions are not resized either; they are refused if their size differs
             from the view's.
-        bad_images: what to do with unreadable image files: `fail` at the first one, or `skip` them (see
-            `Dataset.skipped`); `skip` decodes every file first.
 
     Returns:
         `Samples` (images with labels) or `Scenes` (images with masks), as its `task` says.
@@ -53,13 +50,13 @@ def load_data(
     require_data(source)
     data: Dataset
     if is_outside(source):
-        data = _from_outside(source, Request("", split, DEIT if view is None else view, bad_images))
+        data = _from_outside(source, Request("", split, DEIT if view is None else view))
     elif is_published(source):
         name, _, folder = source.partition(":")
-        request = Request(folder, split, DEIT if view is None else view.of_published, bad_images)
+        request = Request(folder, split, DEIT if view is None else view.of_published)
         data = DATASETS.get(name)(request)
     else:
-        images = _part(Folder(Path(source), bad_images), split)
+        images = _part(Folder(Path(source)), split)
         data = images if view is None else Resized(images, view)
     return data if limit is None else data.spread(limit)
 

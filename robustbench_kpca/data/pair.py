@@ -38,7 +38,6 @@ class Pair(Samples):
         self.resized = known.resized if known.resized == unknown.resized else "; ".join(resized)
         self.notes = known.notes + unknown.notes
         self.known_part = known
-        self.skipped = tuple(f"in/{name}" for name in known.skipped) + tuple(f"out/{n}" for n in unknown.skipped)
         if known.expected is not None and unknown.expected is not None:
             self.expected = known.expected + unknown.expected
 

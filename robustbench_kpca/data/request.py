@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from PIL import Image as Pillow
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.reading import pixel_limit
 
-BadImages = Literal["fail", "skip"]
 """What to do with unreadable files: `fail` at the first one, or `skip` all of them when loading."""
 
 
@@ -103,20 +102,11 @@ class Request:
         split: split of the set; None: the default of the set.
         view: how the image files of a published set are resized and cropped. Sets of fixed image size, and images with
             masks, ignore it.
-        bad_images: what to do with unreadable files.
-
-    Raises:
-        BadInputError: an invalid value of `bad_images`.
     """
 
     folder: str = ""
     split: str | None = None
     view: View = DEIT
-    bad_images: BadImages = "fail"
-
-    def __post_init__(self) -> None:
-        if self.bad_images not in get_args(BadImages):
-            raise BadInputError(f"bad_images '{self.bad_images}'", expected="fail or skip")
 
     def split_of(self, name: str, splits: Sequence[str]) -> str:
         """Return the requested split of the set `name`, which must be one of `splits`; default: the first of them."""

@@ -23,7 +23,7 @@ MOST = 2_000
 """Words of a command."""
 _MODEL, _DATA = (
     {name: f"--{name.replace('_', '-')}" for name in names.split()}
-    for names in ("model checkpoint name", "data split limit against bad_images size crop classes")
+    for names in ("model checkpoint name", "data split limit against size crop classes")
 )
 _RUN = {name: option.flags[0] for name, option in OPTIONS.items() if option.recorded}
 _KINDS = {"limit": int, "size": int, "crop": float, "classes": int, "seed": int, "batch_size": int}

@@ -302,11 +302,8 @@ def _data_info(data: Dataset, matched: str) -> DataInfo:
 
 
 def _missing(data: Dataset) -> list[str]:
-    """Return flags for items that are missing or were skipped, and what else is to be said of the data."""
+    """Return flags for items that are missing, and what else is to be said of the data."""
     notes = list(data.notes)
-    if data.skipped:
-        which = "; ".join(data.skipped[:3]) + ("; ..." if len(data.skipped) > 3 else "")
-        notes.append(f"{len(data.skipped)} images of the data cannot be used and were left out: {which}")
     if data.expected is not None and len(data) < data.expected:
         notes.append(f"only {len(data)} of the {data.expected} published images of {data.name} are present")
     return notes

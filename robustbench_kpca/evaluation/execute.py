@@ -222,8 +222,6 @@ def load_data(plan: Plan, models: Sequence[NamedModel], reporter: Reporter) -> l
         if view not in views:
             data = plan.data.load(view).in_order()
             views[view] = by_digest.setdefault(data.digest(), data)
-            if data.skipped:
-                reporter.warn(f"{data.name}: {len(data.skipped)} images cannot be used and were skipped")
         datasets.append(views[view])
         _say(named, views[view], reporter)
     return datasets

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -153,7 +153,6 @@ class DataRequest:
         split: see `data.load.load_data`; `robustbench`: the 5,000 ImageNet validation images that RobustBench uses.
         limit: see `data.load.load_data`.
         against: images of unknown classes, for out-of-distribution detection.
-        bad_images: see `data.load.load_data`.
         size: side in pixels at which models are shown pictures; None: as each model states, or as they are.
         crop: the short side is resized to size / crop, and the centre cropped; None: as the model states, but nothing
             is cropped where `size` is given. Published sets are always cropped.
@@ -164,7 +163,6 @@ class DataRequest:
     split: str | None = None
     limit: int | None = None
     against: str | None = None
-    bad_images: Literal["fail", "skip"] = "fail"
     size: int | None = None
     crop: float | None = None
     classes: int | None = None
@@ -235,7 +233,7 @@ class DataRequest:
     def _load(self, source: str, split: str | None, stated: View | None) -> Dataset:
         view = self._view(stated) if is_published(source) else None
         published = split == "robustbench"
-        data = load_data(source, None if published else split, view=view, bad_images=self.bad_images)
+        data = load_data(source, None if published else split, view=view)
         data = self.fitted(published_subset(Samples.require(data)) if published else data, stated)
         return data if self.limit is None else data.spread(self.limit)
 

@@ -1,7 +1,5 @@
 """`rbk images corrupt` for a user: the published layout, the same bytes for any workers, resumable, short errors."""
 
-import csv
-import hashlib
 import json
 import os
 import shutil
@@ -53,40 +51,29 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "manifest.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def stems(source: Path) -> list[str]:
     return sorted(path.relative_to(source).as_posix().removesuffix(".png") for path in source.rglob("*.png"))
 
 
 def test_the_published_layout_and_a_manifest(source, tmp_path, capsys):
     assert rbk(source, "dst", *SOME) == 0
-    assert "24 files made, 0 kept, of 6 images (0 skipped)" in capsys.readouterr().out
-    dst = tmp_path / "dst"
-    expected = {f"{cell}/{stem}.JPEG" for cell in CELLS for stem in stems(source)}
-    visible = {name for name in contents(dst) if not name.startswith(".")}
-    assert visible == expected | {"manifest.csv", "manifest.json"}
-    assert {row["file"] for row in rows(dst)} == expected
-    for row in rows(dst):
-        path = source / f"{row['file'].split('/', 2)[2].removesuffix('.JPEG')}.png"
-        assert row["sha256"] == hashlib.sha256((dst / row["file"]).read_bytes()).hexdigest()
-        assert row["source_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    settings = json.loads((dst / "manifest.json").read_text())
+    assert "24 files made, 0 kept, of 6 images" in capsys.readouterr().out
+    visible = {name for name in contents(tmp_path / "dst") if not name.startswith(".")}
+    assert visible == {f"{cell}/{stem}.JPEG" for cell in CELLS for stem in stems(source)} | {"manifest.json"}
+    settings = json.loads((tmp_path / "dst" / "manifest.json").read_text())
     assert settings["finished"] is True
-    assert (settings["profile"], settings["seed"], settings["severities"]) == ("imagenet_c", 0, [2, 5])
+    assert (settings["profile"], settings["seed"]) == ("imagenet_c", 0)
 
 
 def test_pictures_are_those_of_corrupt_and_its_seeds(source, tmp_path):
-    assert rbk(source, "dst", *SOME, "--format", "png", "--seed", "7") == 0
+    assert rbk(source, "dst", *SOME, "--seed", "7") == 0
     for stem in stems(source):
         with Image.open(source / f"{stem}.png") as image:
             pixels = np.array(image)[None]
         expected = corrupt(pixels, "gaussian_noise", 5, seed=7, ids=[f"{stem}.png"], profile="imagenet_c")[0]
-        with Image.open(tmp_path / "dst" / "gaussian_noise" / "5" / f"{stem}.png") as image:
-            assert np.array_equal(image, expected)
+        Image.fromarray(expected).save(tmp_path / "expected.jpg", quality=85, optimize=True)
+        made = tmp_path / "dst" / "gaussian_noise" / "5" / f"{stem}.JPEG"
+        assert made.read_bytes() == (tmp_path / "expected.jpg").read_bytes()
 
 
 def test_jpegs_are_stored_as_published(source, tmp_path):
@@ -113,20 +100,18 @@ def test_the_result_loads_again(source):
     assert samples.cell("contrast", 5).image(0).shape == (32, 32, 3)
 
 
-def test_finished_files_are_kept_and_damaged_or_changed_ones_made_again(source, tmp_path, capsys):
+def test_finished_files_are_kept_and_those_of_a_newer_source_made_again(source, tmp_path, capsys):
     assert rbk(source, "dst", *SOME) == 0
     before, dst = contents(tmp_path / "dst"), tmp_path / "dst"
-    files = [dst / row["file"] for row in rows(dst)]
-    files[0].unlink()
-    files[1].write_bytes(files[1].read_bytes()[:-1])
-    times = {path: path.stat().st_mtime_ns for path in files[2:]}
+    gone, *files = sorted(dst.rglob("*.JPEG"))
+    gone.unlink()
+    times = {path: path.stat().st_mtime_ns for path in files}
     capsys.readouterr()
     assert rbk(source, "dst", *SOME) == 0
-    assert "2 files made, 22 kept" in capsys.readouterr().out
+    assert "1 files made, 23 kept" in capsys.readouterr().out
     assert contents(dst) == before
-    assert {path: path.stat().st_mtime_ns for path in files[2:]} == times
-    Image.new("RGB", (32, 32), (9, 99, 199)).save(next(source.rglob("*.png")))
-    capsys.readouterr()
+    assert {path: path.stat().st_mtime_ns for path in files} == times
+    os.utime(next(source.rglob("*.png")), ns=(2**62, 2**62))
     assert rbk(source, "dst", *SOME) == 0
     assert "4 files made, 20 kept" in capsys.readouterr().out
 
@@ -150,14 +135,12 @@ def test_a_killed_run_goes_on_to_the_same_bytes(source, tmp_path, workers):
     process = subprocess.Popen(
         [*RBK, "images", "corrupt", *arguments], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
-    table, deadline = tmp_path / "dst" / "manifest.csv", time.monotonic() + 120
-    while time.monotonic() < deadline and (not table.is_file() or table.stat().st_size < 4_000):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and sum(1 for _ in (tmp_path / "dst").rglob("*.JPEG")) < 40:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert json.loads((tmp_path / "dst" / "manifest.json").read_text())["finished"] is False, "killed too late"
-    with table.open("a") as file:
-        file.write("contrast/2/torn.JPEG,12")
     assert main(["images", "corrupt", *arguments]) == 0
     assert rbk("src", "whole", *SOME, "--corruption", "defocus_blur") == 0
     left = {name: data for name, data in contents(tmp_path / "dst").items() if not Path(name).name.startswith(".rbk-")}
@@ -170,7 +153,7 @@ def test_pictures_of_every_format_are_corrupted_and_what_is_left_out_is_counted(
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (32, 32)).save(path, "PNG" if suffix == "heic" else None)
     assert rbk("src", "dst", *SOME) == 0
-    assert "of 6 images (0 skipped); 2 files of src were left out: 2 .heic" in capsys.readouterr().out
+    assert "of 6 images; 2 files of src were left out: 2 .heic" in capsys.readouterr().out
 
 
 def test_two_at_once_are_refused(source, tmp_path, capsys):
@@ -187,17 +170,13 @@ def test_two_at_once_are_refused(source, tmp_path, capsys):
     assert rbk(source, "dst", *SOME) == 0
 
 
-def test_what_cannot_be_read_fails_or_is_named(source, tmp_path, capsys):
+def test_what_cannot_be_read_is_named(source, tmp_path, capsys):
     bad = next(source.rglob("*.png"))
     bad.write_bytes(bad.read_bytes()[:50])
     assert rbk(source, "dst", *SOME) == 2
     said = capsys.readouterr().err
     assert bad.name in said
     assert said.count("\n") == 1
-    assert rbk(source, "other", *SOME, "--bad-images", "skip") == 0
-    assert "20 files made" in capsys.readouterr().out
-    skipped = json.loads((tmp_path / "other" / "manifest.json").read_text())["skipped"]
-    assert skipped == [bad.relative_to(source).as_posix()]
 
 
 BAD = {
@@ -236,11 +215,10 @@ def test_bad_input_is_one_line_and_writes_nothing(source, tmp_path, capsys, word
     assert not (tmp_path / "dst").exists()
 
 
-def test_other_settings_versions_and_sources_need_another_folder(source, tmp_path, capsys):
+def test_other_settings_and_versions_need_another_folder(source, tmp_path, capsys):
     assert rbk(source, "dst", *SOME) == 0
     before = contents(tmp_path)
-    changes = {"--seed 1": "seed", "--severity 1": "severities", "--format png": "jpeg85",
-               "--profile cifar_c": "imagenet_c", "--size 16": "view"}  # fmt: skip
+    changes = {"--seed 1": "seed", "--profile cifar_c": "imagenet_c", "--size 16": "view"}
     for changed, message in changes.items():
         capsys.readouterr()
         assert rbk(source, "dst", *SOME, *changed.split()) == 2
@@ -250,16 +228,12 @@ def test_other_settings_versions_and_sources_need_another_folder(source, tmp_pat
     settings = json.loads(path.read_text())
     path.write_text(json.dumps(settings | {"versions": settings["versions"] | {"numpy": "1.0"}}))
     assert rbk(source, "dst", *SOME) == 2
-    assert "numpy 1.0" in capsys.readouterr().err
-    path.write_text(json.dumps(settings))
-    next(source.rglob("*.png")).unlink()
-    assert rbk(source, "dst", *SOME) == 2
-    assert "4 files" in capsys.readouterr().err
+    assert "'numpy': '1.0'" in capsys.readouterr().err
 
 
 def test_by_default_the_fifteen_at_every_severity(source, tmp_path):
     for stem in stems(source)[1:]:
         (source / f"{stem}.png").unlink()
     assert rbk(source, "dst") == 0
-    made = {tuple(row["file"].split("/")[:2]) for row in rows(tmp_path / "dst")}
+    made = {path.relative_to(tmp_path / "dst").parts[:2] for path in (tmp_path / "dst").rglob("*.JPEG")}
     assert made == {(name, str(severity)) for name in COMMON for severity in range(1, 6)}

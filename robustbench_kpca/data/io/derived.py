@@ -1,6 +1,10 @@
-"""Make a folder of images from another folder; the bytes do not depend on the number of workers. Resumable."""
+"""Make a folder of images from another folder; the bytes do not depend on the number of workers. Resumable.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+A file is written whole or not at all, and is made again where its source is newer. `manifest.json` has the settings.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +15,15 @@ from torch import Generator, set_num_threads
 from torch.utils.data import DataLoader, Dataset
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
-from robustbench_kpca._core.files import as_csv, read_file, replace_file, sha256
+from robustbench_kpca._core.files import replace_file, write_atomic
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca.data.io import manifest
-from robustbench_kpca.data.io.reading import image_files, left_out, no_images, read_rgb
-from robustbench_kpca.data.request import BadImages, View
+from robustbench_kpca.data.io.reading import image_files, no_images, read_rgb
+from robustbench_kpca.data.request import View
 
 Pixels = NDArray[np.uint8]
 Make = Callable[[Pixels, str, str], bytes]
 """Makes the bytes of one file from (pixels, folder, relative path of the source, which names the random stream)."""
+SETTINGS = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,6 @@ class Derivation:
         suffix: suffix of the output files, such as `.JPEG`.
         make: makes the bytes of a file; must be picklable.
         view: how images are resized and cropped first; None: not at all.
-        bad_images: `fail` at, or `skip`, unreadable sources.
     """
 
     source: Path
@@ -40,26 +43,14 @@ class Derivation:
     suffix: str
     make: Make
     view: View | None
-    bad_images: BadImages
 
-    def outputs(self, file: str) -> Iterator[tuple[str, str]]:
-        """Yield (folder, relative path in the target) of every file that is made from `file`."""
-        stem = file[: -len(Path(file).suffix)]
-        return ((folder, f"{folder}/{stem}{self.suffix}") for folder in self.folders)
-
-
-@dataclass(frozen=True)
-class Result:
-    """Counts: sources in total, files made now, files kept from an earlier run, and the sources that were skipped.
-
-    `left_out` says which other files of the source are no pictures that are read.
-    """
-
-    sources: int
-    made: int
-    kept: int
-    skipped: tuple[str, ...]
-    left_out: tuple[str, ...]
+    def missing(self, file: str) -> Iterator[tuple[str, Path]]:
+        """Yield (folder, path) of every file that is still to be made from `file`."""
+        changed = (self.source / file).stat().st_mtime_ns
+        for folder in self.folders:
+            path = (self.target / folder / file).with_suffix(self.suffix)
+            if not path.is_file() or path.stat().st_mtime_ns < changed:
+                yield folder, path
 
 
 def sources_of(source: Path, target: Path) -> list[str]:
@@ -87,149 +78,97 @@ def sources_of(source: Path, target: Path) -> list[str]:
     return files
 
 
-def open_target(target: Path, settings: dict[str, Any], growing: str) -> dict[str, Any]:
-    """Return the settings to write to `target`: equal to its old ones, except for new items in the list `growing`.
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """Return what a folder of made images was made with, or None for other images."""
+    path = folder / SETTINGS
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInputError(
+            f"{path} cannot be read ({reason_of(error)})", fix="restore it, or make the folder again"
+        ) from None
+    if not isinstance(content, dict):
+        raise BadInputError(f"{path} is not a manifest", fix="restore it, or make the folder again")
+    return content
 
-    Raises:
-        BadInputError: the target contains other files, or was made with other settings.
-    """
-    old = manifest.read_settings(target)
+
+def require_target(target: Path, settings: dict[str, Any]) -> None:
+    """Refuse a target that contains other files, or was made with other settings."""
+    old = read_settings(target)
     if old is None:
         if target.exists() and (not target.is_dir() or any(not path.name.startswith(".") for path in target.iterdir())):
             raise BadInputError(f"{target} already contains other files", fix="give a new or empty folder")
-        return settings
+        return
     for key, value in settings.items():
-        if key != growing and old.get(key) != value:
-            old_value, new_value = _difference(old.get(key), value)
+        if old.get(key) != value:
             raise BadInputError(
-                f"{target} was made with other settings: {key} was {old_value} and is now {new_value}",
+                f"{target} was made with other settings: {key} was {old.get(key)} and is now {value}",
                 fix="give another folder",
             )
-    before: list[Any] = old.get(growing, [])
-    return settings | {growing: before + [item for item in settings[growing] if item not in before]}
 
 
 def derive(
     plan: Derivation, files: Sequence[str], settings: dict[str, Any], workers: int, progress: Progress | None = None
-) -> Result:
-    """Make every file that does not exist yet with the digest in the manifest.
-
-    `manifest.csv` is extended after every source, so finished files are not made again after an interruption.
+) -> int:
+    """Make every file that does not exist yet, or whose source is newer; return their number.
 
     Raises:
-        BadInputError: an unreadable source; existing files whose source is missing.
+        BadInputError: an unreadable source.
         EvaluationError: the disk is full.
     """
-    finished = manifest.read_table(plan.target)
-    _require_sources(plan, files, finished)
-    manifest.write_settings(plan.target, settings | {"finished": False})
-    manifest.write_table(plan.target, finished.values())
+    _write_settings(plan.target, settings, finished=False)
     loader = DataLoader(
-        _Work(plan, files, finished),
+        _Work(plan, files),
         batch_size=None,
         num_workers=workers,
         worker_init_fn=_quiet_worker,
         generator=Generator(),  # without it the loader would use the global generator
     )
-    made_files, kept_files, skipped = 0, 0, list[str]()
-    with (plan.target / manifest.TABLE).open("a", encoding="utf-8", newline="") as table:
-        for done, outcome in enumerate(loader, 1):
-            if isinstance(outcome, BenchmarkError):
-                raise outcome
-            if isinstance(outcome, str):
-                skipped.append(outcome)
-            else:
-                table.write(as_csv(outcome.made))
-                table.flush()
-                finished |= {row.file: row for row in outcome.made}
-                made_files, kept_files = made_files + len(outcome.made), kept_files + outcome.kept
-            if progress is not None:
-                progress(done, len(files))
-    if len(skipped) == len(files):
-        raise BadInputError(f"none of the {len(files)} images of {plan.source} can be read", fix="copy them again")
-    manifest.write_table(plan.target, finished.values())
-    manifest.write_settings(plan.target, settings | {"skipped": sorted(skipped), "finished": True})
-    return Result(len(files), made_files, kept_files, tuple(sorted(skipped)), left_out(plan.source))
+    made = 0
+    for done, outcome in enumerate(loader, 1):
+        if isinstance(outcome, BenchmarkError):
+            raise outcome
+        made += outcome
+        if progress is not None:
+            progress(done, len(files))
+    _write_settings(plan.target, settings, finished=True)
+    return made
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    made: list[manifest.Made]
-    kept: int
+def _write_settings(folder: Path, settings: dict[str, Any], *, finished: bool) -> None:
+    content = settings | {"finished": finished}
+    write_atomic(folder / SETTINGS, (json.dumps(content, indent=1) + "\n").encode())
 
 
-class _Work(Dataset[_Outcome | str | BenchmarkError]):
+class _Work(Dataset[int | BenchmarkError]):
     """One item per source, so that each source is decoded once for all its output files."""
 
-    def __init__(self, plan: Derivation, files: Sequence[str], finished: Mapping[str, manifest.Made]) -> None:
-        self.plan, self.files, self.known = plan, files, finished
+    def __init__(self, plan: Derivation, files: Sequence[str]) -> None:
+        self.plan, self.files = plan, files
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, position: int) -> _Outcome | str | BenchmarkError:
+    def __getitem__(self, position: int) -> int | BenchmarkError:
         try:
-            return self._item(self.files[position])
+            return self._make(self.files[position])
         except BenchmarkError as error:  # an exception from a worker would contain the worker's whole traceback
             return error
 
-    def _item(self, file: str) -> _Outcome | str:
-        source = self.plan.source / file
-        try:
-            digest = sha256(read_file(source, "image"))
-        except BadInputError:
-            if self.plan.bad_images == "skip":
-                return file
-            raise
-        todo = [(folder, path) for folder, path in self.plan.outputs(file) if not self._is_made(path, digest)]
-        if not todo:
-            return _Outcome([], len(self.plan.folders))
-        try:
-            image = read_rgb(source)
+    def _make(self, file: str) -> int:
+        missing = list(self.plan.missing(file))
+        if missing:
+            image = read_rgb(self.plan.source / file)
             pixels = np.array(image if self.plan.view is None else self.plan.view.apply(image))
-        except BadInputError:
-            if self.plan.bad_images == "skip":
-                return file
-            raise
-        files = []
-        for folder, path in todo:
-            data = self.plan.make(pixels, folder, file)
-            _place(self.plan.target / path, data)
-            files.append(manifest.Made(path, sha256(data), digest))
-        return _Outcome(files, len(self.plan.folders) - len(files))
-
-    def _is_made(self, path: str, source: str) -> bool:
-        row = self.known.get(path)
-        if row is None or row.source_sha256 != source:
-            return False
-        try:
-            return sha256((self.plan.target / path).read_bytes()) == row.sha256
-        except OSError:
-            return False
-
-
-def _require_sources(plan: Derivation, files: Sequence[str], finished: Mapping[str, manifest.Made]) -> None:
-    planned = {path for file in files for _, path in plan.outputs(file)}
-    tops = {f"{folder}/" for folder in plan.folders}
-    gone = [path for path in finished if path not in planned and "/".join(path.split("/")[:2]) + "/" in tops]
-    if gone:
-        raise BadInputError(
-            f"{plan.target} contains {len(gone)} files whose source is missing, such as '{gone[0]}'",
-            fix="restore the source, or give another folder",
-        )
-
-
-def _difference(old: Any, new: Any) -> tuple[Any, Any]:
-    """Return the first entries that differ, if both values are mappings; else the values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in {**old, **new}:
-            if old.get(key) != new.get(key):
-                return f"{key} {old.get(key)}", f"{key} {new.get(key)}"
-    return old, new
+            for folder, path in missing:
+                _place(path, self.plan.make(pixels, folder, file))
+        return len(missing)
 
 
 def _place(path: Path, data: bytes) -> None:
-    """Write a file without flushing it to disk: the manifest tells whether it is complete."""
+    """Write a file without flushing it to disk."""
     try:
         replace_file(path, data, durable=False)
     except OSError as error:

@@ -14,7 +14,7 @@ from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca.data.imagenet_classes import imagenet_indices, imagenet_wnids
 from robustbench_kpca.data.io import reading
 from robustbench_kpca.data.io.place import natural, own_name
-from robustbench_kpca.data.request import BadImages, View
+from robustbench_kpca.data.request import View
 from robustbench_kpca.data.samples import Samples
 
 PARTS = {"train", "val", "valid", "validation", "test"}
@@ -33,7 +33,6 @@ class ImageFiles(Samples):
         ids: one per file; default: the relative paths.
         stored: whether the files already have the input size of the model: they are neither resized nor cropped, and
             refused if their size differs from the view's.
-        bad_images: with `skip`, every file is decoded now, and unreadable ones are listed in `skipped`.
     """
 
     def __init__(
@@ -48,21 +47,14 @@ class ImageFiles(Samples):
         view: View | None,
         ids: Sequence[str] | None = None,
         stored: bool = False,
-        bad_images: BadImages = "fail",
     ) -> None:
         odd = next((file for file in files if not file.isprintable()), None)
         if odd is not None:
             raise BadInputError(f"file name {odd!r} in {root}", expected="names in UTF-8 without control characters")
-        bad = set(reading.unreadable([root / file for file in files])) if bad_images == "skip" else set()
-        usable = [position for position in range(len(files)) if position not in bad]
-        if bad and not usable:
-            raise BadInputError(f"none of the {len(files)} images of {root} can be read", fix="copy them again")
-        names = files if ids is None else ids
-        super().__init__(name, split, [names[i] for i in usable], [labels[i] for i in usable], classes)
-        self.skipped = tuple(names[i] for i in sorted(bad))
+        super().__init__(name, split, list(files if ids is None else ids), list(labels), classes)
         self.root, self.view, self.stored, self.raw = root, view, stored, view is None
         self.resized = "" if view is None or stored else view.how
-        self.files = [files[i] for i in usable]
+        self.files = list(files)
 
     def image(self, index: int) -> NDArray[np.uint8]:
         """Decode one image."""
@@ -102,16 +94,14 @@ class Folder(ImageFiles):
     of unknown classes. A folder `train`, `val` or `test` is a split of its parent.
     """
 
-    def __init__(self, root: Path, bad_images: BadImages = "fail") -> None:
+    def __init__(self, root: Path) -> None:
         table = root / "labels.csv"
         listed = _from_table(table) if table.is_file() else _from_subfolders(root)
         whole, part = root.resolve(), "all"
         if whole.name in PARTS:
             whole, part = whole.parent, whole.name
         name = own_name(whole)
-        super().__init__(
-            root, listed.files, listed.labels, listed.classes, name=name, split=part, view=None, bad_images=bad_images
-        )
+        super().__init__(root, listed.files, listed.labels, listed.classes, name=name, split=part, view=None)
         self.class_names, self.held, self.counted = listed.names, listed.held, listed.counted
         self.numbered_by_name = listed.names is not None
         self.notes = _left_out(root, listed.files)

@@ -5,8 +5,7 @@ import struct
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from io import BufferedIOBase
@@ -150,20 +149,6 @@ def to_rgb(image: Pillow.Image) -> Pillow.Image:
     elif "transparency" in image.info:  # without this, Pillow warns about the loss of alpha, which is intended
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-def unreadable(paths: Sequence[Path]) -> list[int]:
-    """Decode every file, in parallel threads; return the positions of those that cannot be read."""
-
-    def fails(path: Path) -> bool:
-        try:
-            read_rgb(path)
-        except BadInputError:
-            return True
-        return False
-
-    with ThreadPoolExecutor() as pool:
-        return [position for position, bad in enumerate(pool.map(fails, paths)) if bad]
 
 
 @cache

@@ -1,6 +1,5 @@
 """Read images and masks from two folders: an image and a mask with the same name and size are a scene."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -11,7 +10,6 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import read_file, sha256
 from robustbench_kpca.data.io.labelling import Labelling
 from robustbench_kpca.data.io.reading import image_files, image_size, left_out, read_rgb, sub_folders
-from robustbench_kpca.data.request import BadImages
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 
 LOSSLESS = {".bmp", ".png"}
@@ -28,8 +26,8 @@ class Place:
     images: Path
     masks: Path
 
-    def pairs(self, bad_images: BadImages) -> tuple[Pairs, tuple[str, ...]]:
-        """Return the pairs by id, and one line per file without a partner (if `bad_images` is `skip`).
+    def pairs(self) -> Pairs:
+        """Return the pairs by id.
 
         Raises:
             BadInputError: a missing folder, two files with the same id, files without a partner.
@@ -45,20 +43,13 @@ class Place:
         drawn = [file for file in image_files(self.masks) if PurePosixPath(file).suffix.lower() in LOSSLESS]
         masks = _by_id(self.masks, drawn)
         alone = [images.get(key) or masks[key] for key in sorted(images.keys() ^ masks.keys())]
-        if alone and bad_images == "fail":
+        if alone:
             other = self.masks if alone[0].is_relative_to(self.images) else self.images
             raise BadInputError(
                 f"{alone[0]} has no partner in {other} ({len(alone)} such files)",
                 expected="an image and a mask (png or bmp) for every name",
             )
-        both = {key: (images[key], masks[key]) for key in images if key in masks}
-        there = set(images.values())
-        lines = (f"image {file} has no mask" if file in there else f"mask {file} has no image" for file in alone)
-        return both, tuple(self.short(line) for line in lines)
-
-    def short(self, message: str) -> str:
-        """Remove the two folders from a message: records must not contain local paths."""
-        return message.replace(f"{self.masks}/", "").replace(f"{self.images}/", "")
+        return {key: (images[key], masks[key]) for key in images}
 
 
 def _siblings(folder: Path) -> str:
@@ -80,11 +71,7 @@ def _by_id(folder: Path, files: list[str]) -> dict[str, Path]:
 
 
 class SceneFiles(Scenes):
-    """Image and mask files, each read on access; the EXIF orientation is ignored.
-
-    Args:
-        bad_images: with `skip`, all files are decoded now, and unusable ones are listed in `skipped`.
-    """
+    """Image and mask files, each read on access; the EXIF orientation is ignored."""
 
     def __init__(
         self,
@@ -93,23 +80,13 @@ class SceneFiles(Scenes):
         *,
         name: str,
         split: str,
-        bad_images: BadImages = "fail",
         expected: int | None = None,
     ) -> None:
-        pairs, skipped = place.pairs(bad_images)
+        pairs = place.pairs()
         self.labelling, self.meaning = labelling, labelling.digest()
-        if bad_images == "skip":
-            bad = self._unusable(pairs)
-            if pairs and len(bad) == len(pairs):
-                raise BadInputError(
-                    f"none of the {len(pairs)} scenes of {place.images} can be used",
-                    fix="run with bad_images = 'fail' to see the first error",
-                )
-            skipped += tuple(place.short(why) for why in bad.values())
-            pairs = {key: pair for key, pair in pairs.items() if key not in bad}
         super().__init__(name, split, list(pairs), labelling.class_names, labelling.palette)
         self.files = list(pairs.values())
-        self.skipped, self.expected = skipped, expected
+        self.expected = expected
         self.notes = left_out(place.images) + left_out(place.masks, LOSSLESS)
 
     def image(self, index: int) -> Pixels:
@@ -129,20 +106,6 @@ class SceneFiles(Scenes):
         """Return the hashes of both files and of the meaning of the mask values."""
         image, mask = (sha256(read_file(path)) for path in self.files[index])
         return f"{image} {mask} {self.meaning}"
-
-    def _unusable(self, pairs: Pairs) -> dict[str, str]:
-        """Decode every scene; return id -> error message of those that fail."""
-
-        def reason(pair: tuple[Path, Path]) -> str:
-            try:
-                read_rgb(pair[0])
-                self._mask(*pair)
-            except BadInputError as error:
-                return str(error).partition("; ")[0]
-            return ""
-
-        with ThreadPoolExecutor() as pool:
-            return {key: why for key, why in zip(pairs, pool.map(reason, pairs.values()), strict=True) if why}
 
     def _mask(self, image: Path, path: Path) -> Mask:
         mask = self.labelling.read(path)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.cells import CLEAN, CellSamples
+from robustbench_kpca.data.io.derived import read_settings
 from robustbench_kpca.data.io.folder import ImageFiles, require_size
-from robustbench_kpca.data.io.manifest import read_settings, require_finished
 from robustbench_kpca.data.io.place import stored_folder
-from robustbench_kpca.data.io.reading import image_size, left_out, sub_folders, unreadable
+from robustbench_kpca.data.io.reading import image_size, left_out, sub_folders
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._imagenet_files import read_classes, require_validation
 from robustbench_kpca.protocols.corruption_names import SEVERITIES
@@ -39,7 +39,7 @@ class CellFolders(CellSamples):
         root, view = stored_folder(name, request.folder), request.view
         self.root, self.view = root, view
         request.split_of(name, SPLITS)
-        require_finished(root)
+        self.made = _making(root)
         self.folders = _corruption_folders(root, name, names)
         self.corruptions = tuple(corruption for corruption in names if corruption in self.folders)
         self.severities = _severities(self.folders, self.corruptions)
@@ -49,14 +49,10 @@ class CellFolders(CellSamples):
         for place in places[1:]:
             other, _ = read_classes(self._folder(*place), name)
             _require_same(files, other, self._folder(*places[0]), self._folder(*place))
-        bad = self._unreadable(places, files) if request.bad_images == "skip" else set()
-        usable = [i for i in range(len(files)) if i not in bad]
-        self.files = [files[i] for i in usable]
-        self.made = _making(root)
-        super().__init__(f"{name}-made" if self.made else name, "val", self.files, [labels[i] for i in usable], 1000)
-        self.skipped = tuple(files[i] for i in sorted(bad))
+        self.files = files
+        super().__init__(f"{name}-made" if self.made else name, "val", files, labels, 1000)
         self.expected, self.notes = VALIDATION_IMAGES, left_out(root)
-        self.clean = self._clean_files(files, usable, name)
+        self.clean = self._clean_files(files, name)
         self.clean_stored = all(
             image_size(root / CLEAN_FOLDER / file) == (view.size, view.size) for file in self.clean or ()
         )
@@ -81,20 +77,14 @@ class CellFolders(CellSamples):
             return self.root / CLEAN_FOLDER
         return self.folders[corruption] / str(severity)
 
-    def _unreadable(self, places: list[tuple[str, int]], files: list[str]) -> set[int]:
-        """Return the indices of images that are unreadable in at least one cell."""
-        cells = [self._folder(*place) for place in places]
-        cells += [self.root / CLEAN_FOLDER] if (self.root / CLEAN_FOLDER).is_dir() else []
-        return {i for folder in cells for i in unreadable([folder / _file_in(folder, file) for file in files])}
-
-    def _clean_files(self, files: list[str], usable: list[int], name: str) -> list[str] | None:
+    def _clean_files(self, files: list[str], name: str) -> list[str] | None:
         folder = self.root / CLEAN_FOLDER
         if not folder.is_dir():
             return None
         clean, _ = read_classes(folder, name)
         stems, wanted = ([file.rpartition(".")[0] for file in names] for names in (clean, files))
         _require_same(wanted, stems, self.root, folder)
-        return [clean[i] for i in usable]
+        return clean
 
 
 def _making(root: Path) -> tuple[str, str, str] | None:
@@ -102,16 +92,9 @@ def _making(root: Path) -> tuple[str, str, str] | None:
     settings = read_settings(root)
     if settings is None:
         return None
-    storage = "jpeg-q85" if settings.get("format") == "jpeg85" else "none"
-    return str(settings.get("profile")), storage, "original" if settings.get("frost") else "generated"
-
-
-def _file_in(folder: Path, file: str) -> str:
-    """Return the name of a file in `folder`, where it can have another suffix."""
-    if (folder / file).exists():
-        return file
-    same = (folder / file).parent.glob(f"{Path(file).stem}.*")
-    return next((path.relative_to(folder).as_posix() for path in same), file)
+    if not settings.get("finished"):
+        raise BadInputError(f"{root} is not finished", fix="run the same rbk images corrupt command again")
+    return str(settings.get("profile")), "jpeg-q85", "original" if settings.get("frost") else "generated"
 
 
 def _corruption_folders(root: Path, name: str, names: tuple[str, ...]) -> dict[str, Path]:

@@ -35,10 +35,7 @@ def _collection(name: str, published: Shifted) -> Callable[[Request], ImageFiles
             raise BadInputError(
                 f"{root} is not {name}: '{odd}' is an ImageNet validation image", fix="give another folder"
             )
-        view, bad_images = request.view, request.bad_images
-        samples = ImageFiles(
-            root, files, labels, published.classes, name=name, split=split, view=view, bad_images=bad_images
-        )
+        samples = ImageFiles(root, files, labels, published.classes, name=name, split=split, view=request.view)
         samples.expected, samples.notes = published.images, left_out(root)
         return samples
 

@@ -32,7 +32,7 @@ def load(request: Request) -> SceneFiles:
         class_names=_names(root / NAMES), ids={0: IGNORE} | {label + 1: label for label in range(CLASSES)}
     )
     place = Place(root / "images" / part, root / "annotations" / part)
-    return SceneFiles(place, labelling, name="ade20k", split=split, bad_images=request.bad_images, expected=expected)
+    return SceneFiles(place, labelling, name="ade20k", split=split, expected=expected)
 
 
 def _names(table: Path) -> tuple[str, ...]:

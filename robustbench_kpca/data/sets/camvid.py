@@ -36,9 +36,7 @@ def load(request: Request) -> SceneFiles:
         ids={label: label for label in range(len(COLOURS))} | {len(COLOURS): IGNORE},
         palette=np.array(list(COLOURS.values()), np.uint8),
     )
-    scenes = SceneFiles(
-        place, labelling, name="camvid", split=split, bad_images=request.bad_images, expected=SPLITS[split]
-    )
+    scenes = SceneFiles(place, labelling, name="camvid", split=split, expected=SPLITS[split])
     if any(image.suffix.lower() != ".png" for image, _ in scenes.files):
         scenes.name = "camvid-jpeg"
     return scenes

@@ -44,7 +44,6 @@ def load(request: Request) -> ImageFiles:
     ids = [f"{imagenet_wnids()[label]}/{Path(file).name}" for file, label in zip(files, labels, strict=True)]
     samples = ImageFiles(
         root, files, labels, 1000, name="imagenet", split=split, view=request.view, ids=ids,
-        bad_images=request.bad_images,
     )  # fmt: skip
     samples.expected = _TRAINING if split == "train" else _PER_CLASS * len(wanted)
     samples.notes = left_out(root)

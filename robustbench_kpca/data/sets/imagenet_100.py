@@ -24,5 +24,5 @@ def load(request: Request) -> ImageFiles:
         chosen.root, chosen.files, [number[label] for label in chosen.labels], len(number), name=NAME, split="val",
         view=request.view, ids=chosen.ids,
     )  # fmt: skip
-    samples.expected, samples.skipped, samples.notes = chosen.expected, chosen.skipped, chosen.notes
+    samples.expected, samples.notes = chosen.expected, chosen.notes
     return samples

@@ -26,7 +26,7 @@ def load(request: Request) -> SceneFiles:
     masks = next((root / name for name in ("masks", "annotations") if (root / name).is_dir()), root / "masks")
     place, part = _part(Place(root / "images", masks), request.split or DEFAULT)
     name = own_name(root.resolve())
-    return SceneFiles(place, labelling, name=name, split=part, bad_images=request.bad_images)
+    return SceneFiles(place, labelling, name=name, split=part)
 
 
 def _part(whole: Place, split: str) -> tuple[Place, str]:

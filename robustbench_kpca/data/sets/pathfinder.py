@@ -210,7 +210,8 @@ def _published(root: Path, split: str) -> ArraySamples:
     samples = _samples(
         pictures, [label for _, label in pairs], [file for file, _ in pairs], f"pathfinder-{plain_name(root)}", split
     )
-    samples.skipped = tuple(file for file, _ in part if _is_empty(root / file))
+    if empty := len(part) - len(pairs):
+        samples.notes = (f"empty files of {samples.name} were left out: {empty}",)
     return samples
 
 

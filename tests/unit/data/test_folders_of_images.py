@@ -185,26 +185,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, kind):
     root = tree(tmp_path / "t")
     spoiled(root / "a" / "bad.jpg", kind)
     samples = load_data(str(root))
-    assert samples.skipped == ()
     with pytest.raises(BadInputError, match=r"bad\.jpg") as caught:
         samples.image(samples.ids.index("a/bad.jpg"))
     assert "\n" not in str(caught.value)
-
-
-def test_what_cannot_be_read_is_left_out_and_named_on_request(tmp_path):
-    root = tree(tmp_path / "t")
-    healthy = load_data(str(root))
-    for number, kind in enumerate(["empty", "half", "text", "header"]):
-        spoiled(root / "a" / f"bad{number}.jpg", kind)
-    samples = load_data(str(root), bad_images="skip")
-    assert samples.skipped == tuple(f"a/bad{number}.jpg" for number in range(4))
-    assert samples.ids == healthy.ids
-    assert samples.digest() == healthy.digest()
-    assert samples.take([0, 1]).skipped == samples.spread(2).skipped == samples.skipped
-    for path in root.rglob("*.png"):
-        path.write_bytes(b"")
-    with pytest.raises(BadInputError, match="8 images"):
-        load_data(str(root), bad_images="skip")
 
 
 def test_foreign_and_hidden_files_are_no_images(tmp_path):

@@ -18,7 +18,7 @@ from robustbench_kpca._core.files import read_file
 from robustbench_kpca._core.strict import load_toml, parse_assignments
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.io import reading
-from robustbench_kpca.data.io.reading import image_files, is_whole, read_rgb, unreadable
+from robustbench_kpca.data.io.reading import image_files, is_whole, read_rgb
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.records.table import Table
 from robustbench_kpca.records.text import most_bytes, unpack
@@ -80,7 +80,6 @@ def test_what_is_no_ordinary_file_is_refused_without_waiting(kind, tmp_path, mon
     for read in (read_file, read_rgb, load_toml, reading.image_size):
         with pytest.raises(BadInputError, match=f"x.png cannot be read .*{kind}"):
             read(tmp_path / "x.png")
-    assert unreadable([tmp_path / "x.png"]) == [0]
 
 
 def test_commands_name_it_in_one_line(tmp_path, capsys):
@@ -92,11 +91,6 @@ def test_commands_name_it_in_one_line(tmp_path, capsys):
         line = refused(capsys, words)
         assert "1.png" in line
         assert "a FIFO" in line
-
-
-def test_a_fifo_is_skipped_on_request(tmp_path):
-    make_fifo(folder(tmp_path / "d") / "0" / "1.png")
-    assert load_data(str(tmp_path / "d"), bad_images="skip").skipped == ("0/1.png",)
 
 
 def test_a_folder_that_links_to_itself_is_no_folder(tmp_path):

@@ -103,7 +103,7 @@ def published(tmp_path):
 def test_published_files_are_read_in_their_order(published):
     parts = {part: load_data(f"pathfinder:{published}", part) for part in ("train", "val", "test")}
     assert [len(data) for data in parts.values()] == [16, 1, 2]
-    assert parts["val"].skipped == ("imgs/10/sample_7.png",)
+    assert parts["val"].notes[0].endswith("were left out: 1")
     assert parts["test"].ids == ["imgs/10/sample_8.png", "imgs/10/sample_9.png"]
     assert parts["test"].labels == [0, 1]
     assert parts["train"].images[:, 0, 0, 5].tolist() == [LEVELS + grey for grey in [*range(20, 30), *range(100, 106)]]

@@ -1,7 +1,6 @@
 """Scene sets: layouts, ids and colours become classes exactly, and whatever does not fit is named in one line."""
 
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +55,6 @@ def test_a_folder_of_ids(tmp_path, masks):
     assert (scenes.name, scenes.split, scenes.ids) == ("town", "all", ["a", "b", "deep/c"])
     assert scenes.class_names == ("road", "sky", "tree")
     assert np.array_equal(scenes.palette, COLOURS[:3])
-    assert scenes.skipped == ()
     for index, name in enumerate(scenes.ids):
         assert scenes.image(index).dtype == np.uint8
         assert scenes.image(index).shape == (9, 12, 3)
@@ -135,22 +133,17 @@ BROKEN = {
     "mode": (lambda path: save(path, picture(), "LA"), r"a\.png .*LA\b", ""),
     "file": (cut, r"mask .*a\.png", ""),
 }
-"""What is wrong, by its key fact, which is kept, too, where the scene is left out; and what was expected."""
+"""What is wrong, by its key fact; and what was expected."""
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_bad_mask_is_named_or_left_out(tmp_path, what):
+def test_a_bad_mask_is_named(tmp_path, what):
     spoil, fact, expected = BROKEN[what]
     root, _ = folder(tmp_path / "t", ["a", "b"])
     spoil(root / "masks" / "a.png")
     with pytest.raises(BadInputError, match=f"{fact}.*{expected}") as caught:
         load_data(f"masks:{root}").mask(0)
     assert "\n" not in str(caught.value)
-    kept = load_data(f"masks:{root}", bad_images="skip")
-    assert (kept.ids, len(kept.skipped)) == (["b"], 1)
-    assert re.search(fact, kept.skipped[0])
-    assert str(tmp_path) not in kept.skipped[0]
-    assert kept.take([0]).skipped == kept.in_order().skipped == kept.skipped
 
 
 def test_a_mask_of_colours_needs_a_table_of_colours(tmp_path):
@@ -161,33 +154,23 @@ def test_a_mask_of_colours_needs_a_table_of_colours(tmp_path):
         load_data(f"masks:{root}").mask(0)
 
 
-def test_a_bad_image_is_named_or_left_out(tmp_path):
+def test_a_bad_image_is_named(tmp_path):
     root, _ = folder(tmp_path / "t", ["a", "b"])
     cut(root / "images" / "a.png")
     with pytest.raises(BadInputError, match=r"a\.png"):
         load_data(f"masks:{root}").image(0)
-    (why,) = load_data(f"masks:{root}", bad_images="skip").skipped
-    assert why.startswith("image a.png cannot be read (")
-    assert str(tmp_path) not in why
     (root / "images" / "a.png").write_bytes(b"")
     with pytest.raises(BadInputError, match=r"a\.png"):
         load_data(f"masks:{root}").mask(0)
-    cut(root / "images" / "b.png")
-    with pytest.raises(BadInputError, match="2 scenes"):
-        load_data(f"masks:{root}", bad_images="skip")
 
 
 @pytest.mark.parametrize(("gone", "left"), [("masks", "images"), ("images", "masks")])
-def test_files_without_a_partner_are_named_or_left_out(tmp_path, gone, left):
+def test_files_without_a_partner_are_named(tmp_path, gone, left):
     root, _ = folder(tmp_path / "t", ["a", "b", "c"])
     for name in "ac":
         (root / gone / f"{name}.png").unlink()
     with pytest.raises(BadInputError, match=rf"{left}/a\.png .*{gone}.*\b2\b"):
         load_data(f"masks:{root}")
-    kept = load_data(f"masks:{root}", bad_images="skip")
-    assert kept.ids == ["b"]
-    one, other = left[:-1], gone[:-1]
-    assert kept.skipped == tuple(f"{one} {name}.png has no {other}" for name in "ac")
 
 
 def test_masks_in_jpeg_are_no_masks(tmp_path):

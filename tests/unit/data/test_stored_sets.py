@@ -384,17 +384,6 @@ def test_the_unchanged_images_are_resized(tmp_path):
         load_data(f"imagenet-c:{root}", view=VIEW)
 
 
-def test_a_picture_that_cannot_be_read_is_left_out_of_every_cell(tmp_path):
-    root = grid(tmp_path / "c")
-    ids = load_data(f"imagenet-c:{root}", view=VIEW).ids
-    (root / "fog" / "3" / ids[0]).write_bytes(PICTURE[:100])
-    (root / "gaussian_noise" / "1" / ids[4]).write_bytes(b"")
-    samples = load_data(f"imagenet-c:{root}", view=VIEW, bad_images="skip")
-    assert samples.skipped == (ids[0], ids[4])
-    assert samples.ids == samples.cell("fog", 1).ids == [ids[i] for i in (1, 2, 3, 5)]
-    assert len(samples.digest()) == 64
-
-
 # --- CIFAR-10-C
 
 

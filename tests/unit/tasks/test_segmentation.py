@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from segmenting import segment
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
@@ -12,7 +11,6 @@ from robustbench_kpca import evaluate, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.corruptions import corrupt
-from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import parse_scenario
@@ -270,24 +268,6 @@ def test_a_scene_too_small_for_a_corruption_is_named_before_anything_is_measured
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate .*1 x 1"):
         evaluate(model, tiny, **asked, audit=False)
     assert model.calls == 1, "the probe's"
-
-
-def test_what_was_left_out_is_flagged_with_its_reason(tmp_path, scenes):
-    for kind in ("images", "masks"):
-        (tmp_path / "town" / kind).mkdir(parents=True)
-    (tmp_path / "town" / "classes.csv").write_text(
-        "".join(f"{row}\n" for row in ("id,name", "0,a", "1,b", "2,c", "3,d"))
-    )
-    for name, odd in (("a", 0), ("b", 9), ("c", 0), ("d", 0), ("e", 0)):
-        mask = np.full((34, 34 if name != "c" else 33), odd, np.uint8)
-        Image.fromarray(mask).save(tmp_path / "town" / "masks" / f"{name}.png")
-        Image.fromarray(scenes.image(1)[:34, :34]).save(tmp_path / "town" / "images" / f"{name}.png")
-    (tmp_path / "town" / "masks" / "d.png").unlink()
-    (tmp_path / "town" / "images" / "e.png").write_bytes(b"junk")
-    data = load_data(f"masks:{tmp_path / 'town'}", bad_images="skip")
-    (flag,) = evaluate(ByColour(), data, protocol="segmentation", audit=False).flags
-    assert flag.startswith("4 images")
-    assert all(fact in flag for fact in ("d.png has no mask", "id 9 at row 0, column 0", "c.png has 33 x 34 pixels"))
 
 
 def test_a_setting_reaches_every_part_of_a_grid():

@@ -38,7 +38,7 @@ COMMANDS = st.builds(
     ),
     st.builds(
         DataRequest, PLAIN, st.none() | PLAIN, st.none() | st.integers(1), st.none() | PLAIN,
-        st.sampled_from(["fail", "skip"]), size=st.none() | st.integers(1, 4096),
+ size=st.none() | st.integers(1, 4096),
     ),
     PLAIN,
     st.dictionaries(st.sampled_from(["eps", "steps", "below"]), VALUES),
@@ -83,13 +83,13 @@ LOADED = ["model.resize_positions=true", "model.untrained=true"]
 def test_rbk_eval_understands_the_words():
     command = Command(
         ModelRequest("vit_digits", "w.safetensors::ema", True, True, "n", {"lam": 2}),
-        DataRequest("digits", "test", 8, "svhn", "skip"), "pgd20-linf-2_255", {"eps": "1/255"},
+        DataRequest("digits", "test", 8, "svhn"), "pgd20-linf-2_255", {"eps": "1/255"},
         RunOptions(seed=3, batch_size=16, device="cpu", allow=("batch",)), "quick", None,
     )  # fmt: skip
     context = typer.main.get_command(app).commands["eval"].make_context("eval", list(command.words()[2:]))
     asked = SimpleNamespace(**context.params)
     assert (asked.model, asked.checkpoint) == (["vit_digits"], "w.safetensors::ema")
-    assert (asked.data, asked.limit, asked.against, asked.bad_images) == ("digits", 8, "svhn", "skip")
+    assert (asked.data, asked.limit, asked.against) == ("digits", 8, "svhn")
     assert (asked.protocol, asked.set_) == (["pgd20-linf-2_255"], ["model.lam=2", *LOADED, "eps=1/255"])
     assert (asked.seed, asked.batch_size, asked.device, asked.allow) == (3, 16, "cpu", ["batch"])
     assert asked.audited == "quick"
