@@ -7,8 +7,8 @@ Three tables, all measured in one process; times are process CPU time, medians o
 - versus: the same model, images and settings, ours and the library's, both called as users do: `evaluate`, with
   digests, checks and the record, and the library's attack plus the passes that classify its result (the reference
   AutoAttack does this itself). Parameters require gradients, as after loading.
-- loops: FGSM and PGD-7 of a batch of 64 as in a training loop: torchattacks, `perturb`, which like it returns images
-  alone, and `attack(..., checks="once")`, which judges them, too. Each in the mode that the network is in.
+- loops: FGSM and PGD-7 of a batch of 64 as in a training loop: torchattacks, and `perturb`, which like it returns
+  images alone. Each in the mode that the network is in.
 
 Rows shown are all images that the model processed, counted at the model: including empty rows of our batches, rows
 shown ahead of their turn, our checks of the first images, and the checks of the reference AutoAttack. Rows needed are
@@ -38,7 +38,7 @@ from _shared import cpu_times, header, interleaved
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from robustbench_kpca import attack, evaluate, load_data, load_model, perturb
+from robustbench_kpca import evaluate, load_data, load_model, perturb
 from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca.data.samples import Samples
 
@@ -355,7 +355,6 @@ def _convolutional() -> nn.Module:
 NETWORKS = {"transformer": _transformer, "convolutional": _convolutional}
 LOOPS_COLUMNS = {
     "network": "", "mode": "", "attack": "", "torchattacks, ms": ".1f", "perturb, ms": ".1f", "theirs / ours": ".2f",
-    "attack, ms": ".1f", "theirs / ours ": ".2f",
 }  # fmt: skip
 
 
@@ -378,12 +377,10 @@ def loops(network: str, *, training: bool, repeats: int) -> Iterator[list[Any]]:
     for name, (peer, how) in pairs.items():
         peer.set_model_training_mode(training, training, training)
         contenders: list[Callable[[], object]] = [partial(peer, x, y), partial(perturb, model, x, y, **how)]
-        contenders += [] if training else [partial(attack, model, x, y, batch_size=64, checks="once", **how)]
         for contender in contenders:
             contender()
-        theirs, *ours = [1000 * seconds for seconds in cpu_times(contenders, repeats)]
-        columns = [value for own in ours for value in (own, theirs / own)]
-        yield [network, "training" if training else "evaluation", name, theirs, *columns]
+        theirs, ours = (1000 * seconds for seconds in cpu_times(contenders, repeats))
+        yield [network, "training" if training else "evaluation", name, theirs, ours, theirs / ours]
 
 
 def show(title: str, rows: list[list[Any]], columns: dict[str, str]) -> None:

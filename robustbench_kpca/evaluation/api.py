@@ -4,8 +4,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, overload
-from weakref import WeakKeyDictionary
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,6 @@ from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.attack_loop.cost import takes_gradients
 from robustbench_kpca._engine.attack_loop.pool import Sample
-from robustbench_kpca._engine.inference.edge import gradients_inside
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import device_for, require_module
@@ -243,7 +241,6 @@ def attack(
     batch_size: int | None = None,
     device: str | None = None,
     allow: Collection[str] = (),
-    checks: Literal["always", "once"] = "always",
     **overrides: Override,
 ) -> AttackResult:
     """Attack a batch of images; other arguments as in `evaluate`. The id of sample i is "i".
@@ -257,8 +254,6 @@ def attack(
         batch_size: see `RunOptions`; by default 64, on a GPU more for small models.
         device: see `RunOptions`.
         allow: see `RunOptions`.
-        checks: "once": leave out the checks before an attack, and their passes, where this model has passed them with
-            the weights that it has, on images of this shape and batches of this size. For many small calls.
         **overrides: see `evaluate`.
 
     Examples:
@@ -271,8 +266,6 @@ def attack(
     if not isinstance(scenario, Attack):
         raise BadInputError(f"protocol '{label}' is not an attack", fix="see: rbk list attacks, rbk list protocols")
     require_module(model)
-    if checks not in ("always", "once"):
-        raise BadInputError(f"checks = {checks!r}", expected="'always' or 'once'")
     data = as_dataset(images, labels)
     task_named(data.task).compute.require_data(data, scenario)
     decided: dict[int, Sample] = {}
@@ -281,23 +274,13 @@ def attack(
         batch_size = batch_on(where, BATCH_SIZE, model, data, scenario)
     runner = runner_for(model, data, scenario, batch_size, where)
     compute = task_named(data.task).compute
-    _, sample, _ = next(compute.batches(data, [0], 1))
-    conditions = (min(len(data), batch_size), sample.shape, scenario.draws, batch_size, runner.device, sorted(allow))
-    gradients = takes_gradients(scenario)
-    passed = (_weights(model), *conditions, gradients)
-    before, classes, inside = _PASSED.get(model, (None, 0, False))
-    checked = checks == "once" and before == passed
-    classes = classes if checked else runner.logits(first_batch(compute, data, runner)[0]).shape[1]
+    classes = runner.logits(first_batch(compute, data, runner)[0]).shape[1]
     data = as_dataset(images, labels, classes=classes)  # a batch need not have labels of every class
     data, _ = compute.match_classes(data, classes, class_names_of(model))
-    if not checked:
-        first = first_batch(compute, data, runner)
-        preflight(runner, *first, allow)
-        for text in at_edge(runner, first[0], data.form) if gradients else []:
-            _LOG.warning("warning: %s", text)
-        _PASSED[model] = passed, classes, runner.presentation.inside
-    elif inside:
-        runner.presentation = gradients_inside(runner.presentation)
+    first = first_batch(compute, data, runner)
+    preflight(runner, *first, allow)
+    for text in at_edge(runner, first[0], data.form) if takes_gradients(scenario) else []:
+        _LOG.warning("warning: %s", text)
     with frozen(model):
         outcomes = attack_all(
             runner, data, scenario, seed=seed, keep=lambda sample: decided.update({sample.index: sample})
@@ -310,13 +293,3 @@ def attack(
         torch.from_numpy(outcomes["forwards"]),
         torch.from_numpy(outcomes["backwards"]),
     )
-
-
-_PASSED: WeakKeyDictionary[nn.Module, tuple[Any, int, bool]] = WeakKeyDictionary()
-"""Model -> how it passed the checks of `attack`, its number of classes, and whether it is blind at the edge."""
-
-
-def _weights(model: nn.Module) -> list[tuple[int, int]]:
-    """Return where the tensors of a model lie, and how often each was written into."""
-    tensors = [*model.parameters(), *model.buffers()]
-    return [(values.data_ptr(), 0 if values.is_inference() else values._version) for values in tensors]  # noqa: SLF001
