@@ -1,15 +1,13 @@
-"""`hf:OWNER/NAME`, or `hf:FOLDER`: an image classifier, a segmenter or a causal language model of transformers.
+"""`hf:OWNER/NAME`, or `hf:FOLDER`: an image classifier or a segmenter of transformers.
 
 The model comes from a folder made by `save_pretrained`, from the local cache of the Hugging Face hub, or else from the
-hub. The image processor says how pictures are resized and normalised; words are numbered as the model's tokens are. No
-code of a repository is ever run.
+hub. The image processor says how pictures are resized and normalised. No code of a repository is ever run.
 
 Every image processor has a way of its own, so the rule that is read is compared with what the processor itself makes of
 one picture.
 """
 
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,23 +15,48 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image as Pillow
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.request import View
 from robustbench_kpca.models.hub import silent_hub
 from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.source import describe, library
-from robustbench_kpca.models.sources._wrappers import CausalLM, Enlarged, Unwrapped
 from robustbench_kpca.models.weights_file import only_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OPTIONS = ("revision", "attn_implementation", "window")
+OPTIONS = ("revision", "attn_implementation")
 LARGEST = 0.01
 """Mean difference, in pixel values of [0, 1], by which our picture may differ from the processor's: resampling on
 tensors and on images differs by less than this, another crop by more."""
+
+
+class Unwrapped(nn.Module):
+    """A model of transformers that returns its logits alone."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits, shape (batch, classes)."""
+        logits: Tensor = self.net(pixel_values=x).logits
+        return logits
+
+    def own_state(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights of the wrapped model under the names that they have here."""
+        return {name if name.startswith("net.") else f"net.{name}": value for name, value in state.items()}
+
+
+class Enlarged(Unwrapped):
+    """A segmenter of transformers, whose logits are enlarged to the size of the picture by bilinear interpolation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits, shape (batch, classes, height, width)."""
+        return F.interpolate(super().forward(x), x.shape[2:], mode="bilinear", align_corners=False)
 
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
@@ -50,16 +73,14 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
         with _quiet(transformers):
             config = transformers.AutoConfig.from_pretrained(name, **how)
             model = _load(transformers, name, config, pretrained, options | how)
-            if isinstance(model, CausalLM):
-                return model
             processor = transformers.AutoImageProcessor.from_pretrained(name, **how)
     except BadInputError:
         raise
     except Exception as error:  # noqa: BLE001 (the hub and the library fail in many ways)
         raise BadInputError(
             f"model 'hf:{name}' cannot be loaded ({reason_of(error)})",
-            expected="config.json, model.safetensors and, for pictures, preprocessor_config.json, of a model that is "
-            "part of transformers (code from a repository is not run)",
+            expected="config.json, model.safetensors and preprocessor_config.json, of a model that is part of "
+            "transformers (code from a repository is not run)",
             fix="check the name and the network, or give a folder",
         ) from None
     mean, std = normalisation_of(processor, name)
@@ -77,14 +98,11 @@ def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict
         auto, wrap = transformers.AutoModelForSemanticSegmentation, Enlarged
     elif "ForImageClassification" in made_for:
         auto = transformers.AutoModelForImageClassification
-    elif made_for in set(transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
-        auto, wrap = transformers.AutoModelForCausalLM, partial(CausalLM, window=how.get("window"))
     else:
         raise BadInputError(
             f"model 'hf:{name}' is a {made_for}",
-            expected="a model ForImageClassification, ForSemanticSegmentation or ForCausalLM",
+            expected="a model ForImageClassification or ForSemanticSegmentation",
         )
-    how = {key: value for key, value in how.items() if key != "window"}
     if not pretrained:
         built: Unwrapped = wrap(auto.from_config(config, dtype=torch.float32))
         return built
