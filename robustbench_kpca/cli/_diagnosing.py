@@ -27,7 +27,6 @@ class Settings:
     protocol: str
     claims: list[str] | None
     layers: list[int] | None
-    block: int | None
     seed: int
     device: str | None
 
@@ -37,13 +36,12 @@ def measured(
 ) -> "Diagnosis":
     """Load a model and its data, say how pictures are shown, and measure."""
     from robustbench_kpca.evaluation.requests import NamedModel
-    from robustbench_kpca.study.diagnostics.diagnosis import BLOCK
     from robustbench_kpca.study.diagnostics.run import diagnose
 
     network, procedure = _load(request, settings, quiet=quiet)
     return diagnose(
         NamedModel(network, request.label, request.source), procedure, layers=settings.layers,
-        block=settings.block or BLOCK, seed=settings.seed, device=usable_device(settings.device),
+        seed=settings.seed, device=usable_device(settings.device),
         progress=progress(request.label),
     )  # fmt: skip
 

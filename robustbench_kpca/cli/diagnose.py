@@ -33,12 +33,6 @@ def diagnose(
     layers: Annotated[
         str | None, typer.Option(help="Attention layers, counted from 0, such as 0,5-7; by default all.")
     ] = None,
-    block: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Number of images processed together; each serves as null for the others. By default 5."
-        ),
-    ] = None,
     checkpoint: _options.Checkpoint = None,
     name: Annotated[str | None, typer.Option(help="Name of the model in the diagnosis; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
@@ -67,7 +61,6 @@ def diagnose(
         protocol=protocol,
         claims=claim or None,
         layers=numbers(layers),
-        block=block,
         seed=seed,
         device=device,
     )

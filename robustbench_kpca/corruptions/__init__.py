@@ -51,8 +51,8 @@ MOST_SIDE = 2**14
 """Pixels: fog needs a square map of the longer side, 1 GiB here; OpenCV and JPEG files end soon after."""
 
 
-def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomState | None = None) -> NDArray[Any]:
-    """Corrupt one (height, width, 3) image, seeded by its id `sample` or, in `exact` mode, drawing from `stream`.
+def corrupt_one(image: NDArray[Any], cell: Cell, sample: str) -> NDArray[Any]:
+    """Corrupt one (height, width, 3) image, seeded by its id `sample`.
 
     A native corruption and the library's of the same name get the same seed. Signals and tokens have the mode `fast`
     only.
@@ -76,8 +76,7 @@ def corrupt_one(image: NDArray[Any], cell: Cell, sample: str, stream: RandomStat
         return corrupted
     if not hasattr(corruption, "exact"):
         raise BadInputError(f"corruption '{cell.corruption}' has no mode 'exact'", fix="set mode = 'fast'")
-    legacy = RandomState([key & 0xFFFFFFFF, key >> 32]) if stream is None else stream
-    exact: NDArray[Any] = corruption.exact(image, parameter, legacy)
+    exact: NDArray[Any] = corruption.exact(image, parameter, RandomState([key & 0xFFFFFFFF, key >> 32]))
     return exact
 
 
@@ -130,7 +129,7 @@ def corrupt(
     images: Pixels,
     name: str,
     severity: int,
-    seed: int | RandomState = 0,
+    seed: int = 0,
     ids: Sequence[str] | None = None,
     mode: Mode = "fast",
     profile: str = "imagecorruptions",
@@ -145,9 +144,7 @@ def corrupt(
         images: uint8, shape (batch, height, width, 3), RGB.
         name: one of `rbk list corruptions`, or `imagecorruptions:NAME` for the installed library's.
         severity: 1 (mild) to 5.
-        seed: determines all random numbers, together with name, severity and the image's id. In `exact` mode and for
-            one image it may be a legacy `numpy.random.RandomState`; numbers are drawn from it in the same order as the
-            reference draws from numpy's global generator.
+        seed: determines all random numbers, together with name, severity and the image's id.
         ids: one id per image, which selects its random stream; by default its position: "0", "1", ...
         mode: `fast`, or `exact`: identical bit for bit to `imagecorruptions` 1.1.2 with the same random numbers.
         profile: the parameters: `imagecorruptions` (Michaelis et al., any size), `imagenet_c` (Hendrycks' script for
@@ -179,13 +176,8 @@ def corrupt(
     require_of_images(name, profile)
     if mode not in ("fast", "exact"):
         raise BadInputError(f"mode '{mode}'", expected="fast or exact")
-    stream = seed if isinstance(seed, RandomState) else None
-    if stream is not None and (mode != "exact" or len(images) != 1):
-        raise BadInputError(
-            f"a RandomState for {len(images)} images in mode '{mode}'", expected="one image, in mode 'exact'"
-        )
     ids = [str(index) for index in range(len(images))] if ids is None else ids
     if len(ids) != len(images):
         raise BadInputError(f"{len(ids)} ids for {len(images)} images", expected="one id per image")
-    cell = Cell(name, severity, profile, mode, seed=0 if isinstance(seed, RandomState) else seed, frost=frost)
-    return np.stack([corrupt_one(image, cell, sample, stream) for image, sample in zip(images, ids, strict=True)])
+    cell = Cell(name, severity, profile, mode, seed=seed, frost=frost)
+    return np.stack([corrupt_one(image, cell, sample) for image, sample in zip(images, ids, strict=True)])

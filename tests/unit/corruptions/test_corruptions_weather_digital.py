@@ -44,9 +44,8 @@ def member(name):
 
 
 def exactly(name, image, severity, seed, profile="imagecorruptions"):
-    """Through the public door."""
-    stream = np.random.RandomState(seed)
-    return corrupt(image[None], name, severity, stream, mode="exact", profile=profile, frost=FROST)[0]
+    """Our exact form with the legacy generator of that seed."""
+    return member(name).exact(image, parameter_of(name, severity, profile), np.random.RandomState(seed))
 
 
 # ---- exact

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from corruption_checks import differing, photograph, reference
+from corruption_checks import differing, parameter_of, photograph, reference
 
 from robustbench_kpca import corrupt, evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
@@ -36,14 +36,13 @@ def not_loaded():
 @pytest.mark.parametrize("name", sorted({*NAMES} - {*OTHER_DRAWS}))
 def test_the_mended_library_is_the_rewritten_one(name, image):
     for severity in (1, 5):
-        stream = np.random.RandomState(7)
-        made = corrupt(image[None], f"imagecorruptions:{name}", severity, stream, mode="exact")[0]
+        made = corruption_for(f"imagecorruptions:{name}").exact(image, severity, np.random.RandomState(7))
         assert differing(made, reference(name, image, severity, 7)) == (0, 0)
 
 
 def test_impulse_noise_follows_the_seed_again(image):
     first, same, other = (
-        corrupt(image[None], "imagecorruptions:impulse_noise", 3, np.random.RandomState(seed), mode="exact")[0]
+        corruption_for("imagecorruptions:impulse_noise").exact(image, 3, np.random.RandomState(seed))
         for seed in (1, 1, 2)
     )
     assert np.array_equal(first, same)
@@ -57,10 +56,8 @@ def test_impulse_noise_follows_the_seed_again(image):
 def test_the_native_exact_form_is_the_librarys(name, image):
     for severity in (1, 5):
         streams = [np.random.RandomState(7) for _ in range(2)]
-        native, library = (
-            corrupt(image[None], f"{prefix}{name}", severity, stream, mode="exact")
-            for prefix, stream in zip(("", "imagecorruptions:"), streams, strict=True)
-        )
+        native = corruption_for(name).exact(image, parameter_of(name, severity), streams[0])
+        library = corruption_for(f"imagecorruptions:{name}").exact(image, severity, streams[1])
         assert np.array_equal(native, library)
         assert streams[0].randint(2**31) == streams[1].randint(2**31), "both drew as much"
     seeded = [corrupt(image[None], prefix + name, 3, 5, mode="exact") for prefix in ("", "imagecorruptions:")]

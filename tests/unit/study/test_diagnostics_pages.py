@@ -98,7 +98,7 @@ def test_a_claim_that_one_model_lacks_was_not_measured(done):
 
 def test_the_command_writes_pages_and_compares(tmp_path, capsys):
     one, both = tmp_path / "one", tmp_path / "both"
-    arguments = ["rpc_symvit_digits", "--claim", "decomposition", "--images", "2", "--block", "2", "--quiet"]
+    arguments = ["rpc_symvit_digits", "--claim", "decomposition", "--images", "2", "--quiet"]
     assert main(["diagnose", *arguments, "-o", str(one)]) == 0
     files = {"diagnosis.json", "README.md", "index.html", "layers.csv", "profiles.csv"}
     assert {path.name for path in one.iterdir()} == files

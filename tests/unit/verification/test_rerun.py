@@ -38,7 +38,7 @@ COMMANDS = st.builds(
     ),
     st.builds(
         DataRequest, PLAIN, st.none() | PLAIN, st.none() | st.integers(1), st.none() | PLAIN,
- size=st.none() | st.integers(1, 4096),
+        size=st.none() | st.integers(1, 4096),
     ),
     PLAIN,
     st.dictionaries(st.sampled_from(["eps", "steps", "below"]), VALUES),
