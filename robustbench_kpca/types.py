@@ -55,7 +55,7 @@ class LanguageModel(Protocol):
 class Query(Protocol):
     """The only access of an attack to the model. Every image is a proposal and must lie in the ball and the box.
 
-    Of texts, words by number are proposals, at most so many of them replaced; distributions over words, (batch,
+    For texts, a proposal is words by number, of which at most so many are replaced. Distributions over words, (batch,
     vocabulary, 1, length), are no texts: their passes count, but they decide nothing.
 
     The attack loop runs the model, counts the passes of each sample and records misclassified proposals. With

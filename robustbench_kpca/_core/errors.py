@@ -58,9 +58,9 @@ DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 def reason_of(error: BaseException) -> str:
     """Say in words of this package why a file, a text or a library failed.
 
-    Of an error of the system it is the reason, of a text the place. Of all others it is the name of their class, the
-    line of code from outside that raised it, and the first line of what they say, since it may be the user's own.
-    Errors of this package have their own words.
+    An error of the system is described by its reason, an error in a text by its place. All others are described by
+    their class, the line of code from outside that raised them, and the first line of what they say, because it may be
+    the user's own. Errors of this package keep their words.
     """
     match error:
         case BenchmarkError() | UnfitError():

@@ -180,7 +180,7 @@ def _is_written(path: Path) -> bool:
     with path.open("rb+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held, or no locks here
+        except OSError:  # the lock is held, or this file system has none
             return True
     return False
 

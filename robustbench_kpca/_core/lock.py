@@ -37,7 +37,7 @@ def is_held(path: Path) -> bool:
         lock.acquire(timeout=0)
     except Timeout:
         return True
-    except OSError:  # of another user, or deleted in this moment
+    except OSError:  # the file is another user's, or was deleted in this moment
         return path.is_file()
     lock.release()
     return False

@@ -1,8 +1,8 @@
 """The SHA-256 of code from outside the package: of its file, and of the files beside it that it imports.
 
-Beside a file are those of its folder, or of its package. Of a script it is the whole file; of what a notebook defines,
-the cell. Modules that code imports by a computed name, other cells of a notebook, and files that code reads are not in
-it. It is of the code as it was loaded: a file that is edited later counts only when it is imported again.
+Files beside a file are those of its folder, or of its package. For a script the digest is that of the whole file; for
+what a notebook defines, that of the cell. Modules that code imports by a computed name, other cells, and files that
+code reads are left out. Code counts as it was loaded: a file that is edited later, only when it is imported again.
 """
 
 import ast
@@ -55,7 +55,7 @@ def of_file(file: Path, *, now: bool = False) -> str:
 def of_object(member: Any) -> str:
     """Return the SHA-256 of the code of an object: of the files of its class, and of those that this derives from.
 
-    Of a function, it is that of its file. It is "" where code cannot be read.
+    For a function, return that of its file; "" where code cannot be read.
     """
     first, *bases = _kinds(member)
     codes = {_of_kind(kind) for kind in (first, *filter(is_foreign, bases))}

@@ -164,7 +164,7 @@ def _one_line(kind: type[Any], error: "ValidationError", where: str) -> BadInput
         return BadInputError(f"{where}: unknown key '{key}'", fix=hint)
     if first["type"] in ("missing", "missing_argument"):
         return BadInputError(f"{where}: key '{key}' is missing", fix="add it")
-    if first["type"] == "json_invalid":  # nothing of the file is shown: it may be anybody's
+    if first["type"] == "json_invalid":  # shows nothing of the file, which may be anybody's
         return BadInputError(f"{where} is not valid JSON", fix="correct it")
     if "error" in first.get("ctx", {}) and first["type"] == "value_error":  # raised by a check of this package
         return BadInputError(f"{where}: {key}: {first['ctx']['error']}", fix="correct it")

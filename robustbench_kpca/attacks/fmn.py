@@ -21,9 +21,9 @@ from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
 _LAST_GAMMA = 0.001  # end of the schedule of gamma
-_LAST_SHARE = 0.01  # of the step size, at the end of its schedule
+_LAST_SHARE = 0.01  # share of the step size at the end of its schedule
 OVERSHOOT = 1.01
-"""Of the radius until the first success; 1 in algorithm 1."""
+"""Factor of the radius until the first success; 1 in algorithm 1."""
 
 
 @dataclass(frozen=True, config=FORBID)

@@ -97,8 +97,8 @@ def _ranked(gain: Tensor, state: State, threat: Threat, count: int) -> tuple[Ten
     """Return the `count` swaps of largest gain that are allowed and were not tried, (batch, count), and what goes back.
 
     A swap that puts word v at place t has the number v * length + t; 0 stands for none, and is what is left where too
-    few are allowed: it would write the end of a line. Of equal gains the lowest number comes first. The second result
-    is the place whose clean word is put back if another place is to change, -1 where no word has to go, (batch,).
+    few are allowed: it would write the end of a line. Among equal gains, the lowest number comes first. The second
+    result is the place whose clean word is put back if another place is to change, -1 where none has to go, (batch,).
     """
     x, clean, length = state["x"], state["clean"], state["x"].shape[3]
     different = changed(x, clean)

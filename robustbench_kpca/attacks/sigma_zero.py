@@ -23,7 +23,7 @@ from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.types import Images, Keys, Labels, PerSample, Query, State
 
 Sizes = Float[Tensor, "batch #channel height width"]
-_LAST_SHARE = 0.1  # of the learning rate, at the end of its schedule
+_LAST_SHARE = 0.1  # share of the learning rate at the end of its schedule
 
 
 @dataclass(frozen=True, config=FORBID)

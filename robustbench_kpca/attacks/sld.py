@@ -45,7 +45,7 @@ class SLD(OneGradient):
 
     def propose(self, x: Images, gradient: Images, state: State, threat: Threat) -> Images:  # noqa: ARG002
         """Share one step among the largest entries of the gradient."""
-        if self.skip_clipped and threat.clip:  # without a box nothing is in the way
+        if self.skip_clipped and threat.clip:  # without a box no bound limits the step
             blocked = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
             gradient = gradient.masked_fill(blocked, 0)
         return x + parse_step(self.step_size, threat.eps) * self._direction(gradient)

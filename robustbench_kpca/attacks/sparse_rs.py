@@ -114,7 +114,7 @@ class SparseRS:
         swapped = out < (self._alpha(state["query"]) * count).long().clamp_min(1)[:, None]
         taken = torch.zeros(batch, pixels, dtype=torch.bool, device=clean.device).scatter(1, corners, True)
         fresh = draws[:, count : count + pixels].masked_fill(taken, 2).argsort(dim=1, stable=True)[:, :count]
-        swapped &= out < pixels - count  # not more than there are others
+        swapped &= out < pixels - count  # not more pixels than there are others
         fresh = fresh.gather(1, out)
         colours = _signs(draws[:, count + pixels :], clean).view(values.shape).clamp_min(0)
         return torch.where(swapped, fresh, corners), torch.where(swapped[:, :, None, None, None], colours, values)

@@ -84,7 +84,7 @@ class Square:
         better, finished = loss < state["loss"], count + 1 >= self.queries
         best, loss = choose(better, x, state["best"]), torch.where(better, loss, state["loss"])
         state = state | {"best": best, "loss": loss, "query": count + 1, "finished": finished}
-        if not bool(finished.any()):  # another proposal costs more than to wait
+        if not bool(finished.any()):  # another proposal would cost more than waiting
             return state
         return state | {"x": choose(finished, self._change(state, threat), state["x"])}
 

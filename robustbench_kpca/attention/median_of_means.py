@@ -20,8 +20,8 @@ Blocks = Bool[Tensor, "#batch blocks tokens"]
 class MedianOfMeansAttention(KDEAttention):
     """out = proj(softmax(g restricted to the keys of one block) V), g the scores of `kde`.
 
-    Each of `blocks` subsets has the share 1 - `outliers` of the tokens. Of every image that block is taken whose sum of
-    g over heads, queries and keys is the median. No gradient goes through the choice: it is piecewise constant.
+    Each of `blocks` subsets has the share 1 - `outliers` of the tokens. In every image, the layer takes the block whose
+    sum of g over heads, queries and keys is the median. The choice is piecewise constant, so it has no gradient.
 
     Args:
         dim: width of the tokens.

@@ -13,7 +13,7 @@ from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.records.audit import Check
 from robustbench_kpca.types import Images, Labels, Mask
 
-STEP = 0.25  # of eps, as in PGD-20
+STEP = 0.25  # share of eps, as in PGD-20
 SIGNS_FROM = 1000  # other directions than those of the check `slope`
 
 

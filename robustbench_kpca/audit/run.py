@@ -179,8 +179,8 @@ def audit(
 def _metered(context: AuditContext, announce: Callable[[str], None] | None, progress: Progress | None) -> Meter:
     """Announce what an audit costs: the passes of samples that withstand every attack.
 
-    Of the attacks, `order` and `pgd` are made twice; the strongest is made once more for every other model. What checks
-    without an attack show is left out: a few dozen passes a sample.
+    The attacks `order` and `pgd` are made twice, and the strongest once more for every other model. Checks without an
+    attack are left out, because they cost a few dozen passes a sample.
     """
     if announce is None and progress is None:
         return Meter()

@@ -98,7 +98,7 @@ def evaluate(
     try:
         with reporting(quiet=quiet or json) as reporter:
             records = execute(plan, reporter)
-    except WaitingError:  # it was said already, and the last part will show the records
+    except WaitingError:  # the message was shown already, and the last part will show the records
         return
     if json:
         _console.show_json([record.model_dump(mode="json") for record in records])

@@ -29,7 +29,7 @@ from robustbench_kpca.protocols.grid import check_severity
 
 CORRUPTIONS = Family("corruption", __name__, "CORRUPTION", needs=("parameters", "fast"))
 ALL = (CORRUPTIONS, SIGNAL_CORRUPTIONS, TOKEN_CORRUPTIONS, WORD_CORRUPTIONS)
-"""Of images, of signals, of tokens and of words; no two have a name in common."""
+"""Families for images, signals, tokens and words; no two have a name in common."""
 PROFILES = ("imagenet_c", "imagecorruptions", "cifar_c")
 Pixels = NDArray[np.uint8]
 Mode = Literal["fast", "exact"]

@@ -26,7 +26,7 @@ def load_data(
             (`imagenet-a:/data/imagenet-a`, `masks:town`); or the path of a folder of images (one sub-folder per class,
             or a `labels.csv`); or the address `FILE.py:LOAD` of a function of a `Request`. Without `:FOLDER`, a set
             that is not bundled is searched in the folder RBK_DATA.
-        split: split of the set; default: the evaluation split, `test` or `val`. Of a folder of images, `imagenet-a`,
+        split: split of the set; default: the evaluation split, `test` or `val`. For a folder of images, `imagenet-a`,
             `imagenet-r`, `imagenet-o` and `imagenet-100` are its images of the classes of those collections.
         limit: number of images to keep, evenly spread over the set and its labels; default: all.
         view: how image files are resized and cropped. By default those of published sets as for DeiT (224 of 256), and

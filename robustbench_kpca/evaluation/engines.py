@@ -93,7 +93,7 @@ def _one_thread() -> Iterator[None]:
 def _terminated_like_interrupted() -> Iterator[None]:
     """Let SIGTERM do what Ctrl-C does: the workers write their journals and end."""
     in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # somebody else listens
+    if not in_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # another caller listens
         yield
         return
     signal.signal(signal.SIGTERM, _interrupt)

@@ -289,7 +289,7 @@ def moved(images: Images, device: torch.device) -> Images:
 def runner_for(model: nn.Module, data: Dataset, scenario: Scenario, batch_size: int, device: torch.device) -> Runner:
     """Return the runner of the model for these data and this protocol."""
     presentation = task_named(data.task).compute.presentation(model, scenario.kind)
-    drawn = scenario.kind == "certificate"  # it draws its noise itself
+    drawn = scenario.kind == "certificate"  # a certificate draws its noise itself
     return Runner(model.to(device), batch_size, device, scenario.draws, presentation, as_it_is=drawn)
 
 

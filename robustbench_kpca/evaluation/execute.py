@@ -232,7 +232,7 @@ def _say(named: NamedModel, data: Dataset, reporter: Reporter) -> None:
     if note := how_shown(data, named.model):
         (reporter.warn if data.resized or data.notes else reporter.announce)(f"{named.label}: {note}")
     classes, how = stated_classes(named.model) or data.classes, ""
-    with contextlib.suppress(BadInputError):  # refused when the first batch is shown, after what else may be wrong
+    with contextlib.suppress(BadInputError):  # the first batch refuses it, after what else may be wrong
         _, how = task_named(data.task).compute.match_classes(data, classes, class_names_of(named.model))
     if how and not how.endswith("by number"):
         reporter.announce(f"{named.label}: {how}")

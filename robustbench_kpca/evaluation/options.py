@@ -176,12 +176,12 @@ class RunOptions:
 
 _HINTS = {name: get_args(hint) for name, hint in get_type_hints(RunOptions, include_extras=True).items()}
 TYPES = {name: hint[0] for name, hint in _HINTS.items()}
-"""Of each field on the command line."""
+"""The type of each field on the command line."""
 OPTIONS = {
     name: replace(option, flags=option.flags or (f"--{name.replace('_', '-')}",))
     for name, (_, option) in _HINTS.items()
 }
-"""Of each field, with its names."""
+"""The option of each field, with its names on the command line."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunOptions)}
 
 

@@ -111,7 +111,7 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
             of frost images that no protocol uses; no data, where the models are of no data set of their own.
     """
-    plugins.load()  # metrics are listed at the end: a plugin that fails is to be known before
+    plugins.load()  # metrics are listed at the end, so a plugin must fail before
     _require_names(jobs)
     requested = {
         (number, str(name)): _steps(number, job, name) for number, job in enumerate(jobs) for name in job.protocols

@@ -57,7 +57,7 @@ class Process:
         Raises:
             LostError: it is gone.
         """
-        with suppress(OSError):  # it is gone, and receiving tells how
+        with suppress(OSError):  # the process is gone, and receiving tells how it ended
             self.pipe.send((None if work is self.work else work, shard))
         self.work = work
         while True:
@@ -81,7 +81,7 @@ class Process:
         self.process.join(seconds)
         if self.process.is_alive():
             self.process.kill()
-            self.process.join(GRACE)  # one that waits for a disk ends later
+            self.process.join(GRACE)  # a process that waits for a disk ends later
             return "did not end by itself"
         code = self.process.exitcode
         return f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"
@@ -92,8 +92,8 @@ class Processes(Sharded):
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.threads = ThreadPoolExecutor(count)  # one talks to each process that makes a shard
-        self.free = list(range(count))[::-1]  # places; the one that was used last is used first
+        self.threads = ThreadPoolExecutor(count)  # one thread talks to each process that makes a shard
+        self.free = list(range(count))[::-1]  # free places; the one that was used last is used first
         self.processes: dict[int, Process] = {}
         self.at_work: dict[Shard, tuple[Process, str, Line]] = {}
         self.lost = 0
@@ -177,7 +177,7 @@ def _without_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # it would let interrupts through again when it starts
+    resource_tracker.ensure_running()  # the tracker would let interrupts through again when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -224,7 +224,7 @@ def _teller(pipe: Connection) -> Callable[..., None]:
             sent = time.monotonic()
             try:
                 pipe.send(("progress", (done, total)))
-            except OSError:  # nobody is there any more
+            except OSError:  # the other process is gone
                 StoppableJournal.stopping = True
 
     return tell

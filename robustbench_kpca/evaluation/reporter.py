@@ -48,7 +48,7 @@ class Reporter:
     def recorded(self, record: "Record") -> None:
         """Show the metrics of a record, its running time ("kept" if it existed before), and its flags.
 
-        Of a kept record, say if it was made by other code: nobody knows here whether that would give other numbers.
+        Say of a kept record if other code made it, because nobody knows here whether this code gives other numbers.
         """
         from robustbench_kpca.evaluation.caveats import agreement_of_record, in_short
         from robustbench_kpca.metrics import metric_for

@@ -37,7 +37,7 @@ from robustbench_kpca.tasks import task_named
 GRACE = 25.0
 """Seconds in which a worker that is told to stop must have written its journal."""
 THREADS = 1
-"""Of every worker, since another number changes the last bits of logits."""
+"""Threads of every worker: another number would change the last bits of logits."""
 MADE, FAILED, CRASHED, REFUSED = "made", "failed", "crashed", "refused"
 Answer = tuple[str, Any]
 """What became of a shard.

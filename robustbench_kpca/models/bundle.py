@@ -54,7 +54,7 @@ def attention_of(checkpoint: Path | str) -> str | None:
     header = read_header(path) if path.suffix == ".safetensors" and path.is_file() else {}
     try:
         attention: str | None = json.loads(header.get("config", "{}")).get("attention")
-    except (ValueError, AttributeError, RecursionError):  # no config of ours
+    except (ValueError, AttributeError, RecursionError):  # not a configuration of this package
         return None
     return attention
 

@@ -24,7 +24,7 @@ SPREAD = 10.0
 class Certified(nn.Module):
     """Logits are shares of votes, times `SPREAD`; gradients are those of mean probabilities in their place.
 
-    Of equal shares the first class is answered. The base model is always shown as many images as it is given.
+    Where shares are equal, the answer is the first class. The base model always sees as many images as it is given.
     """
 
     def __init__(self, base: nn.Module, proof: Proof) -> None:

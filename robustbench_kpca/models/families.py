@@ -85,7 +85,7 @@ def _rpc(iterations: int, lam: float) -> dict[str, Any]:
 
 
 _RPC_CAUSAL = _rpc(4, 4.0) | {"mu_span": "past"}
-_PRIMAL_CAUSAL = {"rank": 30}  # of Chen et al. for WikiText-103
+_PRIMAL_CAUSAL = {"rank": 30}  # the shape of Chen et al. for WikiText-103
 _PRIMAL = {"rank": 20, "rank_multi": 10}
 _KEP_SVGP = {"rank": 10, "rank_multi": 10, "form": "concatenate"}
 

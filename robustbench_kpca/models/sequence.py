@@ -1,8 +1,8 @@
 """Transformer encoders for signals and for sequences of tokens, with any attention; one length, one label a sequence.
 
 Blocks are the ViT's (pre-normalisation). Every place of the sequence is a token; there is no class token: the
-classifier sees the mean over the places that are not padding. Of a pair of texts, two sequences one behind the other,
-each is encoded alone; the classifier sees both means u and v, their product and their difference, as in the Arena.
+classifier sees the mean over the places that are not padding. A pair of texts is two sequences, one behind the other.
+Each is encoded alone, and the classifier sees both means u and v, their product and their difference, as in the Arena.
 The classifier is one linear layer or, with `head_hidden`, two with ReLU between them.
 """
 

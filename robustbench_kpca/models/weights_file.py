@@ -35,8 +35,8 @@ class Weights(NamedTuple):
 def read_state(checkpoint: Path | str) -> Weights:
     """Read a state dict from safetensors, from a torch file under `weights_only=True`, or from `hf-hub:OWNER/NAME`.
 
-    A torch file may hold the state dict itself, or a dictionary with one entry that is a state dict. Of several none is
-    chosen: `FILE::KEY` names one. A key is also what stands before the first dots of names: `FILE::teacher::backbone`.
+    A torch file may hold the state dict itself, or a dictionary with one entry that is a state dict. Where there are
+    several, `FILE::KEY` names one. A key is also what stands before the first dots of names: `FILE::teacher::backbone`.
     The only class that may be unpickled is `argparse.Namespace`, since many training scripts save their arguments.
 
     Args:

@@ -76,7 +76,7 @@ class Stage(BaseModel):
     @classmethod
     def _check_options(cls, options: dict[str, Scalar]) -> dict[str, Scalar]:
         for name, value in options.items():
-            if isinstance(value, int | float) and not abs(value) <= MANY:  # NaN is not, either
+            if isinstance(value, int | float) and not abs(value) <= MANY:  # refuses NaN, too
                 raise BadInputError(f"{name} = {value}", expected=f"a number of at most {MANY:,}")
         return options
 

@@ -49,8 +49,8 @@ StepSize = Annotated[str | float, AfterValidator(_positive)]
 class Threat:
     """The allowed inputs: all x' with ||x' - x||_norm <= eps and, with `clip`, x' in [0, 1]^d.
 
-    `eps` has the units of the images that the attack gets: pixel space is [0, 1], so write 8/255, not 8. Of words, it
-    is the share of them that may be replaced (`swaps`). Attacks get a class `y` per sample, to move away from.
+    `eps` has the units of the images that the attack gets: pixel space is [0, 1], so write 8/255, not 8. For words
+    it is the share that may be replaced (`swaps`). Attacks get a class `y` per sample, to move away from.
 
     In `l0`, eps pixels may have any colour; with `patches`, eps squares may, of side `patch` where `corners` says.
     A `patch` of "token" is as large as a token of the model: `on_tokens` gives it a side.

@@ -31,7 +31,7 @@ class Proof(BaseModel, ABC):
     model_config = STRICT
     name: ClassVar[str]
     norm: ClassVar[str]
-    option: ClassVar[str]  # of a model, which chooses this proof
+    option: ClassVar[str]  # option of a model that chooses this proof
     drawn: ClassVar[bool] = False
 
     @abstractmethod

@@ -298,7 +298,7 @@ def _read_table(record: Record, path: Path) -> Outcomes:
     columns = Table(record.spec.data.task, record.kind, stated.columns)
     most = most_bytes(columns, stated.rows, where)
     text = unpack(read_file(table, "table", most), most, where)
-    record.require_table(sha256(text))  # before anything in it is parsed
+    record.require_table(sha256(text))  # refuse it before anything in it is parsed
     outcomes = Outcomes.from_text(text, columns, where)
     record.require_table(stated.sha256, len(outcomes))
     return outcomes

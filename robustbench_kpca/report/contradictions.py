@@ -77,7 +77,7 @@ def _require_several_networks(row: Row, records: Sequence[Record]) -> None:
         first: dict[tuple[str, str], Record] = {}
         for record in records:
             if what == "probe_sha256" and record.kind == "certificate":
-                continue  # its answers are votes, which different networks share
+                continue  # answers of a certificate are votes, which different networks share
             model = record.spec.model
             other = first.setdefault((getattr(model, what), record.spec.data.digest), record)
             if other.spec.model.name != model.name:

@@ -115,8 +115,8 @@ def panels_of(runs: Sequence[Curves]) -> dict[str, dict[str, str]]:
 def draw_curves(runs: Sequence[Curves]) -> bytes:
     """Draw the curves of all runs as SVG; runs `NAME-s0`, `NAME-s1` ... of one recipe are thin lines of one look.
 
-    Up to four recipes share a panel for each score, one colour a recipe. Of more, each has panels of its own, with one
-    colour a kind of data; panels of one score have the same axes.
+    Up to four recipes share a panel for each score, one colour a recipe. Where there are more, each recipe has its own
+    panels, one colour a kind of data; panels of one score have the same axes.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -197,7 +197,7 @@ def _legend(figure: "Figure", lines: Sequence[tuple[str, str, str]], place: Plac
     handles = [Line2D([], [], color=colour, linestyle=style, label=name) for colour, style, name in lines]  # type: ignore[arg-type]
     columns = len(lines) if place == "outside lower center" else 1
     for text in figure.legend(handles=handles, loc=place, frameon=False, ncols=columns).get_texts():
-        text.set_parse_math(False)  # names are anybody's: a $ is a $
+        text.set_parse_math(False)  # a name may contain a $, which is no formula
 
 
 def _draw(axis: "Axes", runs: Sequence[Curves], column: str, colour: str, style: str) -> None:

@@ -53,7 +53,7 @@ def difference(
 ) -> Estimate | None:
     """Return the number of the first row minus that of the second; None where `rows.paired` gives none.
 
-    Of several trainings, that is over the seeds that they share, which need not be all. Arguments as there.
+    Rows of several trainings are compared on the seeds that they share, which need not be all. Arguments as there.
     """
     rows = [measured(metric, column, list(row.values())) for row in (first, second)]
     if [len(row) for row in rows] == [1, 1]:

@@ -71,7 +71,7 @@ def dodged(values: Sequence[float], gap: float, low: float, high: float) -> list
             heights[place] = middle + gap * (number - (len(members) - 1) / 2)
     room = high - low - gap * (len(values) - 1)
     if room >= 0:
-        for rank, place in enumerate(order):  # back inside, from below and then from above
+        for rank, place in enumerate(order):  # move them back inside, from below and then from above
             heights[place] = max(heights[place], low + rank * gap)
         for rank, place in enumerate(reversed(order)):
             heights[place] = min(heights[place], high - rank * gap)

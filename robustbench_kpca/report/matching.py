@@ -203,7 +203,7 @@ def _require_metric(spec: BoardSpec, column: Column, where: str) -> None:
 
 def _has(column: Column) -> bool:
     """Whether every protocol of a column has its corruption."""
-    scenarios = [load_scenario(protocol)[1] for protocol in column.protocols]  # eps is of attacks
+    scenarios = [load_scenario(protocol)[1] for protocol in column.protocols]  # only attacks have an eps
     return all(isinstance(scenario, Corruption) and column.corruption in scenario.names for scenario in scenarios)
 
 

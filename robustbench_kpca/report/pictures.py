@@ -51,9 +51,9 @@ def grid(
         names = [name for name, _ in legend]
         drawn = figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
         for text in drawn.get_texts():
-            text.set_parse_math(False)  # names are anybody's: a $ is a $
+            text.set_parse_math(False)  # a name may contain a $, which is no formula
     buffer = io.BytesIO()
-    with warnings.catch_warnings():  # a letter that the font lacks is drawn as a box, which says it
+    with warnings.catch_warnings():  # a letter that the font lacks is drawn as a box, so no warning is needed
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()

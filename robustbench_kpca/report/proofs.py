@@ -15,8 +15,8 @@ LEVEL = 1e-3
 def broken_proof(certificate: Record, attack: Record) -> str | None:
     """Return the first sample whose proven answer an attack changed, in words; None where the records agree.
 
-    Of a model that draws noise an attack sees some draws only. So a changed answer counts where, over all images that
-    the attack showed, so few votes are less likely than `LEVEL`; and of many proofs a share `alpha` may be wrong.
+    An attack sees only some draws of a model that draws noise. So a changed answer counts where so few votes, over all
+    images that the attack showed, are less likely than `LEVEL`. A share `alpha` of many proofs may be wrong.
     """
     if not _same(certificate, attack):
         return None

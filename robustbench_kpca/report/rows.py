@@ -103,7 +103,7 @@ def _single(metric: Metric, column: Column, cell: Cell) -> Estimate | None:
     """Return the number of one model; None where its record says that the metric does not apply, by lacking it."""
     if len(cell) > 1:
         return _of_scores(metric, column.corruption, _tables(cell))
-    recorded = cell[0].metrics.get(metric.name)  # seen to follow from the outcomes when it was loaded
+    recorded = cell[0].metrics.get(metric.name)  # checked against the outcomes when the record was loaded
     if column.reference is None and (recorded is None or column.corruption is None):
         return recorded
     if isinstance(metric, Mean) and type(metric).estimate is Mean.estimate:

@@ -71,7 +71,7 @@ def known_samples(record: Record, scenario: Scenario) -> str | None:  # noqa: AR
     """Check that samples and labels are those that a known digest stands for.
 
     This finds rows under invented names in place of those that an attack broke, and edited labels, also where all
-    records of a board have them. Of a part of a set whose digest is not known, each sample must be one of the set's.
+    records of a board have them. Where the digest of a part is not known, each sample must be one of the whole set.
     """
     data = record.spec.data
     published = labels_of(data.digest)
@@ -144,7 +144,7 @@ def possible_versions(record: Record, scenario: Scenario) -> str | None:  # noqa
     where = record.environment
     for name, least in {"Python": _PYTHON, **LEAST}.items():
         stated = where.python if name == "Python" else where.packages.get(name, "missing")
-        number = re.match(r"\d+(\.\d+)*", stated)  # what states no number claims nothing
+        number = re.match(r"\d+(\.\d+)*", stated)  # a version without a number claims nothing
         if number and tuple(map(int, number[0].split("."))) < least:
             wanted = ".".join(map(str, least))
             return f"it was made with {name} {stated[:20]}, but this package needs {wanted} or later"
@@ -174,8 +174,8 @@ def true_times(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG00
 def known_data(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
     """Check that a whole split of a set of the package has the digest that it has everywhere.
 
-    A digest that is known has a known number of samples and of classes, whatever the data are called. Of a part of a
-    split only the classes are known here; a board pins it by `digest` in its `board.toml`.
+    A known digest has a known number of samples and of classes, whatever the data are called. For a part of a split,
+    only the classes are known here; a board pins that part by `digest` in its `board.toml`.
     """
     data = record.spec.data
     for (name, split), whole in KNOWN.items():

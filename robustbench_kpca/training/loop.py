@@ -66,7 +66,7 @@ def train_together(wanted: Sequence[Wanted], folders: Sequence[Path], options: O
         unfinished = [_unfinished(training, folder, options, accelerator) for training, folder in places]
         runs = [run for run in unfinished if run is not None]
         if len(runs) > 1:
-            Together(runs)  # which refuses what cannot be trained so, before anything is destroyed
+            Together(runs)  # refuses what cannot be trained so, before anything is destroyed
         for run in runs:
             _begin(run, together=len(runs))
         if runs and _train(runs):
@@ -88,7 +88,7 @@ def _unfinished(training: Wanted, folder: Path, options: Options, accelerator: A
 def _begin(run: Run, *, together: int) -> None:
     """Bring a run to where its last finished epoch left it."""
     replaced = run.ledger.replaced() if run.options.fresh else []
-    if run.options.fresh and run.accelerator.is_main_process:  # only now: what cannot be trained destroys nothing
+    if run.options.fresh and run.accelerator.is_main_process:  # only now, so that a refusal destroys nothing
         run.ledger.forget()
     run.accelerator.wait_for_everyone()
     run.restore()

@@ -95,7 +95,7 @@ def _require_batch(images: Images, labels: Labels) -> None:
             expected="a float tensor (batch, channels, height, width), and an int64 tensor (batch,)",
         )
     low, high = images.aminmax()
-    if not bool((low >= 0) & (high <= 1)):  # nor where one is NaN
+    if not bool((low >= 0) & (high <= 1)):  # false for NaN, too
         raise BadInputError("images with values outside [0, 1]", expected="images that are not normalised")
 
 

@@ -195,7 +195,7 @@ class Recipe(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**31)]
     epochs: Count
     batch_size: Count
-    """Of all processes together."""
+    """Images in a batch of all processes together."""
     optimizer: str
     lr: Positive
     """The highest learning rate, for this batch size. A warm-up that ends in epoch w does not quite reach it.

@@ -36,8 +36,8 @@ class Batch:
     count: int
     """Images of the global batch, over all processes."""
     weight: Tensor | float = 1.0
-    """Of one label in the loss. Where every image has one label it is 1. Else it is the number of images of the global
-    batch, divided by its number of labels that count, both over all processes."""
+    """Weight of one label in the loss. It is 1 where every image has one label. Otherwise it is the number of images of
+    the global batch, divided by its number of labels that count, both over all processes."""
 
 
 @dataclass(frozen=True)

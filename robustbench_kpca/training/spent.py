@@ -58,7 +58,7 @@ def timed(weights: Path, device: torch.device, *, write: bool, share: float = 1.
         yield
         finished = 1
     except BadInputError:
-        write = False  # it was refused, not trained
+        write = False  # the training was refused
         raise
     finally:
         here, before = place(device), read_spent(weights)

@@ -33,7 +33,7 @@ from robustbench_kpca.records.spot_check import Entry, SpotCheck
 from robustbench_kpca.tasks.outside_code import addresses
 from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_for, require_allowed
 
-FORGED = 0.1  # of all samples: the share whose discovery is stated
+FORGED = 0.1  # share of forged samples whose discovery is stated
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ class Engine:
             except EvaluationError:
                 if not pool.later:
                     raise
-                later.drop()  # rows that hold later runs have failed, perhaps: the step is taken without them
+                later.drop()  # perhaps rows of later runs have failed: take the step without them
                 pool.state, tally, leaving = self._advance(pool, pool.state)
         pool.steps, pool.rows = pool.steps + 1, len(pool.active)
         pool.spend(tally)

@@ -38,7 +38,7 @@ class LaterRuns:
             if number not in self.pool.later.get(entry.index, {})
         ]
         if not possible:
-            pool.all_begun = all(end > 0 for end in ends)  # before, it is not known how many runs there are
+            pool.all_begun = all(end > 0 for end in ends)  # before that, the number of runs is not known
             return
         chosen = sorted(possible)[:free]
         device = pool.state["run"].device

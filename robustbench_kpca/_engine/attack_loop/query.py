@@ -112,7 +112,7 @@ class CountingQuery:
     def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
         """`logits` of every proposal in turn; the rows of different proposals share batches.
 
-        With several draws they do not: the noise of a model depends on the whole batch. Nor do those of some samples.
+        With several draws, or for some samples only, they do not, because noise depends on the whole batch.
         """
         if self.runner.draws > 1 or self.at is not ALL:
             yield from (self.logits(x, outside=outside) for x in proposals)

@@ -51,7 +51,7 @@ class Journal:
         buffer = io.BytesIO()
         seconds = self.earlier + started - self.started
         torch.save({"spec": self.spec, "seconds": seconds, **content}, buffer)
-        with suppress(OSError):  # `write_atomic` says it better
+        with suppress(OSError):  # `write_atomic` raises the better error
             self.path.parent.mkdir(exist_ok=True)
         write_atomic(self.path, sealed(buffer.getvalue()))
         self.written = time.monotonic()

@@ -249,7 +249,7 @@ class Runner:
             x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
         model_input = x.contiguous()  # kernels sum in another order where channels lie last
         if model_input is unpadded:
-            model_input = x.clone()  # the images stay ours, whatever the model writes
+            model_input = x.clone()  # the model may write into its input
         started = time.perf_counter()
         try:
             with self._noise(x, draw), unharmed(model_input):

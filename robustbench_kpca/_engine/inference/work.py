@@ -22,7 +22,7 @@ MOST = 4096
 GAIN = 0.1
 """A batch is doubled where this saves at least that share of the seconds of a row."""
 SHARE = 0.5
-"""Of the memory of a device: as much may be taken by the results of a forward pass."""
+"""Share of the memory of a device that the results of a forward pass may take."""
 
 
 @dataclass(frozen=True)

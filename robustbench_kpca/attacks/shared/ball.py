@@ -89,7 +89,7 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     """Project onto the ball around `centre`, then clip to the box [0, 1] if the threat model has it.
 
     For L-infinity this is the exact projection onto the intersection; for L2 and L1 it is the usual composition (the
-    box contains the centre, so clipping never leaves the ball). Of pixels and patches, the most changed ones stay.
+    box contains the centre, so clipping never leaves the ball). For pixels and patches, the most changed ones stay.
     """
     if threat.counted:
         return nearest(x, centre, threat)
@@ -130,7 +130,7 @@ def _towards(centre: Images, middle: Images, delta: Images) -> Images:
     """
     moved = (middle + delta).to(centre.dtype)
     beyond = (moved.double() - middle).abs_().gt_(delta.abs()).to(centre.dtype)  # 1 or 0
-    return torch.nextafter(moved, (centre - moved).mul_(beyond).add_(moved))  # where 0, towards itself: no change
+    return torch.nextafter(moved, (centre - moved).mul_(beyond).add_(moved))  # where `beyond` is 0 nothing changes
 
 
 def _shorten_l1(delta: Shaped[Tensor, "batch size"], eps: float) -> Shaped[Tensor, "batch size"]:

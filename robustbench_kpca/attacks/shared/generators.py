@@ -15,7 +15,7 @@ from robustbench_kpca.types import Keys, Labels
 Words = Int64[Tensor, " *words"]
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed number
 _PHILOX = ((0xD2E7470EE14C6C93, 0x9E3779B97F4A7C15), (0xCA5A826395121157, 0xBB67AE8584CAA73B))
-"""Of each half of a block, the factor, and what its key grows by in every round."""
+"""The factor of each half of a block, and what its key grows by in every round."""
 _ROUNDS = 10
 _HALF = 2**32 - 1
 

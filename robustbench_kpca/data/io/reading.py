@@ -37,14 +37,14 @@ UNREADABLE = (
 _TOO_MANY = (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning)
 _OURS = Pillow.MAX_IMAGE_PIXELS or 89_478_485
 warnings.filterwarnings("error", category=Pillow.DecompressionBombWarning)  # Pillow's first limit is the limit
-warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # of metadata, which is not used
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # metadata is not used
 _SHOWN, _LONG = 8, 16
 _END_OF_CODESTREAM = b"\xff\xd9"
 _SIGNATURE = 8  # bytes before the first part of a PNG file
 _CHUNK = 2**20
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
-"""Of interlaced images (Adam7): first column, first row, and the steps between columns and rows."""
+"""Passes of interlaced images (Adam7): first column, first row, and the steps between columns and rows."""
 
 
 def pixel_limit() -> int:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import require_file
 
-MOST_BYTES = 4 * 2**30  # of a file; the largest of the archive has about 1 GiB
-MOST_VALUES = 2 * 10**8  # of all series together: 1.6 GB
+MOST_BYTES = 4 * 2**30  # bytes of a file; the largest of the archive has about 1 GiB
+MOST_VALUES = 2 * 10**8  # numbers of all series together: 1.6 GB
 
 Series = list[NDArray[np.float64]]
 """The dimensions of one series, which may differ in length; missing values are NaN."""

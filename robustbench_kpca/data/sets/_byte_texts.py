@@ -24,7 +24,7 @@ from robustbench_kpca.data.sets._sized import name_of, require_within, sized
 FIRST = 2
 """Token of byte 0."""
 WORDS = 24
-"""Of each topic, and of those that occur in all texts."""
+"""Number of words of each topic, and of words that occur in all texts."""
 Draw = Callable[[np.random.Generator, int, int], tuple[str, ...]]
 """Draws a row: (random numbers, label, most letters of a text)."""
 

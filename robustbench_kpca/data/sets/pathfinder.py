@@ -37,7 +37,7 @@ LEVELS = 2
 DASH, GAP, APART, RADIUS, TURN = 2.0, 1.0, 2.0, 1.5, np.pi / 4
 TRIES = 8
 BRIGHT = 1.5
-"""Of a dash at full cover, before values are cut at 1; the published contrasts are 2 and 0.75."""
+"""Value of a dash at full cover, before values are cut at 1; the published contrasts are 2 and 0.75."""
 Dashes = NDArray[np.complex128]
 """(dashes, 3): both ends and the middle of each; the real part is the column, the imaginary part the row."""
 

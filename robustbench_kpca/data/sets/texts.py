@@ -2,8 +2,8 @@
 
 Give the folder of `train`, `val` (or `dev`) and `test`, each `.tsv` or `.csv` (`io.text_table`): `texts:SST-2`. Words
 are runs of letters, digits and apostrophes, in lower case, and single other signs. The vocabulary has the most frequent
-words of `train`, in alphabetical order where equally frequent; other words are `<unk>`. Of a text the first `LENGTH`
-words are kept; shorter ones end with padding.
+words of `train`, in alphabetical order where equally frequent; other words are `<unk>`. The first `LENGTH`
+words of a text are kept; shorter texts end with padding.
 """
 
 import re

@@ -29,7 +29,7 @@ LEAST = 10
 VOCABULARY = 267_735
 """Words of the published set, with `<eos>`."""
 WORDS = {"train": 103_227_021, "val": 217_646, "test": 245_569}
-"""Of each published split, with `<eos>`."""
+"""Number of words of each published split, with `<eos>`."""
 
 
 def load(request: Request) -> Text:

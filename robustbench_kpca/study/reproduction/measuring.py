@@ -55,7 +55,7 @@ class Pass(BaseModel):
 
 
 class Subject:
-    """A network and a batch for it. Of a layer inside a network (`inner`), the inputs have a gradient, too."""
+    """A network and a batch for it. Inputs of a layer inside a network (`inner`) have a gradient, too."""
 
     def __init__(self, network: nn.Module, x: Tensor, device: str, *, inner: bool = False) -> None:
         self.network, self.x = network.to(device), x.to(device)

@@ -133,7 +133,7 @@ class Roles:
     def command(self) -> str:
         """Return the command that goes on with this run, folders of data aside.
 
-        Of a folder of results that is not below the current one it names the end only, as `file_at_hand` does.
+        A folder of results that is not below the current one is named by its end only, as `file_at_hand` does.
         """
         limit = "" if self.limit is None else f" --limit {self.limit}"
         out = self._shown(self.out)

@@ -230,7 +230,7 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
     data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
     options = replace(settings.options, seed=SEED, out=roles.out / "records", device=settings.device)
     samples = roles.load(wanted.data, wanted.split)
-    images = not isinstance(samples, str) and samples.form.box  # audits are for images
+    images = not isinstance(samples, str) and samples.form.box  # only images are audited
     execute(make_plan(jobs, data, options, audit=settings.audit if images else False), reporter)
 
 
