@@ -55,7 +55,7 @@ class LanguageModel(Protocol):
 class Query(Protocol):
     """The only access of an attack to the model. Every image is a proposal and must lie in the ball and the box.
 
-    For texts, a proposal is words by number, of which at most so many are replaced. Distributions over words, (batch,
+    For texts, a proposal is words by number, of which at most `swaps` are replaced. Distributions over words, (batch,
     vocabulary, 1, length), are no texts: their passes count, but they decide nothing.
 
     The attack loop runs the model, counts the passes of each sample and records misclassified proposals. With
@@ -120,7 +120,7 @@ class Foreseen(Protocol):
     """What an attack adds whose proposals are mostly rejected, so that its next ones can be shown in the same batch."""
 
     def ahead(self, state: State, threat: Threat, queries: Labels) -> State:
-        """Return the states after so many steps (0 or more per row) if no proposal in between is kept, to the bit.
+        """Return the states after `queries` steps (0 or more per row) if no proposal in between is kept, to the bit.
 
         Entries that this changes in no row, nor a step, are best returned as they are: they are not copied.
         """

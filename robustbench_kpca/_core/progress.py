@@ -179,7 +179,7 @@ class _News(ProgressColumn):
 def bars(console: Console, say: Callable[[str], None], *, quiet: bool) -> Iterator[Callable[[str], Progress]]:
     """Show how far each job is; yields `start(title) -> Progress`.
 
-    A terminal or notebook shows one line with a bar. Elsewhere, as in a log, a line a minute is said.
+    A terminal or notebook shows one line with a bar. Elsewhere, as in a log, there is a line a minute.
     """
     live = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
     shown = Bars(

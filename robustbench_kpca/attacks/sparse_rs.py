@@ -84,7 +84,7 @@ class SparseRS:
         return state | self._change(state, threat) | {"finished": count >= self.queries}
 
     def ahead(self, state: State, threat: Threat, queries: Labels) -> State:
-        """Count so many more queries, all of them rejected."""
+        """Count queries that were all rejected."""
         if none(queries > 0):
             return state
         later = state | {"query": state["query"] + queries}

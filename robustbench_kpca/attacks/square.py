@@ -89,7 +89,7 @@ class Square:
         return state | {"x": choose(finished, self._change(state, threat), state["x"])}
 
     def ahead(self, state: State, threat: Threat, queries: Labels) -> State:  # noqa: ARG002
-        """Count so many more queries, all of them rejected."""
+        """Count queries that were all rejected."""
         return state | {"query": state["query"] + queries}
 
     def kept(self, before: State, after: State) -> Mask:

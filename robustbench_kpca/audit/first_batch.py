@@ -18,7 +18,7 @@ from robustbench_kpca.audit import preflight
 from robustbench_kpca.models.certified import Certified
 from robustbench_kpca.types import Images, Logits
 
-_ROWS = 8  # logits of so many images are kept
+_ROWS = 8  # number of images whose logits are kept
 _OTHER_GRADIENT = 0.01
 """The largest change of a gradient, relative to its largest value; kernels of GPUs that sum in any order do less."""
 
@@ -114,7 +114,7 @@ def require_apart(runner: Runner, images: Images) -> list[str]:
     """Refuse to certify votes of a base model that answers an image by others of its batch, or at random; no remarks.
 
     Raises:
-        BadInputError: it does; nobody can allow it, since nothing would be proven.
+        BadInputError: it does; that cannot be allowed, because nothing would be proven.
     """
     assert isinstance(runner.model, Certified)
     base = Runner(runner.model.base, runner.batch_size, runner.device)

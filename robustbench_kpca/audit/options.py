@@ -28,7 +28,7 @@ class AuditOptions:
         sibling_name: name of the sibling; default: the name of its class.
         allow: if given, a failed preflight check is refused as in `evaluate`, except these; if None, it is a flag.
         out: folder that stores the audit. A stored audit of the same code, model, images and plan is returned; where a
-            quick one is asked for, a full one, too.
+            quick one is requested, a full one, too.
         fresh: make a new audit even if a stored one exists.
         level: `full`, or `quick` for fewer checks: those of `records.audit_versions.CHECKS`.
     """

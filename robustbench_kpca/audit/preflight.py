@@ -143,7 +143,7 @@ def _stochastic(runner: Runner, images: Images, logits: Logits, spread: float) -
 
 
 def unrepeatable(change: float) -> Finding:
-    """Return the finding that two passes differ by so much of the logits' spread."""
+    """Return the finding that two passes differ by this share of the logits' spread."""
     return Finding(
         "stochastic",
         f"two forward passes on the same images differ by {change:.1e} of the logits' spread",
@@ -181,7 +181,7 @@ def leaks(runner: Runner, words: Images) -> list[Finding]:
 
 
 def mixed(change: float) -> Finding:
-    """Return the finding that logits change by so much of their spread with the other images of the batch."""
+    """Return the finding that logits change by this share of their spread with the other images of the batch."""
     return Finding(
         "batch",
         f"an image's logits change by {change:.1e} of their spread with the other images of its batch",

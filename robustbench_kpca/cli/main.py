@@ -116,7 +116,7 @@ def run() -> None:
 
 
 def _give_up_what_cannot_be_written() -> None:
-    """Let Python not complain, as it ends, of output that cannot be written: that was said, or nobody reads it."""
+    """Let Python not complain, as it ends, of output that cannot be written: that was shown, or nobody reads it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -2,7 +2,7 @@
 
 The WordNet ids of ImageNet-1K, ImageNet-A and ImageNet-R come from timm. Those of ImageNet-O (Hendrycks et
 al. 2021, "Natural Adversarial Examples", arXiv:1907.07174) are in `lists/`, from hendrycks/natural-adv-examples (MIT).
-So are those of ImageNet-100, a random subset that Tian, Krishnan & Isola (2019, "Contrastive Multiview Coding",
+`lists/` also has ImageNet-100, a random subset that Tian, Krishnan & Isola (2019, "Contrastive Multiview Coding",
 arXiv:1906.05849) published with their code (HobbitLong/CMC, imagenet100.txt). Other subsets have the same name. Those
 of ObjectNet are the folders of OODRobustBench/OODRobustBench (MIT).
 """

@@ -1,4 +1,4 @@
-"""The command that remakes a record: written from what was asked for, and read back.
+"""The command that remakes a record: written from the requests, and read back.
 
 One table lists the options in both directions, so that what is written can be read. `rbk eval` understands the same
 words.

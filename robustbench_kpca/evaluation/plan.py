@@ -141,7 +141,7 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
 
 
 _Every = Mapping[tuple[int, str], Sequence[Evaluate]]
-"""(model, protocol) -> what is asked for; of a curve, one for each budget."""
+"""(model, protocol) -> its requested evaluations; a curve has one for each budget."""
 
 
 def _steps(number: int, job: Job, protocol: str | Path) -> list[Evaluate]:

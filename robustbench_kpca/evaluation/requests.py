@@ -47,7 +47,7 @@ class ModelRequest:
         """Take options of the architecture or the factory, and among them those of `load_model`.
 
         Raises:
-            BadInputError: one of the latter is neither true nor false.
+            BadInputError: an option of `load_model` is neither true nor false.
         """
         loading = {key: options[key] for key in LOADING if key in options}
         for key, value in loading.items():

@@ -6,7 +6,7 @@ Three designs:
   2019, arXiv:1901.02860). Norms after each residual sum, sinusoidal positions added to sqrt(dim) times the embedding,
   ReLU, dropout 0.1, and an adaptive softmax tied to the embedding.
 - `modern`: norms before each branch and at the end, rotary positions (not in Primal attention, which has no scores),
-  GELU, no dropout unless asked for, and a softmax over all words tied to the embedding.
+  GELU, no dropout by default, and a softmax over all words tied to the embedding.
 - `fairseq`, its `transformer_lm`, on which Chen et al. (2023), arXiv:2305.19798, build: norms before each branch and at
   the end, fairseq's positions added to sqrt(dim) times the embedding, ReLU, and a softmax over all words tied to the
   embedding. Weights begin as there: the embedding normal with variance 1 / dim, those of attentions as Glorot & Bengio

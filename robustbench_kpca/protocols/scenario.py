@@ -119,7 +119,7 @@ class Clean(Common):
 
 Fraction = Annotated[float, BeforeValidator(parse_fraction)]
 IMPORTED = "imported"
-"""What broke a sample of which somebody else found the image."""
+"""`broken_by` of a sample whose image was imported."""
 Words = Annotated[str, Field(min_length=1, max_length=200)]
 
 

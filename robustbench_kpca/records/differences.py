@@ -17,7 +17,7 @@ under attack only the label, the answer before the attack, and whether it was br
 clean picture, and of a text its loss before the attack.
 """
 PIXELS = 4
-"""There, so many pixels of a picture may have gone to or from a class: their two best logits are equal up to rounding.
+"""Pixels of a picture that may have changed class there, because their two best logits are equal up to rounding.
 
 Measured with two processors on 64 pictures of 4,096 pixels in 76 cells: at most 2.
 """

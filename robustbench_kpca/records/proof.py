@@ -19,7 +19,7 @@ LARGEST = 4096
 Side = Annotated[int, Field(ge=1, le=LARGEST, strict=True)]
 Shade = Annotated[float, Field(ge=0, le=1)]
 DECIMALS = 10**6
-"""Radii in L2 are rounded down to so many parts of one."""
+"""Radii in L2 are rounded down to multiples of one part in this many."""
 
 
 class Proof(BaseModel, ABC):
@@ -93,7 +93,7 @@ class Masks(Proof):
     fill: Shade = 0.5
 
     def places(self, length: int) -> tuple[int, list[int]]:
-        """Return the side of the masks on an axis of so many pixels, and where they begin."""
+        """Return the side of the masks on an axis of `length` pixels, and where they begin."""
         stride = -(-(length - self.patch + 1) // self.masks)
         side = min(self.patch + stride - 1, length)
         return side, [*range(0, length - side, stride), length - side]

@@ -52,7 +52,7 @@ def pack(text: bytes) -> bytes:
 
 
 def most_bytes(table: Table, rows: int, where: str) -> int:
-    """Return the most bytes of text that so many rows of a table may take, the header included.
+    """Return the most bytes of text that the rows of a table may take, the header included.
 
     Raises:
         BadInputError: no table has so many rows of these columns.

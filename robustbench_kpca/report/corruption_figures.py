@@ -28,7 +28,7 @@ COLOURS = "magma_r"
 STEPS = 25
 """Colours between an error of 0 and the largest."""
 MARKED = 5
-"""Every so many steps, the legend says what a colour stands for."""
+"""Steps of the colour scale between two labels of the legend."""
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,7 @@ def _sizes(by_cell: Mapping[tuple[str, Evaluation], Sequence[Record]]) -> dict[K
 
 
 def _run(model: str, evaluation: Evaluation, candidates: Sequence[Record], size: int, otherwise: str) -> Run:
-    """Fill a cell by a record of so many samples, else by the one of the most."""
+    """Fill a cell by a record of `size` samples; otherwise by that of the most samples."""
     if not candidates:
         return Run(model, evaluation, otherwise, None)
     most = max((record.spec.data.n == size, record.spec.data.n) for record in candidates)

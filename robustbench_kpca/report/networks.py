@@ -1,6 +1,6 @@
 """Rules about the networks of a board: each answers an image once, has one name, and outcomes of its own.
 
-A rule yields records that are false, or one of a pair is, and what the first of them does.
+A rule yields a pair of records, of which at least one is false, and what the first of them does.
 """
 
 import json

@@ -39,7 +39,7 @@ def detectable(
 ) -> Detectable | None:
     """Return what would have been found at this level between rows of the board, or between those of these titles.
 
-    Rows of several trainings are taken where there are two of them, else rows of one model each. It is the median over
+    Rows of several trainings are compared where there are two; otherwise rows of one model each. It is the median over
     rows that are neighbours in the ranking, since these are the hardest to tell apart, or what is found between the two
     rows named. The spread between trainings is that of the test: of all rows that have the seeds which two share, or of
     the two alone where they spread more. A row that `is_alone` is compared with none, so it does not count. None

@@ -179,7 +179,7 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
 
 
 def attacked_rows(board: Board) -> list[str]:
-    """Return the titles of rows that are attacked, so that an audit of them would say something."""
+    """Return the titles of rows that are attacked: an audit of these means something."""
     return [row.title for row in board.spec.rows if board.audits(row)]
 
 

@@ -67,7 +67,7 @@ class Compute(ABC, Generic[Data]):
         """Return the data as a model takes them; `view`: None if it states none; `asked`: the user named size or crop.
 
         Raises:
-            BadInputError: the pictures have another size, and nobody asked for resizing; or the task resizes nothing.
+            BadInputError: the pictures have another size and resizing was not requested, or the task resizes nothing.
         """
         if asked:
             raise BadInputError(

@@ -33,7 +33,7 @@ _BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 _CLOCKS = timedelta(days=1)
 """How far clocks may differ."""
 _DIGESTS: dict[str, str] = {}
-"""Digest of a table -> of its samples and labels; digest of data -> the same of what it stands for."""
+"""Digest of a table -> digest of its samples and labels; digest of data -> digest of the labels it stands for."""
 
 
 def first(outcomes: Outcomes, wrong: Rows, text: str) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from robustbench_kpca._core.files import sha256
 
 PLACES, BLOCK = 2_000, 65_536
-"""At so many places at most, so many bytes are read: of at most 2,000 files of at most 64 KiB, these are all bytes."""
+"""Most places of a folder that are read, and bytes at each: all bytes of at most 2,000 files of at most 64 KiB."""
 
 
 def spread(count: int) -> range:

@@ -49,7 +49,7 @@ from robustbench_kpca.verification.stated import AS_RECORDED, Conditions
 
 @dataclass(frozen=True)
 class Rechecked:
-    """How many samples were looked at, and a line for each of which the record says something else."""
+    """How many samples were looked at, and a line for each that the record contradicts."""
 
     samples: int
     differences: tuple[str, ...]

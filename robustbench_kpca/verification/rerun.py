@@ -87,7 +87,7 @@ def rerun(
         model: the model; default: see `load_for`. A name of the package's own trained models stands for its bundled
             weights.
         images: the data, as in `evaluate`; default: those that the command names.
-        samples: evaluate only so many samples, chosen at random; default: all.
+        samples: number of samples to evaluate, chosen at random; default: all.
         seed: seed of the choice; default: a new one, so that nobody can know beforehand which samples are looked at.
         stated: a command of a board that shows the record. Its model is remade, whatever the record's command
             names; its data, where the record does not say its command, as older ones do not.

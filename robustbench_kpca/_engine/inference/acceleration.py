@@ -1,6 +1,6 @@
 """How a model is computed on a device: compiled or not, and how exact products of single precision are.
 
-Both change the last bits of logits, so both are explicit, off unless asked for, and written into records.
+Both change the last bits of logits, so both are explicit, off by default, and written into records.
 """
 
 from collections.abc import Callable, Iterable, Iterator

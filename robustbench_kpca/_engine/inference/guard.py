@@ -12,8 +12,8 @@ from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 
-SLOWER = 20.0  # a pass that takes so many times as long as the slowest of the first ones is worth a warning,
-SLOW = 1.0  # if it takes at least so many seconds
+SLOWER = 20.0  # warn of a pass that takes this many times as long as the slowest of the first ones,
+SLOW = 1.0  # if it takes at least this many seconds
 FIRST = 4  # passes that are the measure of the later ones
 GROWTH = 2**30  # growth of the memory in bytes, since the first passes, that is worth a warning
 EVERY = 16  # passes between two looks at the memory

@@ -166,7 +166,7 @@ class Runner:
     def logits_of_each(self, parts: Iterable[Images]) -> Iterator[Logits]:
         """Return the logits of equally long batches in turn; their rows are shown in full batches across their borders.
 
-        Up to a batch of rows more than asked for is taken from `parts` ahead of the answers.
+        Up to a batch of rows is taken from `parts` ahead of the answers.
         """
         rows: list[Images] = []
         answers: list[Logits] = []

@@ -1,6 +1,6 @@
 """Geometry of a few squares of free values: where they may lie, which are worth most, and which images they explain.
 
-A pixel is a square of side 1, so that the L0 ball of so many pixels is one of these sets.
+A pixel is a square of side 1, so the L0 ball of a number of pixels is one of these sets.
 """
 
 from functools import lru_cache
@@ -137,7 +137,7 @@ def _painted(places: Places, side: int) -> Inside:
 
 
 def _cover(changed: NDArray[np.bool_], side: int, count: int) -> bool:
-    """Tell whether so many squares, which may overlap and must lie in the image, can hold all changed pixels.
+    """Tell whether `count` squares, which may overlap and must lie in the image, can hold all changed pixels.
 
     The square of the topmost changed pixel may as well begin in its row, or as low as it fits.
     """

@@ -18,7 +18,7 @@ from robustbench_kpca.protocols.words import SWAPPED_WORD, UNKNOWN_WORD
 WORD_CORRUPTIONS = Family("corruption of words", __name__, "CORRUPTION", needs=("parameters", "replaced"))
 PROFILE = "words"
 Draw = Callable[[int], NDArray[np.uint64]]
-"""Returns so many random numbers of 64 bits."""
+"""Returns a given number of random numbers of 64 bits."""
 
 
 @runtime_checkable

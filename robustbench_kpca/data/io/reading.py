@@ -27,7 +27,7 @@ others, such as EPS, which runs Ghostscript: more to attack."""
 TEXTS = frozenset(
     [".csv", ".db", ".html", ".ini", ".json", ".log", ".md", ".py", ".sh", ".toml", ".tsv", ".txt", ".xml", ".yaml"]
 )
-"""Suffixes of what nobody takes for a picture; nothing is said of such files."""
+"""Suffixes of files that are clearly no pictures, and are left out silently."""
 PIXELS = "RBK_MAX_PIXELS"
 UNREADABLE = (
     OSError, UnidentifiedImageError, SyntaxError, ValueError, EOFError, IndexError, RuntimeError, struct.error,

@@ -1,4 +1,4 @@
-"""The sizes of a set that is asked for by NAME=NUMBER, and what else is asked for: `side=16,train=4000:FOLDER`."""
+"""The sizes of a set that are requested as NAME=NUMBER, and the rest of the request: `side=16,train=4000:FOLDER`."""
 
 from dataclasses import asdict, fields
 from typing import Any, TypeVar

@@ -96,7 +96,7 @@ def draw(size: Size, split: str, index: int) -> tuple[NDArray[np.uint8], list[Da
     """Draw a picture of class `index` modulo 2; return its grey levels (side, side) and its curves, targets first.
 
     Raises:
-        BadInputError: so many dashes have no room.
+        BadInputError: there is no room for all dashes.
     """
     rng = generator(sample_key(size.seed, f"pathfinder/{split}", str(index)))
     for _ in range(100):

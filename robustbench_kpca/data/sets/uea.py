@@ -22,7 +22,7 @@ from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 
 SPLITS = ("test", "val", "train")
-HELD_OUT = 5  # one in so many of a class's training series is `val`
+HELD_OUT = 5  # every fifth training series of a class is `val`
 
 
 def load(request: Request) -> ArraySamples:

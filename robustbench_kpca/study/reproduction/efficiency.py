@@ -24,7 +24,7 @@ FILE = "efficiency.json"
 
 
 class Row(BaseModel):
-    """One network, or its attention alone for so many `tokens`. `sample`: the shape of one input."""
+    """One network, or its attention alone on that many `tokens`. `sample`: the shape of one input."""
 
     model_config = STRICT
     title: str

@@ -60,7 +60,7 @@ class Estimator:
                     self._samples[data, view] = data.load(view)
                 known = foretold(self._models[key], self._samples[data, view], label, scenario, self.options)
                 self._seconds[key, data, label] = known.seconds.get(self.device)
-            except BenchmarkError:  # it is said where the step is carried out
+            except BenchmarkError:  # the step itself says why
                 pass
         return self._seconds[key, data, label]
 

@@ -88,7 +88,7 @@ def subject_of(request: ModelRequest, tokens: int | None, batch_size: int, devic
     """Return a model, or the attention of its blocks for so many tokens, with random inputs.
 
     Raises:
-        BadInputError: the model cannot be built, it is no ViT, or a picture cannot be cut into so many tokens.
+        BadInputError: the model cannot be built, it is no ViT, or a picture cannot be cut into that number of tokens.
     """
     with torch.random.fork_rng():
         torch.manual_seed(0)

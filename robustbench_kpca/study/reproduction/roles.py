@@ -175,7 +175,7 @@ class Roles:
         return chosen.model_copy(update={"limit": None if whole else limit})
 
     def at_most(self, number: int, data: str, split: str) -> int:
-        """Return so many, or the number of samples of a set where that is smaller."""
+        """Return `number`, or the number of samples of a set where that is smaller."""
         size = self.size(data, split)
         return number if size is None else min(number, size)
 

@@ -143,7 +143,7 @@ def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: R
     """Carry out a unit; return its steps with their new states.
 
     Where several steps fail together, they are carried out again model by model, and those of one model one by one:
-    finished records are kept, and only what fails alone is said to fail.
+    finished records are kept, and only a step that fails alone is reported as failed.
     """
     try:
         _carry_out(unit, roles, settings, reporter)

@@ -169,7 +169,7 @@ MOST = 2**20
 def registered(folder: Path, records: Iterable[Record]) -> str:
     """Say in which commit the plan of a pack was last changed, and that its records are younger.
 
-    It is the maker's word: anybody can write a history, and a record's revision is the record's own text. Empty where
+    It is the maker's word: a history can be forged, and a record's revision is the record's own text. Empty where
     `folder` has no `plan.md`. Where a history is not here, or a revision is not in it, it says so: a copy without
     `.git` cannot tell. A revision counts only as a whole commit: `HEAD` would always be young enough.
 

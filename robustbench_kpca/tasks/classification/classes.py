@@ -76,7 +76,7 @@ def _by_counted_number(data: Samples, classes: int) -> str:
 
 
 def probability_of_lower(labels: Sequence[int], classes: int) -> float:
-    """Return how probable it is that labels of so many classes all lie so low.
+    """Return the probability that labels of this many classes all lie this low.
 
     Data of all classes leave the last ones out by chance only: n labels with probability ((highest + 1) / classes)^n.
     Data of some classes leave out others, too, however large n is: then the d classes that occur are the draw, without

@@ -27,12 +27,12 @@ def at_size(samples: Samples, view: View | None, *, asked: bool) -> Samples:
     """Return pictures as a view has them. Pictures that all have its size already are shown as they are.
 
     Args:
-        samples: pictures of a folder or of a collection are resized by any view, those in memory only if asked.
-        view: None: the model states none, and nobody asked.
+        samples: pictures of a folder or of a collection are resized by any view, those in memory only on request.
+        view: None where the model states none and the user named no size or crop.
         asked: whether the user named size or crop.
 
     Raises:
-        BadInputError: pictures of several sizes without a view; pictures in memory of another size, and nobody asked;
+        BadInputError: pictures of several sizes without a view; pictures in memory of another size without a request;
             a size for stored corruptions, or for samples that are no pictures.
     """
     if asked and (not samples.form.box or isinstance(samples, CellSamples)):

@@ -73,7 +73,7 @@ class PositionResults(ModelResults):
         spans = [data.span(index) for index in range(len(data))]
         self.positions = np.concatenate([np.arange(*span, dtype=np.int64) for span in spans])
         self.ends = np.cumsum([stop - start for start, stop in spans])
-        self.row = np.full(len(data.stream), -1)  # of a position, among those that are asked for
+        self.row = np.full(len(data.stream), -1)  # row of a position, among the requested ones
         self.row[self.positions] = np.arange(len(self.positions))
         self.starts = self.windows.start(self.positions)
         cells = len(cells_of(protocol))
@@ -145,7 +145,7 @@ class PositionResults(ModelResults):
         return Outcomes.from_columns(self.table, columns | self.columns)
 
     def _end(self, blocks: int) -> int:
-        """Return the number of rows of so many blocks."""
+        """Return the number of rows of the first blocks."""
         cells, rest = divmod(blocks, len(self.data))
         return cells * len(self.positions) + (int(self.ends[rest - 1]) if rest else 0)
 

@@ -24,7 +24,7 @@ class Patches(PerturbationSet):
             raise BadInputError(f"attack '{name}' with norm = '{self.threat.norm}', which it does not search", fix=fix)
 
     def check(self, x: Tensor, clean: Images, attack: str, checks: Checks, *, outside: bool = False) -> None:
-        """Refuse values outside [0, 1] or NaN and, without `outside`, changes elsewhere than in so many squares."""
+        """Refuse values outside [0, 1] or NaN and, without `outside`, changes outside the allowed squares."""
 
         def refuse(least: float, most: float, wrong: float) -> None:
             if not (least >= 0 and most <= 1) or wrong:
@@ -43,7 +43,7 @@ class Patches(PerturbationSet):
         return True
 
     def beyond(self, x: Images, clean: Images) -> Mask:
-        """Tell which images differ in more than so many squares."""
+        """Tell which images differ in more squares than are allowed."""
         return beyond(x, clean, self.threat)
 
     def example(self) -> Images:
