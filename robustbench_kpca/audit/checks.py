@@ -39,7 +39,7 @@ def preflight(context: AuditContext) -> Check:
         "preflight",
         {finding.check: 1 for finding in findings},
         0,
-        "; ".join(finding.met for finding in findings) or f"every preflight check passes; {scale}",
+        "; ".join(finding.problem for finding in findings) or f"every preflight check passes; {scale}",
         "attacks on a model that fails a preflight check give meaningless results",
     )
 

@@ -44,11 +44,11 @@ class Finding:
     """A preflight check that failed: its name, what was measured, and what to do."""
 
     check: str
-    met: str
+    problem: str
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.check}: {self.met}"
+        return f"{self.check}: {self.problem}"
 
 
 CHECKS = {
@@ -91,7 +91,7 @@ def accepted(findings: list[Finding], allow: Collection[str], what: str) -> list
     for finding in findings:
         if finding.check not in allow:
             raise BadInputError(
-                f"{what} would be meaningless: {finding.met}", fix=f"{finding.fix}; or --allow {finding.check}"
+                f"{what} would be meaningless: {finding.problem}", fix=f"{finding.fix}; or --allow {finding.check}"
             )
     return findings
 

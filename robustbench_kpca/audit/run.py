@@ -38,9 +38,9 @@ from robustbench_kpca.tasks import task_named
 P = ParamSpec("P")
 
 
-def show(done: Audit, screen: Screen, *, kept: bool) -> None:
+def show(done: Audit, screen: Screen, *, existed: bool) -> None:
     """Show the flags of an audit, the ball of its attacks, and its running time, or "kept" if it existed before."""
-    ball, how = Threat(done.plan.norm, done.plan.eps), "kept" if kept else f"{done.seconds:.1f} s"
+    ball, how = Threat(done.plan.norm, done.plan.eps), "kept" if existed else f"{done.seconds:.1f} s"
     parts = (done.subject.model, f"{done.plan.level} audit", ball, summary(done), f"({how})", left_to_full(done))
     (screen.warn if done.flags else screen.say)("  ".join(str(part) for part in parts if part))
 
@@ -49,7 +49,7 @@ def _showing(ask: Callable[P, Audit]) -> Callable[P, Audit]:
     """Show an audit as the command shows it, unless the caller is told of it in another way."""
 
     @wraps(ask)
-    def asked(*args: P.args, **how: P.kwargs) -> Audit:
+    def showing(*args: P.args, **how: P.kwargs) -> Audit:
         if how.get("announce") is not None or how.get("progress") is not None:
             return ask(*args, **how)
         name = how.get("name") or type(args[0] if args else how.get("model")).__name__
@@ -62,10 +62,10 @@ def _showing(ask: Callable[P, Audit]) -> Callable[P, Audit]:
 
             how.update(announce=announce, progress=screen.start(f"{name}  audit"))
             done = ask(*args, **how)
-            show(done, screen, kept=not announced)
+            show(done, screen, existed=not announced)
         return done
 
-    return asked
+    return showing
 
 
 @takes(AuditOptions)
@@ -105,7 +105,7 @@ def audit(
     data = as_dataset(images, labels)
     task = task_named(data.task)
     require_words(model, data.vocabulary_sha256, data.name)
-    data = task.compute.at_size(data, stated_view(model) if data.raw else None, asked=False)
+    data = task.compute.at_size(data, stated_view(model) if data.raw else None, requested=False)
     compute, chosen = task.compute, task.compute.audited(data, options.limit)
     size = compute.batch_size(model, chosen, None) if options.batch_size is None else options.batch_size
     where = device_for(model, options.device)

@@ -106,5 +106,5 @@ def audit(
         _console.show_table("", ("Check", "", "What was seen"), rows)
         for check in done.flags:
             _console.note(f"{check.name}: {check.why}", quiet=quiet)
-        show(done, terminal, kept=not announced)
+        show(done, terminal, existed=not announced)
     return 1 if done.flags else 0

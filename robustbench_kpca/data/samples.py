@@ -34,7 +34,7 @@ class Samples(Dataset):
         counted: whether `classes` was only counted from the labels, so that there may be more.
         numbered_by_name: whether classes have the numbers of their names' places in a list that others made, such as
             that of folders; a set of the package knows its classes.
-        held: of a folder with some of ImageNet-1K's 1,000 classes: which; None for other sets.
+        subset: the classes of a folder with some of ImageNet-1K's 1,000 classes; None for other sets.
 
     Raises:
         BadInputError: no images, repeated ids, or a label outside 0 to `classes` - 1.
@@ -44,7 +44,7 @@ class Samples(Dataset):
     known_part: "Samples | None" = None
     counted: bool = False
     numbered_by_name: bool = False
-    held: tuple[int, ...] | None = None
+    subset: tuple[int, ...] | None = None
 
     def __init__(self, name: str, split: str, ids: Sequence[str], labels: Sequence[int], classes: int) -> None:
         super().__init__(name, split, ids, classes, labels)
@@ -92,7 +92,7 @@ class SamplesPart(Part, Samples):
 
     def __init__(self, whole: Samples, indices: Sequence[int]) -> None:
         super().__init__(whole, indices)
-        self.known_part, self.counted, self.held = whole.known_part, whole.counted, whole.held
+        self.known_part, self.counted, self.subset = whole.known_part, whole.counted, whole.subset
         self.numbered_by_name = whole.numbered_by_name
 
 
@@ -127,7 +127,7 @@ class Relabelled(SamplesPart):
     def __init__(self, whole: Samples, numbers: Mapping[int, int], classes: int, names: Sequence[str] | None) -> None:
         super().__init__(whole, range(len(whole)))
         self.strata = [numbers[label] for label in whole.labels]
-        self.classes, self.class_names, self.held = classes, None if names is None else tuple(names), None
+        self.classes, self.class_names, self.subset = classes, None if names is None else tuple(names), None
         self.counted = self.numbered_by_name = False
 
 

@@ -198,7 +198,7 @@ class _Run:
             name=named.label, allow=options.allow, out=options.out, fresh=options.fresh, level=level,
             announce=announce, progress=self.reporter.start(f"{named.label}  audit"),
         )  # fmt: skip
-        self.reporter.audited(audit, kept=not announced)
+        self.reporter.audited(audit, existed=not announced)
         self.audits[step.model, step.eps] = audit
 
 

@@ -39,11 +39,11 @@ class Reporter:
         """Show what makes numbers doubtful, such as how pictures were resized."""
         self.screen.warn(text)
 
-    def audited(self, audit: "Audit", *, kept: bool) -> None:
+    def audited(self, audit: "Audit", *, existed: bool) -> None:
         """Show the flags of an audit, and its running time, or "kept" if it existed before."""
         from robustbench_kpca.audit.run import show
 
-        show(audit, self.screen, kept=kept)
+        show(audit, self.screen, existed=existed)
 
     def recorded(self, record: "Record") -> None:
         """Show the metrics of a record, its running time ("kept" if it existed before), and its flags.

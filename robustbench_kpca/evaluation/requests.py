@@ -215,7 +215,7 @@ class DataRequest:
             BadInputError: see `Compute.at_size`; a crop without a size.
         """
         view = self._view(stated)
-        resized: Dataset = task_named(data.task).compute.at_size(data, view, asked=self._is_resized)
+        resized: Dataset = task_named(data.task).compute.at_size(data, view, requested=self._is_resized)
         return resized
 
     @property

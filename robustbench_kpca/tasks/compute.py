@@ -63,13 +63,13 @@ class Compute(ABC, Generic[Data]):
         """
         return data, ""
 
-    def at_size(self, data: Data, view: View | None, *, asked: bool) -> Data:  # noqa: ARG002
-        """Return the data as a model takes them; `view`: None if it states none; `asked`: the user named size or crop.
+    def at_size(self, data: Data, view: View | None, *, requested: bool) -> Data:  # noqa: ARG002
+        """Return the data as a model takes them; `view`: None if it states none; `requested`: the user named a size.
 
         Raises:
             BadInputError: the pictures have another size and resizing was not requested, or the task resizes nothing.
         """
-        if asked:
+        if requested:
             raise BadInputError(
                 f"a size or crop for data '{data.name}' ({data.task}), which are not resized", fix="leave it out"
             )

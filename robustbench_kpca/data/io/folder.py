@@ -102,7 +102,7 @@ class Folder(ImageFiles):
             whole, part = whole.parent, whole.name
         name = own_name(whole)
         super().__init__(root, listed.files, listed.labels, listed.classes, name=name, split=part, view=None)
-        self.class_names, self.held, self.counted = listed.names, listed.held, listed.counted
+        self.class_names, self.subset, self.counted = listed.names, listed.subset, listed.counted
         self.numbered_by_name = listed.names is not None
         self.notes = _left_out(root, listed.files)
 
@@ -122,14 +122,14 @@ def _some(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Contents:
     """What a folder holds: files, one label each, and what is known of the classes."""
 
     files: list[str]
     labels: list[int]
     classes: int
     names: tuple[str, ...] | None = None
-    held: tuple[int, ...] | None = None
+    subset: tuple[int, ...] | None = None
     counted: bool = False
 
 
@@ -142,7 +142,7 @@ def require_size(path: Path, size: tuple[int, int], view: View) -> None:
         )
 
 
-def _from_table(table: Path) -> _Found:
+def _from_table(table: Path) -> _Contents:
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
@@ -158,7 +158,7 @@ def _from_table(table: Path) -> _Found:
     files, texts = [Path(row["file"]).as_posix() for row in rows], [row["label"].strip() for row in rows]
     if all(label.removeprefix("-").isdecimal() for label in texts):
         labels = [int(label) for label in texts]
-        return _Found(files, labels, max([*labels, -1]) + 1, counted=True)
+        return _Contents(files, labels, max([*labels, -1]) + 1, counted=True)
     numeric = next((number for number, label in enumerate(texts, 2) if label.removeprefix("-").isdecimal()), None)
     if numeric is not None:
         raise BadInputError(
@@ -193,7 +193,7 @@ def _require_row(table: Path, number: int, file: str | None, label: str | None) 
         raise BadInputError(f"{table} lists '{file}', which does not exist", fix="restore the file")
 
 
-def _from_subfolders(root: Path) -> _Found:
+def _from_subfolders(root: Path) -> _Contents:
     names = reading.sub_folders(root)
     if names and {name.lower() for name in names} <= PARTS:
         usual = next((name for name in names if name.lower() == "test"), names[-1])
@@ -205,7 +205,7 @@ def _from_subfolders(root: Path) -> _Found:
             f"folder {root} contains {reading.no_images(root)}", expected="one folder per class, or a labels.csv"
         )
     if not files:  # a flat folder
-        return _Found(everything, [0] * len(everything), 0)
+        return _Contents(everything, [0] * len(everything), 0)
     if len(everything) > len(files):
         stray = next(file for file in everything if "/" not in file)
         raise BadInputError(
@@ -216,11 +216,11 @@ def _from_subfolders(root: Path) -> _Found:
     return _named(files, [index[file.partition("/")[0]] for file in files], tuple(names), index)
 
 
-def _named(files: list[str], labels: list[int], names: tuple[str, ...], index: Mapping[str, int]) -> _Found:
+def _named(files: list[str], labels: list[int], names: tuple[str, ...], index: Mapping[str, int]) -> _Contents:
     """Classes with names: some of ImageNet's, or their own."""
     if imagenet_indices(names) is None:
-        return _Found(files, labels, len(names), names)
-    return _Found(files, labels, len(imagenet_wnids()), held=tuple(sorted(index.values())))
+        return _Contents(files, labels, len(names), names)
+    return _Contents(files, labels, len(imagenet_wnids()), subset=tuple(sorted(index.values())))
 
 
 def _in_order(names: list[str], root: Path) -> dict[str, int]:

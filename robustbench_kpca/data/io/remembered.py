@@ -15,15 +15,15 @@ class Remembered:
 
     read: Callable[[int], Any]
     limit: int = 2**28
-    kept: dict[int, Any] = field(default_factory=dict)
+    items: dict[int, Any] = field(default_factory=dict)
     size: int = 0
 
     def __call__(self, index: int) -> Any:
         """Return item number `index`."""
-        if index in self.kept:
-            return self.kept[index]
+        if index in self.items:
+            return self.items[index]
         item = self.read(index)
         if self.size + item.nbytes <= self.limit:
-            self.kept[index] = item
+            self.items[index] = item
             self.size += item.nbytes
         return item

@@ -136,7 +136,7 @@ class Roles:
         A folder of results that is not below the current one is named by its end only, as `file_at_hand` does.
         """
         limit = "" if self.limit is None else f" --limit {self.limit}"
-        out = self._shown(self.out)
+        out = self._short(self.out)
         where = "" if out == default_folder(self.name, self.limit) else f" -o {shlex.quote(str(out))}"
         return f"rbk reproduce {self.called or self.name} --scale {self.scale}{limit}{where}"
 
@@ -144,10 +144,10 @@ class Roles:
         """Return the file of a training's weights, as a command names it; None where it is not there."""
         if model.training is None or not self.weights(model.training).is_file():
             return None
-        return str(self._shown(self.out) / self.weights(model.training).relative_to(self.out))
+        return str(self._short(self.out) / self.weights(model.training).relative_to(self.out))
 
     @staticmethod
-    def _shown(folder: Path) -> Path:
+    def _short(folder: Path) -> Path:
         """Return a folder as pages name it: the end of one that is elsewhere, since pages are shown elsewhere, too."""
         short = from_here(folder)
         return Path(short.name) if short.is_absolute() else short

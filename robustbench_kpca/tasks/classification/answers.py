@@ -138,7 +138,7 @@ def _ranked(logits: Logits, labels: Labels) -> dict[str, Tensor]:
 
 
 FEWEST = 8
-"""Of fewer samples, one answer to all is no surprise."""
+"""Fewest samples for which one answer to all is a surprise."""
 _KINDS = ("clean", "attack", "corruption", "certificate")
 
 

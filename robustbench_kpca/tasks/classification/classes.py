@@ -32,8 +32,8 @@ def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> t
     if not data.classes:
         return data, ""
     theirs = _names_of(data)
-    if data.held is not None and names is None and classes == len(data.held) != data.classes:
-        order = {label: place for place, label in enumerate(data.held)}
+    if data.subset is not None and names is None and classes == len(data.subset) != data.classes:
+        order = {label: place for place, label in enumerate(data.subset)}
         return Relabelled(data, order, classes, None), f"{classes} classes, by the order of their WordNet ids"
     imagenet = classes == data.classes == len(imagenet_wnids()) and data.class_names is None
     if imagenet and (names is None or is_imagenet(names)):
@@ -128,9 +128,9 @@ def _only(words: set[str], owners: Mapping[str, set[int]]) -> int | None:
 
 def _names_of(data: Samples) -> Names | None:
     """Return label -> words for it, None if the data state no names."""
-    wnids = imagenet_wnids() if data.held is not None or data.class_names is None else ()
-    if data.held is not None:
-        return {label: _words(wnids[label]) for label in data.held}
+    wnids = imagenet_wnids() if data.subset is not None or data.class_names is None else ()
+    if data.subset is not None:
+        return {label: _words(wnids[label]) for label in data.subset}
     if data.class_names is not None:
         return {label: _words(name) for label, name in enumerate(data.class_names)}
     return {label: _words(wnid) for label, wnid in enumerate(wnids)} if data.classes == len(wnids) else None

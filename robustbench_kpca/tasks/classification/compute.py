@@ -85,9 +85,9 @@ class Classification(Compute[Samples]):
         """Match by name, by WordNet id or by number: see `match_classes`."""
         return match_classes(data, classes, names)
 
-    def at_size(self, data: Samples, view: View | None, *, asked: bool) -> Samples:
-        """Resize pictures of a folder, and others if asked: see `at_size`."""
-        return at_size(data, view, asked=asked)
+    def at_size(self, data: Samples, view: View | None, *, requested: bool) -> Samples:
+        """Resize pictures of a folder, and others on request: see `at_size`."""
+        return at_size(data, view, requested=requested)
 
     def presentation(self, model: nn.Module, kind: str) -> Presentation:  # noqa: ARG002
         """Show images whole."""

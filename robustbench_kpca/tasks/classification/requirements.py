@@ -23,22 +23,22 @@ def first_cell(samples: Samples, protocol: Scenario | None) -> Samples:
     return samples
 
 
-def at_size(samples: Samples, view: View | None, *, asked: bool) -> Samples:
+def at_size(samples: Samples, view: View | None, *, requested: bool) -> Samples:
     """Return pictures as a view has them. Pictures that all have its size already are shown as they are.
 
     Args:
         samples: pictures of a folder or of a collection are resized by any view, those in memory only on request.
         view: None where the model states none and the user named no size or crop.
-        asked: whether the user named size or crop.
+        requested: whether the user named size or crop.
 
     Raises:
         BadInputError: pictures of several sizes without a view; pictures in memory of another size without a request;
             a size for stored corruptions, or for samples that are no pictures.
     """
-    if asked and (not samples.form.box or isinstance(samples, CellSamples)):
+    if requested and (not samples.form.box or isinstance(samples, CellSamples)):
         what = "stored corruptions" if samples.form.box else samples.form.name
         raise BadInputError(f"a size or crop for data '{samples.name}', which are {what}", fix="leave it out")
-    if asked and view is not None and samples.resized not in ("", view.of_published.how):
+    if requested and view is not None and samples.resized not in ("", view.of_published.how):
         raise BadInputError(
             f"a size or crop for data '{samples.name}', which are resized: {samples.resized}",
             fix="load them without a view",
@@ -49,9 +49,9 @@ def at_size(samples: Samples, view: View | None, *, asked: bool) -> Samples:
         _require_one_size(samples)
         return samples
     fits = samples.size(0) == (view.size, view.size) and (not samples.raw or _odd(samples) is None)
-    if fits and (not asked or view.crop is None):
+    if fits and (not requested or view.crop is None):
         return samples
-    if not asked and not samples.raw:
+    if not requested and not samples.raw:
         height, width = samples.size(0)
         raise BadInputError(
             f"data '{samples.name}' has pictures of {width} x {height}, but the model takes {view.size} x {view.size}",

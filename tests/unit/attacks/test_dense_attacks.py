@@ -416,4 +416,4 @@ def test_preflight_asks_segmenters_the_same(model, checks):
     images, labels = SEGMENTATION.tensors(data)
     found = inspect(Runner(model.eval(), 4, CPU), images, labels)
     assert [finding.check for finding in found] == checks
-    assert all("labels" in finding.met for finding in found if finding.check == "vanishing-loss")
+    assert all("labels" in finding.problem for finding in found if finding.check == "vanishing-loss")
