@@ -32,7 +32,7 @@ Size = Annotated[
         min=1,
         show_default=False,
         help="Side in pixels to which pictures are resized, without cropping (published files keep the crop of their "
-        "protocol). By default as the model states, or else as they are. The record says what was done.",
+        "protocol). By default the size that the model states, or else their own. The record says what was done.",
     ),
 ]
 Crop = Annotated[
@@ -40,13 +40,13 @@ Crop = Annotated[
     typer.Option(
         show_default=False,
         help="Share of a picture that is kept, such as 0.875: its short side is resized to size / crop, and the centre "
-        "cropped. By default as the model states, and with --size nothing is cropped.",
+        "cropped. By default as the model states; with --size nothing is cropped.",
     ),
 ]
 Classes = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Number of classes, where labels are numbers and not all occur; by default as the model has."
+        min=1, help="Number of classes, if labels are numbers and some do not occur; by default that of the model."
     ),
 ]
 Split = Annotated[
@@ -89,13 +89,13 @@ RunCode = Annotated[
     bool,
     typer.Option(
         "--run-code",
-        help="Run code that a record or board names, such as FILE.py:FACTORY. Read that code first: it can do all that "
-        "you can. Without it only models of the package, timm: and torchvision: are loaded, and safetensors.",
+        help="Run code that a record or board names, such as FILE.py:FACTORY. Read that code first, because it can do "
+        "all that you can. Otherwise only models of the package, timm: and torchvision: and safetensors are loaded.",
     ),
 ]
 OtherVersions = Annotated[
     bool,
-    typer.Option("--other-versions", help="Go on although packages or the processor differ; allow for rounding."),
+    typer.Option("--other-versions", help="Go on if packages or the processor differ, and allow for rounding."),
 ]
 SeedOfChoice = Annotated[
     int | None,
@@ -107,8 +107,8 @@ Audited = Annotated[
     Literal["full", "quick", "none"] | None,
     typer.Option(
         "--audit",
-        help="Audit models before their attacks, at each eps: all checks, the quick ones, or none (docs/trust.md). By "
-        "default quick for fewer than 256 images, else full.",
+        help="Audit models before their attacks, at each eps: with all checks, the quick checks, or none "
+        "(docs/trust.md). By default quick for fewer than 256 images, else full.",
         show_default=False,
     ),
 ]

@@ -18,7 +18,7 @@ def audit(
     classes: _options.Classes = None,
     protocol: Annotated[
         str | None,
-        typer.Option("--protocol", "-p", help="Attack protocol that the audit is for: it is made at its eps."),
+        typer.Option("--protocol", "-p", help="Attack protocol whose eps the audit uses."),
     ] = None,
     eps: Annotated[
         str | None,
@@ -36,7 +36,7 @@ def audit(
         ),
     ] = None,
     sibling: Annotated[
-        str | None, typer.Option(help="Another model of the same task; its adversarial images are tried on this model.")
+        str | None, typer.Option(help="Another model of the same task, whose adversarial images this model is shown.")
     ] = None,
     checkpoint: _options.Checkpoint = None,
     name: Annotated[str | None, typer.Option(help="Name of the model in the audit; by default MODEL.")] = None,
@@ -61,7 +61,10 @@ def audit(
     json: _options.Json = False,
     quiet: _options.Quiet = False,
 ) -> int:
-    """Run checks that pass if attacks on the model are effective; exit 1 if a check is flagged."""
+    """Ask whether attacks on a model can be believed; exit 1 if a check raises a flag.
+
+    Each check knows the answer of an honest model. No flag is no proof: docs/trust.md.
+    """
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.strict import parse_assignments
 

@@ -19,8 +19,8 @@ def demo(
 ) -> None:
     """Evaluate the bundled models on handwritten digits (clean, attacked, corrupted) and write a ranked board.
 
-    Nothing is trained or downloaded. Models are not audited; the board states this. A second run uses the finished
-    records again.
+    The command trains and downloads nothing. It does not audit the models, and the board says so. A second run uses the
+    finished records again.
     """
     from robustbench_kpca._core.strict import load_toml, validate
     from robustbench_kpca.evaluation.execute import execute

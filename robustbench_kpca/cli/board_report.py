@@ -24,7 +24,7 @@ def report(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Render a board of one's own runs, of several data sets each in a folder; rows and columns follow from records."""
+    """Render a board of your own runs: a row for each model, a column for each protocol, a folder for each data set."""
     import shlex
 
     from robustbench_kpca.metrics import metric_for

@@ -30,9 +30,9 @@ def check(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Exit 1 if a metric dropped by more than a rule allows and the paired test has p < 0.05.
+    """Exit 1 if a metric dropped by more than a rule allows and a paired test confirms the drop (p < 0.05).
 
-    Data, sample ids and protocol must equal those of the baseline; weights and seed may differ.
+    Data, sample ids and protocol must equal those of the baseline. Weights and seed may differ.
     """
     from dataclasses import asdict
 

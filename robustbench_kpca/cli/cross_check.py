@@ -50,12 +50,12 @@ def cross_check(
     device: _options.Device = None,
     quiet: _options.Quiet = False,
 ) -> int:
-    """Run a native attack, or native corruptions, and the same of another library; exit 1 if they do not agree.
+    """Compare an attack or corruptions of this package with those of another library; exit 1 if they do not agree.
 
-    Attacks: the native one must not be weaker; its robust accuracy may be 0.5 percentage points higher. Corruptions
-    (such as -p common-corruptions-19): pictures are compared with those of imagecorruptions 1.1.2, cell by cell, on 8
-    images unless --limit says otherwise. With the same seed, mode exact must give the same bytes; mode fast, and
-    impulse noise, must have the same distribution. Needs the extra `reference`.
+    The attack of this package must not be weaker: its robust accuracy may be at most 0.5 percentage points higher. For
+    corruptions, such as -p common-corruptions-19, the command compares pictures with those of imagecorruptions 1.1.2,
+    cell by cell, on 8 images unless you give --limit. With the same seed, mode exact must give the same bytes, and mode
+    fast and impulse noise must have the same distribution. The command needs the extra `reference`.
     """
     arguments = locals()
     from robustbench_kpca._core.errors import BadInputError

@@ -15,9 +15,10 @@ def doctor(
         list[str], typer.Option("--set", help="KEY=VALUE: set an option of an attack or an attention. Repeatable.")
     ] = [],  # noqa: B006 (typer reads the default)
 ) -> int:
-    """Check an attack, corruption, attention or metric of your own as those of the package are; exit 1 if one fails.
+    """Check the promises of your own attack, corruption, attention or metric; exit 1 if one is broken.
 
-    An attack stays in ball and box, may be resumed, follows its seed, and costs what it says; see docs/extend.md.
+    An attack, for example, stays in ball and box, can be resumed, follows its seed and costs what it says. The members
+    of the package keep the same promises (docs/extend.md).
     """
     from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.verification.conformance import check_member

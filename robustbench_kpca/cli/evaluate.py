@@ -48,7 +48,7 @@ def evaluate(
     audited: _options.Audited = None,
     planned: Annotated[
         bool,
-        typer.Option("--plan", help="Evaluate nothing; say how many passes it takes at most, and estimate the time."),
+        typer.Option("--plan", help="Evaluate nothing; print the most passes that this takes, and an estimated time."),
     ] = False,
     json: _options.Json = False,
     quiet: _options.Quiet = False,
@@ -57,8 +57,8 @@ def evaluate(
 ) -> None:
     """Evaluate models under protocols; write one record for each model and protocol.
 
-    Finished records are used again, and an interrupted evaluation is resumed. Audits are saved in the same folder.
-    With one process a GPU, or on several machines: --executor (docs/run_at_scale.md).
+    The command uses finished records again and goes on where an evaluation was interrupted. It saves audits in the same
+    folder. --executor uses every GPU or several machines (docs/run_at_scale.md).
     """
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.strict import parse_assignments, parse_fraction

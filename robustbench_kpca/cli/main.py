@@ -18,10 +18,9 @@ from robustbench_kpca.cli._examples import with_examples
 app = typer.Typer(
     name="rbk",
     help="The adversarial-robustness benchmark for kernel-machine attention.\n\n"
-    "Exit codes: 0 success; 1 `check` found a regression, `audit` raised a flag, `cross-check` found the "
-    "native attack weaker, `records verify` found a difference, or `doctor` found a promise broken; 2 bad input or "
-    "usage; 3 an evaluation could not finish, or was interrupted (Ctrl-C, SIGTERM, SIGHUP): the last line says how it "
-    "goes on.",
+    "Exit code 0 means success. 1: `check` found a regression, `audit` raised a flag, `cross-check` or `records "
+    "verify` found a difference, or `doctor` found a broken promise. 2: the input or the usage is wrong. 3: an "
+    "evaluation could not finish or was interrupted (Ctrl-C, SIGTERM, SIGHUP), and the last line says how to go on.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

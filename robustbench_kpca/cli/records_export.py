@@ -15,7 +15,7 @@ def export(
         Literal["csv", "json"],
         typer.Option(help="Format."),
     ] = "csv",
-    by: Annotated[Literal["record", "sample"], typer.Option(help="One row a record, or one row a sample.")] = "record",
+    by: Annotated[Literal["record", "sample"], typer.Option(help="One row for each record or sample.")] = "record",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File; by default print it."),

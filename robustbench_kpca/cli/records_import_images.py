@@ -23,8 +23,8 @@ def import_images(
 ) -> None:
     """Check images that others found, show them to the model once, and write a record that names who found them.
 
-    They have the shape and order of the samples of --record, and values in [0, 1]. Where the attack failed, give the
-    clean image. A board counts them in columns with imported = true, beside its own attack.
+    The images have the shape and order of the samples of --record and values in [0, 1]. Where the attack failed, give
+    the clean image. A board counts the images in columns with imported = true, beside its own attack.
     """
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.metrics import PERCENT

@@ -19,8 +19,8 @@ def status(
 ) -> None:
     """Show how far unfinished records are: shards done, running, waiting and failed, time left, and every process.
 
-    To one process all samples are one shard. The time left is `?` until a shard, or some samples of the only one, are
-    done. Finished records are counted; `rbk records show` prints them.
+    Without several processes, all samples are one shard. The time left is `?` until a shard, or some samples of a
+    single shard, are done. `rbk records show` prints the finished records.
     """
     from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.records.unfinished import below, unfinished

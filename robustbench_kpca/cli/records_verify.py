@@ -74,18 +74,18 @@ def verify(
     *,
     options: "RunOptions",
 ) -> int:
-    """Make records again and compare them row by row: exit 0 if equal, 1 if rows differ, 2 if one cannot be made.
+    """Make records again and compare them row by row: exit 0 if equal, 1 if rows differ, 2 if a record cannot be made.
 
-    The command in a record says how; run it in the folder in which that was typed. With --samples, a random part is
-    made again, and the probability is printed that it would have found one of a tenth of forged rows.
+    A record contains the command that made it. Run `rbk records verify` in the folder in which that command was typed.
+    With --samples, only a random part is made again, and the last line says how probably this part would have found
+    forged rows if a tenth of all rows were forged.
 
-    With --kept-images, the predictions of the model on the images that `rbk eval --keep-adversarial N` kept, and their
-    distances, are compared with the record, by forward passes alone. Records without images are passed over.
+    With --kept-images, forward passes alone compare predictions and distances of the images that `rbk eval
+    --keep-adversarial N` kept with the record. Records without such images are skipped.
 
-    With --board, the models are those of the board, whatever a record's command names. Its pages say what came out.
-    Exit 3 if a record was not made again by this call. Records that were checked before are not: a spot-check.json that
-    came with a board is a statement of its maker, unless --fresh is given. 24 rows find a tenth of forged ones with
-    92 %.
+    With --board, the models are those that the board names, whatever a record's command names, and the board's pages
+    show the result. Records that were checked before are skipped, and the exit code is then 3. A spot-check.json that
+    came with a board is a statement of its maker; --fresh forgets it. 24 rows find a tenth of forged rows with 92 %.
     """
     names = given_options(verify, vars(options) | locals())
     from robustbench_kpca._core.errors import BadInputError

@@ -30,18 +30,18 @@ def reproduce(
     item: Annotated[list[str], typer.Option(help="Only this item, such as table-2. Repeatable.")] = [],  # noqa: B006
     data: Annotated[
         list[str],
-        typer.Option(help="NAME:FOLDER: where a data set lies. With it, the scale is that of the paper. Repeatable."),
+        typer.Option(help="NAME:FOLDER: folder of a data set. With data, the scale is that of the paper. Repeatable."),
     ] = [],  # noqa: B006
     checkpoint: Annotated[list[str], typer.Option(help="MODEL=FILE: weights of a model of the pack. Repeatable.")] = [],  # noqa: B006
     scale: Annotated[
-        str, typer.Option(help="embedded: on what the package contains; paper: on the paper's models and data.")
+        str, typer.Option(help="embedded: models and data of the package; paper: models and data of the paper.")
     ] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many samples in every set.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of samples of every set.")] = None,
     budget: Annotated[
         str,
         typer.Option(
-            help="Time, such as 30min or 2h: the most valuable steps are done first. When it ends, a training stops "
-            "after its epoch and an evaluation within a batch; both go on next time."
+            help="Time, such as 30min or 2h: the most valuable steps come first. When the time ends, a training stops "
+            "after its epoch and an evaluation within a batch, and both go on next time."
         ),
     ] = "",
     train: Annotated[
@@ -50,11 +50,11 @@ def reproduce(
     together: Annotated[
         bool, typer.Option("--together", help="Train the seeds of an arm in one pass: for small models on a GPU.")
     ] = False,
-    pages: Annotated[bool, typer.Option("--pages", help="Run nothing; write the pages of what is there.")] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what is done, open or absent.")] = False,
+    pages: Annotated[bool, typer.Option("--pages", help="Run nothing; write the pages of the results so far.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Run nothing; say what is done, open or absent.")] = False,
     statements: Annotated[
         bool,
-        typer.Option("--statements", help="Only write the page of the paper's statements beside what was measured."),
+        typer.Option("--statements", help="Run nothing; write the paper's statements beside what was measured."),
     ] = False,
     out: Annotated[
         Path | None,
@@ -68,10 +68,10 @@ def reproduce(
     *,
     options: "RunOptions",
 ) -> None:
-    """Run the tables and figures of a paper, literal and corrected, and write their pages.
+    """Make the tables and figures of a paper, as its authors ran them and corrected, and write their pages.
 
-    Without data, every table and figure is made at the embedded scale, on the models and data of the package. Finished
-    steps are kept: the same command goes on where it was stopped.
+    Without --data, every table and figure uses the small models and data of the package. Finished steps are kept, so
+    the same command goes on where it was stopped.
     """
     from robustbench_kpca.protocols.presets import pack_path
 

@@ -35,11 +35,12 @@ def train(
         ),
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of torch, as --set threads=N; they change the last bits.")
+        int | None,
+        typer.Option(min=1, help="CPU threads of torch, as --set threads=N. The number changes the last bits."),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the output files; by default that of the recipe.")] = "",
     resume: Annotated[
-        bool, typer.Option(help="Continue after the last finished epoch; a finished run is left as it is.")
+        bool, typer.Option(help="Continue after the last finished epoch. A finished run stays as it is.")
     ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start from the beginning and overwrite files of that name.")
@@ -49,11 +50,10 @@ def train(
     ] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model from a recipe; write its weights with their provenance, and its training curves.
+    """Train a model from a recipe; write its weights, with all that determined them, and its training curves.
 
-    With --seeds 0,1,2 three runs are trained, one after the other; with --together all at once. --resume goes on after
-    an interruption.
-    rbk images draw curves NAME... draws the curves of one or several runs.
+    --seeds 0,1,2 trains three runs, one after the other, and --together all at once. --resume goes on after an
+    interruption. `rbk images draw curves NAME...` draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
     from robustbench_kpca._core.errors import BadInputError

@@ -82,17 +82,17 @@ class RunOptions:
     workers: Annotated[
         int | None,
         Option(
-            "Number of processes that load and corrupt images while the model runs; 0: this process. By default one a "
-            "core, at most 8, for grids of at least 512 corrupted images, else 0.",
+            "Number of processes that load and corrupt images while the model runs; 0: this process. By default one "
+            "for each core, at most 8, if there are at least 512 corrupted images, else 0.",
             least=0,
         ),
     ] = None
     processes: Annotated[
         int | None,
         Option(
-            "Number of processes that evaluate parts of the data at once, one thread each (docs/run_at_scale.md); by "
-            "default 1, with --executor processes one a core or CUDA device, and with ray one a core or GPU of the "
-            "cluster. Outcomes are those of one process with one thread.",
+            "Number of processes that evaluate parts of the data at once, with one thread each (docs/run_at_scale.md). "
+            "By default 1; with --executor processes one for each core or CUDA device, with ray one for each core or "
+            "GPU of the cluster. The outcomes equal those of one process with one thread.",
             least=1,
             most=1024,
         ),
@@ -102,14 +102,14 @@ class RunOptions:
         Option(
             "Who evaluates: serial (this process), processes (of this machine), ray (a cluster of Ray that is started "
             "for the run) or ray:ADDRESS (an existing one, such as ray:auto; docs/run_at_scale.md). By default "
-            "processes where --processes is above 1, else serial."
+            "processes if --processes is above 1, else serial."
         ),
     ] = None
     part: Annotated[
         str | None,
         Option(
-            "Make a part of the work, such as 3/16: start one process for each part, with the same folder and command; "
-            "the last one makes the record (docs/run_at_scale.md)."
+            "Make a part of the work, such as 3/16. Start one process for each part with the same command and folder. "
+            "The last process makes the record (docs/run_at_scale.md)."
         ),
     ] = None
     device: Annotated[
@@ -119,7 +119,7 @@ class RunOptions:
         str | None,
         Option(
             "Compile models with torch.compile in this mode: default, reduce-overhead (CUDA graphs) or max-autotune. "
-            "It changes the last bits of logits, and is recorded.",
+            "The mode changes the last bits of logits and is part of the record.",
             recorded=True,
         ),
     ] = None
