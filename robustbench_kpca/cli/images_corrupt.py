@@ -57,8 +57,8 @@ def corrupt(
     """Write DST/CORRUPTION/SEVERITY/*.JPEG for every image of SRC, and a manifest; the same command resumes.
 
     Files are JPEG of quality 85, as those of ImageNet-C. They depend on the seed and on each image's path in SRC, not
-    on the number of workers. Files that are there already are kept. Corrupted ImageNet validation images can be evaluated as
-    imagenet-c:DST; a link DST/clean to SRC adds the clean images.
+    on the number of workers. Files that are there already are kept. Corrupted ImageNet validation images can be
+    evaluated as imagenet-c:DST; a link DST/clean to SRC adds the clean images.
     """
     from robustbench_kpca.corruptions import family_of
     from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES
