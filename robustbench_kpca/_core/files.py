@@ -210,8 +210,8 @@ def unwritable(folder: Path, error: OSError) -> BadInputError:
 
 def from_here(path: Path) -> Path:
     """Return a path from the current folder if it lies below it, else the path as it is."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path
+    current = Path.cwd()
+    return path.relative_to(current) if path.is_absolute() and path.is_relative_to(current) else path
 
 
 def safe_name(text: str) -> str:

@@ -51,9 +51,9 @@ class _Folder:
         """Whether a module is taken from the folder; a folder without code is a package only if there is no other."""
         if name in sys.stdlib_module_names or name == _OURS:
             return False
-        here = PathFinder.find_spec(name, [str(self.path)])
-        if here is None or here.loader is not None:
-            return here is not None
+        spec = PathFinder.find_spec(name, [str(self.path)])
+        if spec is None or spec.loader is not None:
+            return spec is not None
         elsewhere = PathFinder.find_spec(name, [place for place in sys.path if place != str(self.path)])
         return elsewhere is None or elsewhere.loader is None
 

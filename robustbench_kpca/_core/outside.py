@@ -46,8 +46,8 @@ def of_file(file: Path, *, now: bool = False) -> str:
         path = todo.pop()
         content = _content(path, loads.get(str(path)))
         digests[path] = _sha256(content)
-        near = _imported(content, path, root) | _imported(content, path, file.parent)
-        todo |= {path for path in near - digests.keys() if root in path.parents}
+        imported = _imported(content, path, root) | _imported(content, path, file.parent)
+        todo |= {path for path in imported - digests.keys() if root in path.parents}
     lines = [f"{digest}  {path.relative_to(root).as_posix()}\n" for path, digest in sorted(digests.items())]
     return digests[file] if len(digests) == 1 else _sha256("".join(lines).encode())
 

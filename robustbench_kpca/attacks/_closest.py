@@ -26,10 +26,10 @@ def begin_in_ball(x: Images, y: Labels, keys: Keys, radius: float) -> State:
     return begin(x, y, keys) | {"at": x, "radius": number + radius, "step": torch.zeros_like(keys)}
 
 
-def record_closest(state: State, closer: Mask, at: Images, far: PerSample, threat: Threat) -> State:
+def record_closest(state: State, closer: Mask, at: Images, reach: PerSample, threat: Threat) -> State:
     """Where `closer`, keep the image shown and its distance; propose the closest so far if it lies in the ball."""
     best = choose(closer, at, state["best"])
-    best_distance = torch.where(closer, far, state["best_distance"])
+    best_distance = torch.where(closer, reach, state["best_distance"])
     x = choose(best_distance <= threat.eps, best, state["clean"])
     return state | {"x": x, "best": best, "best_distance": best_distance}
 

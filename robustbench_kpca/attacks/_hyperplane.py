@@ -73,11 +73,11 @@ def _time(knots: Flat, slope: Flat, most: Flat, target: Target) -> Target:
     exceeds the solution and ends on the linear piece that contains it. (If there is no solution, t grows until no pixel
     can move.) Which pixels move is kept as 1 or 0: to multiply by it is much faster than `torch.where`.
     """
-    t, some = torch.zeros_like(target), torch.empty_like(knots)
+    t, work = torch.zeros_like(target), torch.empty_like(knots)
     every = 8 if waits(t.device) else 1  # once it is found, t stays what it is
     for iteration in count(1):
-        done = torch.le(knots, t, out=some).mul_(most).sum(1, keepdim=True)
-        ahead = torch.gt(knots, t, out=some).mul_(slope).sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        done = torch.le(knots, t, out=work).mul_(most).sum(1, keepdim=True)
+        ahead = torch.gt(knots, t, out=work).mul_(slope).sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
         new = ((target - done).clamp_min(0) / ahead).clamp(max=torch.finfo(torch.float64).max)
         if iteration % every == 0 and not bool((new > t).any()):
             break

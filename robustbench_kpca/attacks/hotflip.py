@@ -67,8 +67,8 @@ class HotFlip:
         words = state["clean"] if single else x
         begin = state | {"x": words}
         words_shown = _towards_all(words, query.classes, step / self.steps)
-        here, gradient = query.gradient(words_shown, lambda logits: cross_entropy(logits, y))
-        loss = torch.where(step > 0, state["loss"], here.double())
+        first_loss, gradient = query.gradient(words_shown, lambda logits: cross_entropy(logits, y))
+        loss = torch.where(step > 0, state["loss"], first_loss.double())
         swaps, back = _ranked(gains(gradient, words), begin, threat, self.tries)
         texts = [_swapped(begin, swap, back) for swap in swaps.T]
         losses = torch.stack([cross_entropy(logits, y).double() for logits in query.logits_of_each(texts)], 1)

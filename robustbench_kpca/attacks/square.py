@@ -143,10 +143,10 @@ def _tiles(x: Images, keys: Keys, order: int) -> Images:
         (first + row * side, first + column * side) for row in range(height // side) for column in range(width // side)
     ]
     draws = uniforms(keys, torch.zeros_like(keys), len(corners) * (1 + channels)).view(count, len(corners), -1)
-    turned = (draws[:, :, 0] > 0.5).T.tolist()
+    rotated = (draws[:, :, 0] > 0.5).T.tolist()
     pattern = torch.zeros_like(x)
     for tile, (top, left) in enumerate(corners):
-        bumps = [_placed_bump(side, flip, order, x.device, x.dtype) for flip in turned[tile]]
+        bumps = [_placed_bump(side, flip, order, x.device, x.dtype) for flip in rotated[tile]]
         painted = torch.stack(bumps)[:, None] * _sign(draws[:, tile, 1:], x)[:, :, None, None]
         place = pattern[:, :, top : top + side, left : left + side]  # cut off at the border
         place.copy_(painted[:, :, : place.shape[2], : place.shape[3]])
@@ -210,11 +210,11 @@ def _window(corner: Int64[Tensor, "batch 2"], side: Labels, like: Images) -> Flo
 
 
 @lru_cache(maxsize=256)
-def _placed_bump(side: int, turned: int, order: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return a bump on a device, rotated by 90 degrees if `turned`; do not write into it."""
+def _placed_bump(side: int, rotated: int, order: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return a bump on a device, rotated by 90 degrees if `rotated`; do not write into it."""
     with torch.inference_mode(mode=False):
         pattern = torch.from_numpy(bump(side, order)).to(device, dtype)
-        return pattern.T if turned else pattern
+        return pattern.T if rotated else pattern
 
 
 @lru_cache(maxsize=256)

@@ -84,11 +84,11 @@ class ProAttention(WeightedAttention):
         m, v, narrow = m.to(wide), v.to(wide), v.dtype
         if self.gradient == "released":
             m, v = m.detach(), v.detach()
-        near = torch.cdist(m, v, compute_mode="donot_use_mm_for_euclid_dist") + self.epsilon
+        distances = torch.cdist(m, v, compute_mode="donot_use_mm_for_euclid_dist") + self.epsilon
         if self.loss == "huber":
-            w: Tensor = (self.delta / near).clamp(max=1.0)
+            w: Tensor = (self.delta / distances).clamp(max=1.0)
         else:
-            w = 1 / near if self.loss == "l1" else (1 / near - 1 / self.gamma).clamp(min=self.epsilon)
+            w = 1 / distances if self.loss == "l1" else (1 / distances - 1 / self.gamma).clamp(min=self.epsilon)
         return w.to(narrow)
 
 

@@ -47,8 +47,8 @@ def token_weights(points: Points, *, loss: Loss, form: Form, a: float, iteration
     kappa = (-scale * distances.clamp_min(0)).exp()
     w = torch.full_like(square, 1 / square.shape[-1])
     for _ in range(iterations):
-        near = (kappa @ w.unsqueeze(-1)).squeeze(-1)
-        squared = 1 + (1 if form == "released" else -2) * near + (w * near).sum(-1, keepdim=True)
+        mass = (kappa @ w.unsqueeze(-1)).squeeze(-1)
+        squared = 1 + (1 if form == "released" else -2) * mass + (w * mass).sum(-1, keepdim=True)
         w = influence(squared.clamp_min(LEAST).sqrt(), loss, a)
         w = w / w.sum(-1, keepdim=True)
     return w

@@ -53,8 +53,8 @@ def _at(context: AuditContext, radius: float) -> tuple[Mask, Mask]:
     changes, expected = (torch.stack(part).norm(dim=0) for part in (measured, predicted))
     down = -radius * slopes.gradient.sign()
     fall = slopes.losses - context.per_batch(images + down, labels, margin)
-    promised = -(slopes.gradient * down).flatten(1).sum(1)
-    return changes > limits.REACH_FACTOR * expected, (fall < promised / limits.REACH_FACTOR) & (promised > 0)
+    first_order = -(slopes.gradient * down).flatten(1).sum(1)
+    return changes > limits.REACH_FACTOR * expected, (fall < first_order / limits.REACH_FACTOR) & (first_order > 0)
 
 
 def smoothed(context: AuditContext) -> Check:

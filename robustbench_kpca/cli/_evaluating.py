@@ -67,9 +67,9 @@ def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
         BadInputError: a `model.` key that is not an option of the architecture.
     """
     model = {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
-    odd = next((key for key in model if key in _NO_OPTIONS or not key.isidentifier()), None)
-    if odd is not None:
-        raise BadInputError(f"'model.{odd}' cannot be set", expected="an option of the architecture")
+    unknown = next((key for key in model if key in _NO_OPTIONS or not key.isidentifier()), None)
+    if unknown is not None:
+        raise BadInputError(f"'model.{unknown}' cannot be set", expected="an option of the architecture")
     return model, {key: value for key, value in settings.items() if not key.startswith("model.")}
 
 

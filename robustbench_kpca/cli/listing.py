@@ -117,10 +117,10 @@ def facts() -> list[dict[str, str]]:
     rows.append(("disk free here", f"{free:.1f} GB", "" if free > NEEDED_GB else "free some space"))
     rows.append(("presets", ", ".join(map(str, presets.roots())), ""))
     for extra, packages in EXTRAS.items():
-        there = [f"{name} {_version(name)}" for name in packages if _version(name)]
-        fix = "" if len(there) == len(packages) else f"optional: pip install 'robustbench-kpca[{extra}]'"
-        rows.append((f"extra '{extra}'", ", ".join(there) or "not installed", fix))
-    return [{"what": what, "found": here, "fix": fix} for what, here, fix in rows]
+        installed = [f"{name} {_version(name)}" for name in packages if _version(name)]
+        fix = "" if len(installed) == len(packages) else f"optional: pip install 'robustbench-kpca[{extra}]'"
+        rows.append((f"extra '{extra}'", ", ".join(installed) or "not installed", fix))
+    return [{"what": what, "found": found_here, "fix": fix} for what, found_here, fix in rows]
 
 
 def _torch() -> list[tuple[str, str, str]]:

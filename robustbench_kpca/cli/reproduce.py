@@ -138,8 +138,8 @@ def reproduce(
             after = run(steps, roles, settings, reporter)
     has_statements = load_statements(pack) is not None
     whole = _states_of(plan_steps(everything, roles), after) if wanted else after
-    beside = has_statements and (not wanted or (roles.out / STATEMENTS / README).is_file())
-    page = write_pages(everything, whole, roles, wanted, statements=beside)
+    with_statements = has_statements and (not wanted or (roles.out / STATEMENTS / README).is_file())
+    page = write_pages(everything, whole, roles, wanted, statements=with_statements)
     if has_statements and not wanted:
         _write_statements(pack, roles)
     if json:

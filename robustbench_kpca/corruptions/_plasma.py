@@ -44,8 +44,8 @@ def _refine(corners: Heights, swing: float, draw: Draw) -> Heights:
     above = squares + np.roll(squares, 1, 0)
     fine[::2, ::2], fine[1::2, 1::2] = corners, squares
     fine[::2, 1::2] = _perturb(above + (corners + np.roll(corners, -1, 1)), swing, draw)
-    beside = squares + np.roll(squares, 1, 1)
-    fine[1::2, ::2] = _perturb(beside + (corners + np.roll(corners, -1, 0)), swing, draw)
+    neighbours = squares + np.roll(squares, 1, 1)
+    fine[1::2, ::2] = _perturb(neighbours + (corners + np.roll(corners, -1, 0)), swing, draw)
     return fine
 
 

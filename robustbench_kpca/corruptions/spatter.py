@@ -100,8 +100,8 @@ def _water(liquid: Layer, cover: float) -> Layer:
     """Return the thickness of water: the liquid embossed by the distance to its edges; at most `cover`."""
     depth = (liquid * 255).astype(np.uint8)
     distance = cv2.distanceTransform(255 - cv2.Canny(depth, 50, 150), cv2.DIST_L2, 5)
-    near = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
-    relief = cv2.filter2D(cv2.equalizeHist(near), cv2.CV_8U, RELIEF)
+    nearness = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
+    relief = cv2.filter2D(cv2.equalizeHist(nearness), cv2.CV_8U, RELIEF)
     thickness: Layer = np.asarray(cv2.blur(relief, (3, 3)), np.float32)
     thickness *= depth
     if thickness.any():

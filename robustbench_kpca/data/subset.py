@@ -29,9 +29,9 @@ def published_subset(samples: Samples) -> Samples:
         )
     places = [i for i, name in enumerate(samples.ids) if PurePosixPath(name).stem in wanted]
     if len(places) != len(wanted):
-        lacking = len(wanted) - len(places)
+        missing = len(wanted) - len(places)
         raise BadInputError(
-            f"'{samples.name}' lacks {lacking} of the {len(wanted):,} images that RobustBench published",
+            f"'{samples.name}' lacks {missing} of the {len(wanted):,} images that RobustBench published",
             fix="give the whole validation set",
         )
     return samples.take(places)

@@ -36,11 +36,11 @@ class Process:
 
     def __init__(self, rank: int) -> None:
         context: Any = multiprocessing.get_context(START)
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, rank), name=f"evaluation-{rank}")
+        self.pipe, remote_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(remote_end, rank), name=f"evaluation-{rank}")
         with _without_interrupts():
             self.process.start()
-        theirs.close()
+        remote_end.close()
         self.work = b""
 
     def ready(self) -> None:

@@ -46,8 +46,8 @@ def libraries(scenario: Scenario) -> set[str]:
     return {PREFIX[:-1] for name in names if name.startswith(PREFIX)}
 
 
-def outdated(record: Record, now: Mapping[str, int], here: Environment, scenario: Scenario) -> tuple[str, ...]:
+def outdated(record: Record, now: Mapping[str, int], current: Environment, scenario: Scenario) -> tuple[str, ...]:
     """Return the algorithms and libraries that a record was made with in other versions than today's."""
     ours = [name for name in now if record.algorithms.get(name, 1) != now[name]]
     packages = record.environment.packages
-    return (*ours, *(name for name in sorted(libraries(scenario)) if packages.get(name) != here.packages.get(name)))
+    return (*ours, *(name for name in sorted(libraries(scenario)) if packages.get(name) != current.packages.get(name)))

@@ -167,10 +167,10 @@ def _require_same_environment(work: Work, device: Any) -> None:
         return
     ours = environment(device)
     for name in _SAME_FIELDS:
-        here, expected = getattr(ours, name), getattr(work.surroundings, name)
-        if here != expected:
+        actual, expected = getattr(ours, name), getattr(work.surroundings, name)
+        if actual != expected:
             raise EvaluationError(
-                f"a worker has {name} {_short(here)}, and the first process {_short(expected)}",
+                f"a worker has {name} {_short(actual)}, and the first process {_short(expected)}",
                 expected="machines of one kind with the same packages and the same code",
             )
 
@@ -178,8 +178,8 @@ def _require_same_environment(work: Work, device: Any) -> None:
 def _require_same_code(work: Work, model: nn.Module) -> None:
     """Refuse to evaluate with other code than that which the record names, such as a file that was edited meanwhile."""
     ours: dict[str, Any] = {**code_from_outside(model, work.data.task, work.scenario), **algorithms(work.scenario)}
-    theirs = {**work.spec.code, **work.algorithms}
-    differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    expected = {**work.spec.code, **work.algorithms}
+    differing = sorted(name for name in ours.keys() | expected.keys() if ours.get(name) != expected.get(name))
     if differing:
         raise EvaluationError(
             f"the code of {differing[0]} is another one in another process",

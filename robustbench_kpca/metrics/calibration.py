@@ -106,8 +106,8 @@ def _checked(confidence: Values, correct: Flags) -> tuple[Values, Values]:
     if confidence.ndim != 1 or confidence.shape != correct.shape:
         raise BadInputError(f"confidences of shape {confidence.shape} for predictions of shape {correct.shape}")
     if not ((confidence >= 0) & (confidence <= 1)).all():
-        odd = int((~((confidence >= 0) & (confidence <= 1))).sum())
-        raise BadInputError(f"{odd} confidences outside [0, 1]", expected="probabilities")
+        outside = int((~((confidence >= 0) & (confidence <= 1))).sum())
+        raise BadInputError(f"{outside} confidences outside [0, 1]", expected="probabilities")
     return confidence, correct.astype(np.float64)
 
 

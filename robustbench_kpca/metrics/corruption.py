@@ -120,10 +120,10 @@ def _scale(
     """Return what (relative) CE divides by. An error is of an image at least, so what is smaller is rounding."""
     base = reference.required_clean() if relative else 0.0
     scale = {name: mean - base for name, mean in reference.mean_by_corruption(corruptions, severities).items()}
-    odd = [name for name, value in scale.items() if value < 1e-9]
-    if odd:
+    faultless = [name for name, value in scale.items() if value < 1e-9]
+    if faultless:
         what = "is no worse than on clean images" if relative else "makes no error"
-        raise BadInputError(f"{reference.name} {what} under {', '.join(odd)}", fix="choose another reference")
+        raise BadInputError(f"{reference.name} {what} under {', '.join(faultless)}", fix="choose another reference")
     return scale
 
 

@@ -138,9 +138,9 @@ class Degradation(Statistic):
         """
         counts = pixels.PixelCounts.of(reference)
         loss = _losses(counts.cells, counts.levels(pixels.miou))
-        odd = [name for name, value in loss.items() if value < 1e-9]
-        if odd or not loss:
-            problem = f"the reference model makes no error under {', '.join(odd)}"
+        faultless = [name for name, value in loss.items() if value < 1e-9]
+        if faultless or not loss:
+            problem = f"the reference model makes no error under {', '.join(faultless)}"
             raise BadInputError(problem, fix="choose another reference")
 
         def of(outcomes: Outcomes) -> Weighted:

@@ -65,8 +65,8 @@ def samples_allowed(n: int) -> int:
 def summary(audit: Audit) -> str:
     """Name the flags of an audit; of 1 or 2 samples without one, say that no check of them could have one."""
     flags = ", ".join(check.name for check in audit.flags)
-    few = audit.plan.images <= samples_allowed(audit.plan.images)
-    return flags or ("too few images to flag anything" if few else "no flags")
+    too_few = audit.plan.images <= samples_allowed(audit.plan.images)
+    return flags or ("too few images to flag anything" if too_few else "no flags")
 
 
 def left_to_full(audit: Audit) -> str:

@@ -213,15 +213,15 @@ class Record(BaseModel):
         """
         if self.kind != "attack":
             raise BadInputError(f"an audit for {self.spec.stem()}, which is no attack", fix="leave it out")
-        theirs, ours = audit.subject, self.spec
-        same = theirs.parameters_sha256 == ours.model.parameters_sha256
-        same = same and (theirs.data, theirs.split) == (ours.data.name, ours.data.split)
-        batches = (theirs.data_digest, audit.plan.batch_size) == (ours.data.digest, ours.batch_size)
+        subject, ours = audit.subject, self.spec
+        same = subject.parameters_sha256 == ours.model.parameters_sha256
+        same = same and (subject.data, subject.split) == (ours.data.name, ours.data.split)
+        batches = (subject.data_digest, audit.plan.batch_size) == (ours.data.digest, ours.batch_size)
         if batches and ours.protocol.resolved.get("draws", 1) == 1:
-            same = same and theirs.probe_sha256 == ours.model.probe_sha256
+            same = same and subject.probe_sha256 == ours.model.probe_sha256
         if not same:
             raise BadInputError(
-                f"the audit of '{theirs.model}' is of another model or other data than {ours.stem()}",
+                f"the audit of '{subject.model}' is of another model or other data than {ours.stem()}",
                 fix="evaluate again",
             )
 

@@ -27,10 +27,10 @@ def by_model(records: Iterable[Record], leading: Mapping[str, Record]) -> dict[s
 
 def same_set(record: Record, our_record: Record) -> bool:
     """Tell whether the images lie in the perturbation set of our own attack, around the same clean images."""
-    theirs, ours = _attack(record), _attack(our_record)
-    if theirs is None or ours is None or record.spec.data.digest != our_record.spec.data.digest:
+    imported, ours = _attack(record), _attack(our_record)
+    if imported is None or ours is None or record.spec.data.digest != our_record.spec.data.digest:
         return False
-    return (theirs.threat, theirs.space, theirs.draws) == (ours.threat, ours.space, ours.draws)
+    return (imported.threat, imported.space, imported.draws) == (ours.threat, ours.space, ours.draws)
 
 
 def who(records: Iterable[Record]) -> str:

@@ -33,12 +33,12 @@ def _require_one_set_each(records: Sequence[Record]) -> None:
     first: dict[str, Record] = {}
     for record in records:
         data, other = record.spec.data, first.setdefault(record.spec.data.digest, record)
-        for what, mine, theirs in (
+        for what, stated, before in (
             ("samples", data.n, other.spec.data.n),
             ("classes", data.classes, other.spec.data.classes),
             ("labels", labels_digest(record), labels_digest(other)),
         ):
-            if mine != theirs:
+            if stated != before:
                 where = f", such as '{_differing(record, other)}'," if what == "labels" else ""
                 what = f"has other {what}{where} under one digest of data, {data.digest[:12]}"
                 raise _contradiction(record, other, what)
@@ -100,5 +100,5 @@ def only_one(records: Sequence[Record]) -> Record:
 
 def _contradiction(record: Record, other: Record | None, what: str, fix: str = "") -> BadInputError:
     names = [str(either.path or either.spec.stem()) for either in (record, other) if either is not None]
-    beside = f"; the other is {names[1]}" if other is not None else ""
-    return BadInputError(f"record {names[0]} {what}{beside}", fix=fix or "leave the false one out")
+    and_other = f"; the other is {names[1]}" if other is not None else ""
+    return BadInputError(f"record {names[0]} {what}{and_other}", fix=fix or "leave the false one out")

@@ -60,9 +60,9 @@ def heatmap(errors: Mapping[str, Mapping[str, float]], title: str = "", unit: Un
     """
     values = [value for row in errors.values() for value in row.values()]
     most = max((value for value in values if math.isfinite(value)), default=1.0) if unit.full is None else unit.full
-    odd = [f"{value:g}" for value in values if not math.isnan(value) and not 0 <= value <= most]
-    if odd:
-        raise BadInputError(f"errors {', '.join(odd[:5])}", expected=f"numbers between 0 and {most:g}")
+    outside = [f"{value:g}" for value in values if not math.isnan(value) and not 0 <= value <= most]
+    if outside:
+        raise BadInputError(f"errors {', '.join(outside[:5])}", expected=f"numbers between 0 and {most:g}")
     names = canonical(dict.fromkeys(name for row in errors.values() for name in row))
     groups = [(group, len(list(members))) for group, members in groupby(names, key=group_of)]
     rows = [(model, [_cell(row.get(name, math.nan), unit, most) for name in names]) for model, row in errors.items()]

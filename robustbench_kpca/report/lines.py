@@ -60,10 +60,10 @@ def dodged(values: Sequence[float], gap: float, low: float, high: float) -> list
     for place in order:
         blocks.append((values[place], [place]))
         while len(blocks) > 1:
-            (first, some), (second, more) = blocks[-2:]
-            if second - first >= gap * (len(some) + len(more)) / 2:
+            (first, names), (second, more) = blocks[-2:]
+            if second - first >= gap * (len(names) + len(more)) / 2:
                 break
-            both = some + more
+            both = names + more
             blocks[-2:] = [(sum(values[place] for place in both) / len(both), both)]
     heights = [0.0] * len(values)
     for middle, members in blocks:

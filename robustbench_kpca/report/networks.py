@@ -61,15 +61,15 @@ def one_answer(records: Sequence[Record]) -> Found:
         other = exact.setdefault(("probe", network, place, presentation), record) if place else record
         if other.spec.model.probe_sha256 != record.spec.model.probe_sha256:
             yield record, other, "has other answers on the first batch, with the same weights, settings and machine"
-        mine = _once(_ANSWERS, record, _answers)
-        if mine is None:
+        answers = _once(_ANSWERS, record, _answers)
+        if answers is None:
             continue
-        few = 1 + len(mine) // 100
-        for key, allowed in ((place, 0), ("any", few)) if place else (("any", few),):
+        tolerance = 1 + len(answers) // 100
+        for key, allowed in ((place, 0), ("any", tolerance)) if place else (("any", tolerance),):
             other = exact.setdefault((network, key, presentation), record)
-            odd = np.flatnonzero(mine != _once(_ANSWERS, other, _answers))
-            if len(odd) > allowed:
-                which = f"{len(odd)} clean samples otherwise, such as '{_sample(record, odd[0])}'"
+            differing = np.flatnonzero(answers != _once(_ANSWERS, other, _answers))
+            if len(differing) > allowed:
+                which = f"{len(differing)} clean samples otherwise, such as '{_sample(record, differing[0])}'"
                 yield record, other, f"answers {which}, as the same network"
 
 
@@ -94,25 +94,25 @@ def own_outcomes(records: Sequence[Record]) -> Found:
     """
     groups: dict[tuple[str, str], list[tuple[Record, Values]]] = {}
     for record in records:
-        mine = _once(_OUTCOMES, record, _outcomes)
-        if mine is None:
+        outcomes = _once(_OUTCOMES, record, _outcomes)
+        if outcomes is None:
             continue
         group = groups.setdefault((record.spec.data.digest, record.spec.protocol.digest), [])
-        for other, theirs in group:
-            both = (mine != 0) & (theirs != 0)
-            same = both & (mine == theirs)
-            repeated = same.sum() > ALIKE * both.sum() and len(np.unique(mine[same])) >= FEW
+        for other, other_outcomes in group:
+            both = (outcomes != 0) & (other_outcomes != 0)
+            same = both & (outcomes == other_outcomes)
+            repeated = same.sum() > ALIKE * both.sum() and len(np.unique(outcomes[same])) >= FEW
             if repeated and _differ(record, other):
                 which = f"{same.sum()} samples, such as '{_sample(record, same.argmax())}'"
                 yield record, other, f"has the same outcomes of {which}, of another network"
-        group.append((record, mine))
+        group.append((record, outcomes))
 
 
 def _differ(record: Record, other: Record) -> bool:
     """Whether two records are of other weights or, where gradients were followed, of other models."""
-    mine, theirs = record.spec.model, other.spec.model
+    model, other_model = record.spec.model, other.spec.model
     followed = record.passes.backwards > 0
-    return mine.parameters_sha256 != theirs.parameters_sha256 or (followed and mine.name != theirs.name)
+    return model.parameters_sha256 != other_model.parameters_sha256 or (followed and model.name != other_model.name)
 
 
 def _network(record: Record) -> tuple[str, ...]:

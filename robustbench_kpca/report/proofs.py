@@ -38,10 +38,10 @@ def broken_proof(certificate: Record, attack: Record) -> str | None:
 
     changed = (proven["prediction"] >= 0) & (attacked["prediction"] != proven["prediction"])
     changed &= (proven["radius"] > 0) & (reach <= proven["radius"])
-    odd = [at for at in np.flatnonzero(changed).tolist() if chance(at) < LEVEL]
-    if not odd or not _too_many(len(odd), len(proven), claim.alpha):
+    broken = [at for at in np.flatnonzero(changed).tolist() if chance(at) < LEVEL]
+    if not broken or not _too_many(len(broken), len(proven), claim.alpha):
         return None
-    first = odd[0]
+    first = broken[0]
     return (
         f"answers sample '{attacked['sample'][first]}' by class {attacked['prediction'][first]} at a distance of "
         f"{reach[first]:.6g}, though class {proven['prediction'][first]} is proven up to {proven['radius'][first]:g}"
@@ -50,10 +50,10 @@ def broken_proof(certificate: Record, attack: Record) -> str | None:
 
 def _same(certificate: Record, attack: Record) -> bool:
     """Whether they are of one network on one set of images."""
-    mine, theirs = certificate.spec, attack.spec
+    proven_spec, attacked_spec = certificate.spec, attack.spec
     what = [
         (spec.model.network, spec.code.get("model"), spec.data.name, spec.data.split, spec.data.resized)
-        for spec in (mine, theirs)
+        for spec in (proven_spec, attacked_spec)
     ]
     return what[0] == what[1]
 
@@ -85,8 +85,8 @@ def _chance(share: float, draws: int, forwards: int) -> float:
     return float((forwards / draws + 1) * special.bdtr(draws // 2, draws, min(max(share, 0.0), 1.0)))
 
 
-def _too_many(odd: int, count: int, alpha: float) -> bool:
+def _too_many(false_proofs: int, count: int, alpha: float) -> bool:
     """Whether so many false proofs of `count` are less likely than `LEVEL`, where each is false with `alpha`."""
     from scipy import special  # importing it takes a moment
 
-    return float(special.bdtrc(odd - 1, count, alpha)) < LEVEL
+    return float(special.bdtrc(false_proofs - 1, count, alpha)) < LEVEL

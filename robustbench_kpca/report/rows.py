@@ -151,8 +151,8 @@ def _scores(metric: Metric, corruption: str | None, tables: _Tables) -> Scores:
 
 
 def _worse(first: Scores, second: Scores) -> Scores:
-    mine, theirs = aligned(first, second)
-    return Scores(np.sort(first.samples), np.minimum(mine, theirs))
+    a, b = aligned(first, second)
+    return Scores(np.sort(first.samples), np.minimum(a, b))
 
 
 def part(record: Record, corruption: str | None) -> Outcomes:

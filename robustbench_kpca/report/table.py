@@ -168,8 +168,8 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     for row in board.spec.rows:
         for mark, texts in audit_marks(board, row).items():
             for text in texts:
-                some = " for at least one of its attacks" if mark == UNAUDITED and partly[row.title] else ""
-                rows_of.setdefault((mark, f"{text}{some}"), []).append(row.title)
+                restriction = " for at least one of its attacks" if mark == UNAUDITED and partly[row.title] else ""
+                rows_of.setdefault((mark, f"{text}{restriction}"), []).append(row.title)
     order = (FLAGGED, QUICK, UNAUDITED)
     everyone = len(attacked_rows(board))
     return [

@@ -133,9 +133,9 @@ def possible_numbers(record: Record, scenario: Scenario) -> str | None:  # noqa:
     outcomes = record.outcomes
     for name in ("label", "prediction", "clean_prediction", "unmasked_prediction", "rank", "class"):
         if name in outcomes.columns:
-            odd = first(outcomes, outcomes[name] > MANY, f"{name} = {{{name}}}")
-            if odd is not None:
-                return odd
+            impossible = first(outcomes, outcomes[name] > MANY, f"{name} = {{{name}}}")
+            if impossible is not None:
+                return impossible
     return None
 
 

@@ -135,14 +135,14 @@ def every_cell(record: Record, scenario: Scenario) -> str | None:
     present = np.zeros((len(samples), len(scenario.cells)), bool)
     other = np.ones(len(outcomes), bool)
     for place, (name, severity) in enumerate(scenario.cells):
-        here = (corruption == numbers.get(name, -1)) & (outcomes["severity"] == severity)
-        present[owner[here], place] = True
-        other &= ~here
-    odd: Rows = np.asarray(~present.all(1))
-    odd[owner[other]] = True
-    if not odd.any():
+        in_cell = (corruption == numbers.get(name, -1)) & (outcomes["severity"] == severity)
+        present[owner[in_cell], place] = True
+        other &= ~in_cell
+    wrong: Rows = np.asarray(~present.all(1))
+    wrong[owner[other]] = True
+    if not wrong.any():
         return None
-    number = int(odd.argmax())
+    number = int(wrong.argmax())
     rows = outcomes.where(owner == number)
     cells, wanted = set(zip(rows["corruption"].tolist(), rows["severity"].tolist(), strict=True)), set(scenario.cells)
     odd_cells, word = (wanted - cells, "is missing") if wanted - cells else (cells - wanted, "is not of the protocol")
@@ -232,9 +232,9 @@ def reaches_eps(record: Record, scenario: Scenario) -> str | None:
     """
     if not isinstance(scenario, Attack) or "linf" not in record.outcomes.columns or scenario.space == "normalised":
         return None
-    far = _REACH.get(scenario.norm, frozenset())
+    reaching = _REACH.get(scenario.norm, frozenset())
     begins = [
-        stage.attack in far or (stage.attack in _AT_RANDOM and stage.options["random_start"])
+        stage.attack in reaching or (stage.attack in _AT_RANDOM and stage.options["random_start"])
         for stage in scenario.stage
     ]
     if not any(begins) or scenario.threat.counted:

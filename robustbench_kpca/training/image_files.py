@@ -202,8 +202,8 @@ def _reader(name: str, root: Path | None, part: str, chosen: dict[str, int]) -> 
         return create_dataset("", str(tar if tar.is_file() else root), split=part, **classes).reader
     except (RuntimeError, AssertionError, ValueError, OSError, KeyError) as error:
         where = "--data and images.classes" if chosen else "--data"
-        odd = _odd_name(root) if isinstance(error, ValueError) else None
-        reason = reason_of(error) if odd is None else f"'{odd}' has a digit that is none of 0 to 9"
+        bad_name = _odd_name(root) if isinstance(error, ValueError) else None
+        reason = reason_of(error) if bad_name is None else f"'{bad_name}' has a digit that is none of 0 to 9"
         raise BadInputError(f"{root} cannot be opened ({reason})", fix=f"check {where}") from None
 
 

@@ -79,8 +79,8 @@ class Adversarial(BaseModel):
 
     def threat(self, epoch: int | None) -> Threat:
         """Return the ball in `epoch` (from 0), or the full one."""
-        grown = 1.0 if epoch is None else min(1.0, (epoch + 1) / (self.warmup_epochs + 1))
-        return Threat(self.norm, self.eps * grown)
+        share = 1.0 if epoch is None else min(1.0, (epoch + 1) / (self.warmup_epochs + 1))
+        return Threat(self.norm, self.eps * share)
 
 
 class ImageFiles(BaseModel):

@@ -183,8 +183,8 @@ class SceneSource(Source):
         its pixels are IGNORE. Images smaller than a window are shown whole.
         """
         batch: list[tuple[Tensor, Tensor]] = []
-        mine = range(self.accelerator.process_index, len(self.val), self.accelerator.num_processes)
-        for index in mine if part == "val" else ():
+        indices = range(self.accelerator.process_index, len(self.val), self.accelerator.num_processes)
+        for index in indices if part == "val" else ():
             image, mask = resize(self.val.image(index), self.val.mask(index), self.settings.resize)
             for pixels, classes in tiles(image, mask, self.settings.crop):
                 if batch and (len(batch) == self.recipe.batch_size or batch[0][1].shape != classes.shape):

@@ -149,7 +149,7 @@ class InMemory(Source):
         """Yield what is random of every batch of an epoch."""
         recipe = self.recipe
         rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
-        mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         least = recipe.batch_size if recipe.mixup is not None else self.accelerator.num_processes
         for index in torch.randperm(self.length, generator=rng).split(recipe.batch_size):
             if len(index) < least:
@@ -160,7 +160,7 @@ class InMemory(Source):
             flipped = torch.zeros(len(index), dtype=torch.bool)
             if recipe.hflip:
                 flipped = torch.rand(len(index), generator=rng) < recipe.hflip
-            yield Drawn(index[mine], offsets[mine], flipped[mine], len(index))
+            yield Drawn(index[share], offsets[share], flipped[share], len(index))
 
     def taken(self, drawn: Drawn) -> Batch:
         """Return the images of a draw, flipped and shifted."""
@@ -175,14 +175,14 @@ class InMemory(Source):
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield every n-th image of `val` or `test`."""
         if part not in self._held_out:
-            mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+            share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
             try:
                 images, labels = self._on_device(self._part(part))
             except AbsentPartError:
                 if part == "test":  # published, but without labels, or not at all
                     return
                 raise
-            self._held_out[part] = images[mine], labels[mine]
+            self._held_out[part] = images[share], labels[share]
         images, labels = self._held_out[part]
         for x, y in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True):
             yield in_unit_box(x), y

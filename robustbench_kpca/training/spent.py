@@ -61,8 +61,8 @@ def timed(weights: Path, device: torch.device, *, write: bool, share: float = 1.
         write = False  # the training was refused
         raise
     finally:
-        here, before = place(device), read_spent(weights)
-        where = here if before is None or before.place == here else ("", "")
+        machine, before = place(device), read_spent(weights)
+        where = machine if before is None or before.place == machine else ("", "")
         before = before or Spent()
         after = Spent(
             epochs=before.epochs + finished,

@@ -53,10 +53,10 @@ class TextSource(Source):
         else:
             first = torch.randint(self.window, (1,), generator=rng)
             starts = first + self.window * torch.randperm(self.count, generator=rng)
-        mine = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         for batch in starts[: self.length].split(recipe.batch_size):
-            x, y = self._windows(self.stream, batch[mine])
-            yield Batch(x, y, [str(start) for start in batch[mine].tolist()], len(batch), 1 / self.window)
+            x, y = self._windows(self.stream, batch[share])
+            yield Batch(x, y, [str(start) for start in batch[share].tolist()], len(batch), 1 / self.window)
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield this process's share of `val` or `test`, or of its `scored_words`; nothing if there is no such part.
@@ -66,7 +66,8 @@ class TextSource(Source):
         """
         if part not in self._held_out:
             self._held_out[part] = self._stream_of(part)[: self.scored]
-        stream, mine = self._held_out[part], slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+        stream = self._held_out[part]
+        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         if len(stream) < 2:
             return
         width = min(self.window, len(stream) - 1)
@@ -74,7 +75,7 @@ class TextSource(Source):
         starts = torch.tensor(ends) - width
         counted = torch.tensor([0, *ends[:-1]]) - starts  # labels that an earlier window has
         for begin, offset in zip(
-            starts[mine].split(self.recipe.batch_size), counted[mine].split(self.recipe.batch_size), strict=True
+            starts[share].split(self.recipe.batch_size), counted[share].split(self.recipe.batch_size), strict=True
         ):
             x, y = self._windows(stream, begin, width)
             fresh = torch.arange(width) >= offset.unsqueeze(-1)

@@ -216,9 +216,9 @@ def require_fit(images: Tensor, clean: Images, ids: Sequence[str], threat: Threa
     if not bool(beyond.any()):
         return
     at = int(beyond.int().argmax())
-    near = ~allowed.beyond(images[at].expand_as(clean), clean)
-    if bool(near.any()):
-        other = ids[int(near.int().argmax())]
+    fitting = ~allowed.beyond(images[at].expand_as(clean), clean)
+    if bool(fitting.any()):
+        other = ids[int(fitting.int().argmax())]
         raise BadInputError(f"the image of sample '{ids[at]}' is one of '{other}'", expected="the order of the samples")
     raise BadInputError(
         f"the image of sample '{ids[at]}' is too far from the clean one ({int(beyond.sum())} are)",

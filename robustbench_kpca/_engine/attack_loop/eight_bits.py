@@ -45,8 +45,8 @@ def as_stored(image: Tensor, clean: Tensor, threat: Threat) -> Tensor:
         return ((start + share * change).round() / LEVELS).to(image.dtype)
 
     def outside(share: float) -> bool:
-        far = distance(rounded(share)[None], clean[None], threat.norm)
-        return not threat.counted and float(far) > furthest(threat.eps)
+        reach = distance(rounded(share)[None], clean[None], threat.norm)
+        return not threat.counted and float(reach) > furthest(threat.eps)
 
     low, high = 0.0, 1.0
     if not outside(high):

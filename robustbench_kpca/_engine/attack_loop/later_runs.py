@@ -69,32 +69,32 @@ class LaterRuns:
             return stopped
         pool.book()
         at = {id(entry): row for row, entry in enumerate(pool.active)}
-        gone: set[int] = set()
+        leaving: set[int] = set()
         ended_rows = ended.nonzero()[:, 0].tolist()
         for row in ended_rows:
             run = pool.active[row]
             if isinstance(run, Run):
                 run.state, run.broken = _row(pool.state, row), bool(stopped[row])
-                gone.add(row)
+                leaving.add(row)
         changed: dict[int, tuple[State, bool]] = {}
         for row in ended_rows:
             sample = pool.active[row]
             if isinstance(sample, Sample):
                 to, state, broken = self._go_on(sample, _row(pool.state, row), bool(stopped[row]), at)
                 if to is not None:
-                    gone.add(row)
+                    leaving.add(row)
                     pool.active[to] = sample
                 else:
                     to = row
                 changed[to] = state, broken
                 if broken or bool(state["finished"]):
                     later_runs = self.pool.later.pop(sample.index, {}).values()
-                    gone |= {at[id(run)] for run in later_runs if run.state is None}
+                    leaving |= {at[id(run)] for run in later_runs if run.state is None}
         pool.state = _with_rows(pool.state, {row: state for row, (state, _) in changed.items()})
         stopped = stopped.clone()
         for row, (_, broken) in changed.items():
             stopped[row] = broken
-        stay = [row for row in range(len(stopped)) if row not in gone]
+        stay = [row for row in range(len(stopped)) if row not in leaving]
         pool.keep(stay)
         return stopped.index_select(0, _on(stopped.device, stay))
 

@@ -106,7 +106,7 @@ class CountingQuery:
         """One forward pass per sample."""
         self._check(x, outside)
         logits = self.runner.logits(self.space.leave(x))
-        self._note(x, logits, self._far(x, outside))
+        self._note(x, logits, self._too_far(x, outside))
         return logits
 
     def logits_of_each(self, proposals: Iterable[Images], *, outside: bool = False) -> Iterator[Logits]:
@@ -127,7 +127,7 @@ class CountingQuery:
 
         for logits in self.runner.logits_of_each(checked()):
             x = unanswered.popleft()
-            self._note(x, logits, self._far(x, outside))
+            self._note(x, logits, self._too_far(x, outside))
             yield logits
 
     def gradient(self, x: Images, loss: Loss, *, outside: bool = False) -> tuple[PerSample, Images]:
@@ -139,7 +139,7 @@ class CountingQuery:
         """
         self._check(x, outside)
         losses, gradient, logits = self.runner.gradient(self.space.leave(x), loss)
-        self._note(x, logits, self._far(x, outside))
+        self._note(x, logits, self._too_far(x, outside))
         return losses, self._pulled_back(gradient, logits)
 
     def gradient_of_each(
@@ -147,9 +147,9 @@ class CountingQuery:
     ) -> Iterator[tuple[PerSample, Images]]:
         """`gradient` of every loss at the same images, in turn; fewer passes are shown than counted."""
         self._check(x, outside)
-        far = self._far(x, outside)
+        outside_ball = self._too_far(x, outside)
         for values, gradient, logits in gradient_of_each(self.runner, self.space.leave(x), losses):
-            self._note(x, logits, far)
+            self._note(x, logits, outside_ball)
             yield values, self._pulled_back(gradient, logits)
 
     def rows(self, mask: Mask) -> "CountingQuery":
@@ -205,20 +205,20 @@ class CountingQuery:
     def _check(self, x: Images, outside: bool) -> None:
         self.allowed.check(x, self.clean[self.at], self.attack, self.checks, outside=outside)
 
-    def _far(self, x: Images, outside: bool) -> Mask | None:
+    def _too_far(self, x: Images, outside: bool) -> Mask | None:
         """Tell which images are too far from the clean one to count, if they may be."""
         return self.allowed.beyond(x, self.clean[self.at]) if outside and self.allowed.is_input(x) else None
 
-    def _note(self, x: Images, logits: Logits, far: Mask | None) -> None:
+    def _note(self, x: Images, logits: Logits, too_far: Mask | None) -> None:
         rows = self.at
         _add(self.forwards, rows, self.runner.draws)
         if not self.allowed.is_input(x):
             return
         prediction, margins = self.success.judge(logits, self.labels[rows])
         broken = self.success.reached(prediction, self.labels[rows])
-        if far is not None:
-            broken &= ~far
-            margins = torch.where(far, torch.inf, margins)
+        if too_far is not None:
+            broken &= ~too_far
+            margins = torch.where(too_far, torch.inf, margins)
         better = margins < self.worst.margin[rows]
         if self.stops:
             better |= broken & ~self.broken[rows]

@@ -84,8 +84,8 @@ def revision() -> str | None:
             return None
         committed = history.blobs(*_PARTS)
         files = (path for part in _PARTS for path in (_CHECKOUT / part).rglob("*") if path.is_file())
-        here = {path for path in files if "__pycache__" not in path.parts}
-        return history.head + ("" if _are(here, committed) else "+")
+        sources = {path for path in files if "__pycache__" not in path.parts}
+        return history.head + ("" if _are(sources, committed) else "+")
 
 
 def _are(files: Collection[Path], committed: Mapping[str, str]) -> bool:

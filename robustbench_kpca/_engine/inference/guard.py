@@ -88,10 +88,10 @@ class Costs:
                 f"pass {self.passes} of the model took {seconds:.1f} s, the first ones at most "
                 f"{self.slowest:.2g} s: it may keep what it is shown, or the device is busy",
             )
-        if self.passes % EVERY == 0 and (grown := resident() - self.memory) > GROWTH:
+        if self.passes % EVERY == 0 and (growth := resident() - self.memory) > GROWTH:
             self._warn(
                 "memory",
-                f"memory grew by {grown / 2**30:.2g} GiB in {self.passes} passes of the model: "
+                f"memory grew by {growth / 2**30:.2g} GiB in {self.passes} passes of the model: "
                 "it may keep what it is shown",
             )
 

@@ -48,20 +48,20 @@ def frozen(model: nn.Module) -> Iterator[None]:
     """
     before = [(parameter, parameter.requires_grad) for parameter in model.parameters() if not parameter.is_inference()]
     places = [(values, name) for module in model.modules() for values in _tensors_of(module) for name in values]
-    odd = [(values, name, values[name]) for values, name in places if _is_inference(values[name])]
-    copies = {id(tensor): _copied(tensor) for _, _, tensor in odd}
+    inference_tensors = [(values, name, values[name]) for values, name in places if _is_inference(values[name])]
+    copies = {id(tensor): _copied(tensor) for _, _, tensor in inference_tensors}
     try:
         for parameter, _ in before:
             parameter.requires_grad_(False)
-        for values, name, tensor in odd:
+        for values, name, tensor in inference_tensors:
             values[name] = copies[id(tensor)]
         yield
     finally:
-        for values, name, tensor in odd:
+        for values, name, tensor in inference_tensors:
             values[name] = tensor
-        lost = sum(not _restored(parameter, needed=needed) for parameter, needed in before)
-        if lost:
-            _LOG.warning("warning: requires_grad of %d parameters of the model cannot be put back", lost)
+        unrestored = sum(not _restored(parameter, needed=needed) for parameter, needed in before)
+        if unrestored:
+            _LOG.warning("warning: requires_grad of %d parameters of the model cannot be put back", unrestored)
 
 
 def _tensors_of(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -38,13 +38,13 @@ def gradient_of_each(runner: Runner, x: Images, losses: Sequence[Loss]) -> Itera
 def _side_by_side(runner: Runner, x: Images, losses: Sequence[Loss], together: int) -> Iterator[Found]:
     """Show the images several times in a batch, once for each loss."""
     for first in range(0, len(losses), together):
-        some = losses[first : first + together]
+        group = losses[first : first + together]
 
-        def joined(logits: Tensor, some: Sequence[Loss] = some) -> Tensor:
+        def joined(logits: Tensor, group: Sequence[Loss] = group) -> Tensor:
             parts = logits.split(len(x))
-            return torch.cat([loss(part) for loss, part in zip(some, parts, strict=True)])
+            return torch.cat([loss(part) for loss, part in zip(group, parts, strict=True)])
 
-        joint = runner.gradient(torch.cat([x] * len(some)), joined)
+        joint = runner.gradient(torch.cat([x] * len(group)), joined)
         yield from zip(*(part.split(len(x)) for part in joint), strict=True)
 
 

@@ -125,10 +125,10 @@ class Foreign:
         in_box = ((returned - boxed).abs() <= SLACK).flatten(1).all(1)  # false for NaN
         self._require(in_box, "with values outside [0, 1] or NaN", threat)
         reach = distance(boxed, clean, threat.norm)
-        near = reach <= furthest(threat.eps)
+        in_ball = reach <= furthest(threat.eps)
         if self.recipe.bounded:
-            self._require(near, f"at a distance of {float(reach.max()):.6g}", threat)
-        return torch.where(per_sample(near, clean), boxed, clean)
+            self._require(in_ball, f"at a distance of {float(reach.max()):.6g}", threat)
+        return torch.where(per_sample(in_ball, clean), boxed, clean)
 
     def _require(self, usable: Mask, fault: str, threat: Threat) -> None:
         if not bool(usable.all()):

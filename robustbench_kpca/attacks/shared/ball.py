@@ -94,12 +94,12 @@ def project(x: Images, centre: Images, threat: Threat) -> Images:
     if threat.counted:
         return nearest(x, centre, threat)
     if threat.norm == "linf":
-        near = (x - centre).clamp_(-threat.eps, threat.eps).add_(centre)
+        clipped = (x - centre).clamp_(-threat.eps, threat.eps).add_(centre)
         if threat.clip:
-            return near.clamp_(0, 1)
-        reach = (near - centre).abs_().double()  # in single precision the limit itself would be rounded
-        far = reach > furthest(threat.eps)  # where values are so large that rounding leaves the ball
-        return torch.where(far, torch.nextafter(near, centre), near)
+            return clipped.clamp_(0, 1)
+        reach = (clipped - centre).abs_().double()  # in single precision the limit itself would be rounded
+        outside = reach > furthest(threat.eps)  # where values are so large that rounding leaves the ball
+        return torch.where(outside, torch.nextafter(clipped, centre), clipped)
     if threat.norm == "l2":
         return rescale(x, centre, threat)
     middle = centre.double()
@@ -118,8 +118,8 @@ def rescale(x: Images, centre: Images, threat: Threat) -> Images:
 def _rescaled(x: Images, centre: Images, threat: Threat) -> Images:
     middle = centre.double()
     delta = x.double() - middle
-    far = distance(x, centre, "linf") if threat.norm == "linf" else length(delta, threat.norm)
-    shrink = (threat.eps / far.clamp_min(1e-12)).clamp(max=1)
+    size = distance(x, centre, "linf") if threat.norm == "linf" else length(delta, threat.norm)
+    shrink = (threat.eps / size.clamp_min(1e-12)).clamp(max=1)
     return into_box(_towards(centre, middle, delta.mul_(per_sample(shrink, delta))), threat)
 
 

@@ -90,9 +90,9 @@ def at_corners(x: Images, corners: Corners, values: Values) -> Images:
     pixels = ((row[..., None] + step)[..., None] * width + (column[..., None] + step)[..., None, :]).flatten(2)
     new = x.flatten(2).clone()
     at_once = [slice(None)] if side == 1 else [slice(number, number + 1) for number in range(corners.shape[1])]
-    for some in at_once:  # pixels never overlap
-        index = pixels[:, some].flatten(1)[:, None].expand(-1, x.shape[1], -1)
-        new = new.scatter(2, index, values[:, some].transpose(1, 2).flatten(2))
+    for squares in at_once:  # pixels never overlap
+        index = pixels[:, squares].flatten(1)[:, None].expand(-1, x.shape[1], -1)
+        new = new.scatter(2, index, values[:, squares].transpose(1, 2).flatten(2))
     return new.view(x.shape)
 
 

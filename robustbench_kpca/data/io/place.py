@@ -42,10 +42,10 @@ def own_name(folder: Path) -> str:
     or a pair of two sets is: `digits-jpeg`, `digits-against-photos`.
     """
     name = folder.name
-    taken = name.casefold().partition("-against-")[0].removesuffix("-jpeg")
-    if taken in DATASETS.names():
+    data_set = name.casefold().partition("-against-")[0].removesuffix("-jpeg")
+    if data_set in DATASETS.names():
         raise BadInputError(
-            f"images of folder {folder} would be recorded as '{name}', as those of the data set {taken} are",
+            f"images of folder {folder} would be recorded as '{name}', as those of the data set {data_set} are",
             fix="rename the folder, or ask for the set itself (see: rbk list data)",
         )
     return name

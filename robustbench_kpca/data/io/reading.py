@@ -212,10 +212,10 @@ def _walk(folder: Path) -> Iterator[str]:
             about = Path(top).stat()
         except OSError as error:
             raise _closed(error) from None
-        here, above = (about.st_dev, about.st_ino), within.get(str(Path(top).parent), frozenset())
-        if here in above:
+        inode, above = (about.st_dev, about.st_ino), within.get(str(Path(top).parent), frozenset())
+        if inode in above:
             raise BadInputError(f"folder {top} is a link to a folder that it lies in", fix="remove the link")
-        within[str(Path(top))] = above | {here}
+        within[str(Path(top))] = above | {inode}
         folders[:] = [name for name in folders if not _is_hidden(name)]
         start = Path(top).relative_to(folder).as_posix()
         prefix = "" if start == "." else f"{start}/"
@@ -240,23 +240,23 @@ def is_whole(data: bytes) -> bool:
     Raises:
         ValueError, struct.error, zlib.error: not a PNG file.
     """
-    promised, stream, at = None, zlib.decompressobj(), _SIGNATURE
+    expected, stream, at = None, zlib.decompressobj(), _SIGNATURE
     unpacked = 0
     while at + 8 <= len(data):
         size, name = struct.unpack(">I4s", data[at : at + 8])
         body = data[at + 8 : at + 8 + size]
         at += 12 + size
         if name == b"IHDR":
-            promised = _bytes_of(*struct.unpack(">IIBBBBB", body))
-        elif name == b"IDAT" and promised is not None:
-            while body and unpacked < promised:
-                unpacked += len(stream.decompress(body, min(promised - unpacked, _CHUNK)))
+            expected = _bytes_of(*struct.unpack(">IIBBBBB", body))
+        elif name == b"IDAT" and expected is not None:
+            while body and unpacked < expected:
+                unpacked += len(stream.decompress(body, min(expected - unpacked, _CHUNK)))
                 body = stream.unconsumed_tail
         elif name == b"IEND":
             break
-    if promised is None:
+    if expected is None:
         raise ValueError("no header")
-    return unpacked >= promised
+    return unpacked >= expected
 
 
 def _bytes_of(width: int, height: int, depth: int, colour: int, _: int, __: int, interlaced: int) -> int:

@@ -42,11 +42,11 @@ class Place:
         images = _by_id(self.images, image_files(self.images))
         drawn = [file for file in image_files(self.masks) if PurePosixPath(file).suffix.lower() in LOSSLESS]
         masks = _by_id(self.masks, drawn)
-        alone = [images.get(key) or masks[key] for key in sorted(images.keys() ^ masks.keys())]
-        if alone:
-            other = self.masks if alone[0].is_relative_to(self.images) else self.images
+        unpaired = [images.get(key) or masks[key] for key in sorted(images.keys() ^ masks.keys())]
+        if unpaired:
+            other = self.masks if unpaired[0].is_relative_to(self.images) else self.images
             raise BadInputError(
-                f"{alone[0]} has no partner in {other} ({len(alone)} such files)",
+                f"{unpaired[0]} has no partner in {other} ({len(unpaired)} such files)",
                 expected="an image and a mask (png or bmp) for every name",
             )
         return {key: (images[key], masks[key]) for key in images}
@@ -54,8 +54,8 @@ class Place:
 
 def _siblings(folder: Path) -> str:
     """Return a text that lists the folders in the parent of a missing one."""
-    there = sub_folders(folder.parent) if folder.parent.is_dir() else []
-    return f"there are: {', '.join(there)}" if there else ""
+    siblings = sub_folders(folder.parent) if folder.parent.is_dir() else []
+    return f"there are: {', '.join(siblings)}" if siblings else ""
 
 
 def _by_id(folder: Path, files: list[str]) -> dict[str, Path]:

@@ -114,9 +114,9 @@ def _severities(folders: dict[str, Path], corruptions: tuple[str, ...]) -> tuple
     first: list[str] = []
     for corruption in corruptions:
         severities = sub_folders(folders[corruption])
-        odd = sorted(set(severities) - set(map(str, SEVERITIES)))
-        if odd or not severities:
-            content = f"folder '{odd[0]}'" if odd else "no folders"
+        unknown = sorted(set(severities) - set(map(str, SEVERITIES)))
+        if unknown or not severities:
+            content = f"folder '{unknown[0]}'" if unknown else "no folders"
             raise BadInputError(f"{folders[corruption]} contains {content}", expected="folders 1 to 5, the severities")
         first = first or severities
         if severities != first:
@@ -127,13 +127,13 @@ def _severities(folders: dict[str, Path], corruptions: tuple[str, ...]) -> tuple
     return tuple(map(int, first))
 
 
-def _require_same(first: list[str], other: list[str], here: Path, there: Path) -> None:
+def _require_same(first: list[str], other: list[str], first_folder: Path, other_folder: Path) -> None:
     if first == other:
         return
     only_here, only_there = sorted(set(first) - set(other)), sorted(set(other) - set(first))
-    where, name = (here, only_here[0]) if only_here else (there, only_there[0] if only_there else "?")
+    where, name = (first_folder, only_here[0]) if only_here else (other_folder, only_there[0] if only_there else "?")
     raise BadInputError(
-        f"{there} contains other images than {here}: '{name}' is in {where} only",
+        f"{other_folder} contains other images than {first_folder}: '{name}' is in {where} only",
         expected="the same images in every cell",
         fix="copy the set again, or remove that file",
     )

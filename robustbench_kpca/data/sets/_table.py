@@ -30,10 +30,10 @@ def _collection(name: str, published: Shifted) -> Callable[[Request], ImageFiles
         root = stored_folder(name, request.folder)
         split = request.split_of(name, ("test",))
         files, labels = read_classes(root, name, complete=True)
-        odd = next((file for file in files if VALIDATION.match(Path(file).name)), None)
-        if odd is not None:
+        validation_image = next((file for file in files if VALIDATION.match(Path(file).name)), None)
+        if validation_image is not None:
             raise BadInputError(
-                f"{root} is not {name}: '{odd}' is an ImageNet validation image", fix="give another folder"
+                f"{root} is not {name}: '{validation_image}' is an ImageNet validation image", fix="give another folder"
             )
         samples = ImageFiles(root, files, labels, published.classes, name=name, split=split, view=request.view)
         samples.expected, samples.notes = published.images, left_out(root)

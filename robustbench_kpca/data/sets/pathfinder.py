@@ -168,8 +168,8 @@ def _curve(rng: np.random.Generator, start: complex, count: int, curves: list[Da
         else:
             ways, begins = np.exp(1j * rng.uniform(-np.pi, np.pi, TRIES)), np.full(TRIES, start)
         places = begins[:, None] + ways[:, None] * steps
-        near = np.concatenate([taken, dashes[:-1].ravel()])
-        good = _inside(places, side).all(1) & (abs(places[:, :, None] - near) >= APART).all((1, 2))
+        obstacles = np.concatenate([taken, dashes[:-1].ravel()])
+        good = _inside(places, side).all(1) & (abs(places[:, :, None] - obstacles) >= APART).all((1, 2))
         if good.any():
             dashes = np.concatenate([dashes, places[int(good.argmax())][None]])
         elif len(dashes):

@@ -128,8 +128,8 @@ def _evaluate(statistics: Sequence[Resampled], n: int, seed: int, resamples: int
     whole = [np.concatenate(parts) for parts in by_statistic]
     for values in whole:
         if not np.isfinite(values).all():
-            odd = int((~np.isfinite(values)).sum())
-            raise BadInputError(f"the statistic is not finite on {odd} of {resamples} resamples", fix="use more images")
+            bad = int((~np.isfinite(values)).sum())
+            raise BadInputError(f"the statistic is not finite on {bad} of {resamples} resamples", fix="use more images")
     return whole
 
 

@@ -207,13 +207,13 @@ class CorruptionGrid:
 
 def _require_once(count: NDArray[np.int64], cells: Sequence[Cell]) -> None:
     """Refuse cells that do not hold each image exactly once; `count` has shape (images, cells)."""
-    odd = []
+    problems = []
     for column, (name, severity) in enumerate(cells):
         present, repeated = int((count[:, column] > 0).sum()), int((count[:, column] > 1).sum())
         if present < len(count):
-            odd.append(f"{name} at severity {severity} holds {present} of {len(count)} images")
+            problems.append(f"{name} at severity {severity} holds {present} of {len(count)} images")
         if repeated:
-            odd.append(f"{name} at severity {severity} holds {repeated} images more than once")
-    if odd:
-        more = f" and {len(odd) - 5} more" if len(odd) > 5 else ""
-        raise BadInputError(f"{'; '.join(odd[:5])}{more}", expected="every image once in every cell")
+            problems.append(f"{name} at severity {severity} holds {repeated} images more than once")
+    if problems:
+        more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise BadInputError(f"{'; '.join(problems[:5])}{more}", expected="every image once in every cell")

@@ -226,8 +226,8 @@ def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
 
 def _require_same(first: NDArray[np.object_], second: NDArray[np.object_]) -> None:
     if len(first) != len(second) or (first != second).any():
-        odd = len(set(first.tolist()) ^ set(second.tolist()))
-        raise BadInputError(f"{odd} sample ids are in one record only", fix="evaluate both on the same samples")
+        unshared = len(set(first.tolist()) ^ set(second.tolist()))
+        raise BadInputError(f"{unshared} sample ids are in one record only", fix="evaluate both on the same samples")
 
 
 def metric(

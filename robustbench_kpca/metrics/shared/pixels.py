@@ -137,9 +137,9 @@ class PixelCounts:
         columns = [rows[name] for name in COLUMNS]
         stages = cls._gather(rows["sample"], cells, rows["class"], columns, gaps=True)
         first = stages.counts[stages.cells.index((PICTURE, 0))]
-        some = stages.counts.any(axis=(1, 3), keepdims=True)
+        nonempty = stages.counts.any(axis=(1, 3), keepdims=True)
         order = sorted(stages.cells, key=lambda cell: cell[1])
-        return cls(stages.samples, stages.cells, np.where(some, stages.counts, first)).part(order)
+        return cls(stages.samples, stages.cells, np.where(nonempty, stages.counts, first)).part(order)
 
     def choose(self, cells: NDArray[np.int64]) -> "PixelCounts":
         """Return one cell: of each image the counts in the cell of that number."""

@@ -61,9 +61,9 @@ class Enlarged(Unwrapped):
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """Return a model as `sources` says."""
-    odd = next((key for key in options if key not in OPTIONS), None)
-    if odd is not None:
-        raise BadInputError(f"'model.{odd}' of hf:{name} cannot be set", expected=f"one of {', '.join(OPTIONS)}")
+    unknown = next((key for key in options if key not in OPTIONS), None)
+    if unknown is not None:
+        raise BadInputError(f"'model.{unknown}' of hf:{name} cannot be set", expected=f"one of {', '.join(OPTIONS)}")
     library("huggingface_hub", f"hf:{name}", "transformers")
     transformers = library("transformers", f"hf:{name}", "transformers")
     if not Path(name).is_dir() and name.count("/") != 1:

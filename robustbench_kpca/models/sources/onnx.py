@@ -64,9 +64,9 @@ class OnnxModel(nn.Module):
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """Return a model as `sources` says."""
-    odd = next((key for key in options if key not in ("mean", "std")), None)
-    if odd is not None or not pretrained:
-        problem = f"'{odd}' of" if odd else "model.untrained or --checkpoint with"
+    unknown = next((key for key in options if key not in ("mean", "std")), None)
+    if unknown is not None or not pretrained:
+        problem = f"'{unknown}' of" if unknown else "model.untrained or --checkpoint with"
         raise BadInputError(f"{problem} an ONNX file", expected="its own weights, and at most model.mean and model.std")
     model = OnnxModel(Path(name))
     if model.height != model.width:

@@ -196,7 +196,7 @@ def _across_intro(named: Mapping[str, Diagnosis]) -> str:
         "seeds": len({diagnosis.protocol.seed for diagnosis in every}) > 1,
         "layers": len({diagnosis.protocol.layers for diagnosis in every}) > 1,
     }
-    differences = ", ".join(what for what, there in differ.items() if there)
+    differences = ", ".join(what for what, is_different in differ.items() if is_different)
     settings = f"NOT ALIKE: different {differences}" if differences else "Same limits, data, samples, blocks and seed"
     measured = dict.fromkeys(
         f"{_samples(diagnosis)} samples of {diagnosis.data.name} ({diagnosis.data.split})" for diagnosis in every
@@ -208,21 +208,21 @@ def _across(named: Mapping[str, Diagnosis]) -> list[dict[str, Any]]:
     claims = []
     for claim in dict.fromkeys(claim for diagnosis in named.values() for claim in diagnosis.claims):
         judged = {name: diagnosis.claims.get(claim) for name, diagnosis in named.items()}
-        there = {name: judgement for name, judgement in judged.items() if judgement is not None}
-        some = next(iter(there.values()))
-        rows = [(name, *row[1:]) for name in there for row in tables.statistic_rows(named[name]) if row[0] == claim]
-        measured = [statistic for judged in there.values() for statistic in judged.statistics.items()]
+        present = {name: judgement for name, judgement in judged.items() if judgement is not None}
+        example = next(iter(present.values()))
+        rows = [(name, *row[1:]) for name in present for row in tables.statistic_rows(named[name]) if row[0] == claim]
+        measured = [statistic for judged in present.values() for statistic in judged.statistics.items()]
         columns = len(_ACROSS) if any(statistic.null is not None for _, statistic in measured) else 4
         claims.append(
             {
                 "name": claim,
-                "title": some.title,
-                "source": some.source,
+                "title": example.title,
+                "source": example.source,
                 "head": _ACROSS[:columns],
-                "rows": [row[:columns] for row in _grouped(rows, list(some.statistics))],
+                "rows": [row[:columns] for row in _grouped(rows, list(example.statistics))],
                 "what": {name: statistic.what for name, statistic in measured},
                 "outcomes": [None if judgement is None else judgement.outcome for judgement in judged.values()],
-                "reasons": [(name, judgement.outcome, judgement.why) for name, judgement in there.items()],
+                "reasons": [(name, judgement.outcome, judgement.why) for name, judgement in present.items()],
             }
         )
     return claims

@@ -82,8 +82,8 @@ def plant(
 def recovery(planted: Planted, low_rank: Heads, sparse: Heads) -> Recovery:
     """Compare splits with the planted splits."""
     detected = sparse.abs() > DETECTED * planted.scale[..., None, None]
-    there = planted.sparse != 0
-    hits, all_detected, all_there = (x.double().sum((-2, -1)) for x in (detected & there, detected, there))
+    truth = planted.sparse != 0
+    hits, all_detected, all_there = (x.double().sum((-2, -1)) for x in (detected & truth, detected, truth))
     error = torch.linalg.matrix_norm(low_rank - planted.low_rank) / torch.linalg.matrix_norm(planted.low_rank)
     f1 = 2 * hits / (all_detected + all_there).clamp_min(1)
     return Recovery(error, hits / all_detected.clamp_min(1), hits / all_there.clamp_min(1), f1)

@@ -194,10 +194,10 @@ class Totals:
             if statistic.log10_of:
                 self._add_ratio(name, statistic.log10_of, layers)
                 continue
-            there = [number for number, layer in enumerate(layers) if name in layer]
-            if there:
-                values = np.concatenate([layers[number][name].cpu().numpy() for number in there], -1)
-                self._add(name, statistic, values, [unit for number in there for unit in units[number]], orders)
+            present = [number for number, layer in enumerate(layers) if name in layer]
+            if present:
+                values = np.concatenate([layers[number][name].cpu().numpy() for number in present], -1)
+                self._add(name, statistic, values, [unit for number in present for unit in units[number]], orders)
         for name in self.claim.profiles:
             for number, layer in enumerate(layers):
                 if name in layer:

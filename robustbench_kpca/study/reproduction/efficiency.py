@@ -155,8 +155,8 @@ def _cells(row: Row, first: Row, batch: int) -> list[str]:
     cells = [row.title, " × ".join(map(str, row.sample)), f"{row.parameters:,}"]
     for value, unit in NUMBERS.values():
         for cost, base in ((row.test, first.test), (row.training, first.training)):
-            beside = "" if row is first else f" (× {value(cost, batch) / value(base, batch):.2f})"
-            cells.append(f"{spelled(value(cost, batch))}{unit}{beside}")
+            ratio = "" if row is first else f" (× {value(cost, batch) / value(base, batch):.2f})"
+            cells.append(f"{spelled(value(cost, batch))}{unit}{ratio}")
     return cells
 
 
@@ -168,13 +168,13 @@ def spelled(value: float) -> str:
 
 
 def _note(costs: Costs) -> Paragraph:
-    here, calls = costs.environment, len(costs.rows[0].test.seconds)
+    host, calls = costs.environment, len(costs.rows[0].test.seconds)
     furthest = max(cost.spread for row in costs.rows for cost in (row.test, row.training))
-    versions = ", ".join(f"{name} {here.packages[name]}" for name in ("torch", "timm") if name in here.packages)
+    versions = ", ".join(f"{name} {host.packages[name]}" for name in ("torch", "timm") if name in host.packages)
     text = (
         f"Operations and time are of one sample in a batch of {costs.batch_size}, memory of the batch; in parentheses, "
         f"times the first row of that input. Times are medians of {calls} calls that took turns: {costs.clock} time on "
-        f"{here.device}, {here.threads} thread{'s' * (here.threads > 1)}, {here.processor}, {versions}. A call was at "
+        f"{host.device}, {host.threads} thread{'s' * (host.threads > 1)}, {host.processor}, {versions}. A call was at "
         f"most {furthest:.0%} from its median. Operations are those of matrix products and convolutions, two a "
         "multiply-add; memory is that of tensors beside parameters and inputs. Training is a forward and a backward "
         "pass, without the optimiser."
@@ -191,11 +191,11 @@ def curves(costs: Costs) -> str:
     with drawing((3.2 * len(NUMBERS), 3.0)) as (figure, buffer):
         for axis, (name, (value, unit)) in zip(figure.subplots(1, len(NUMBERS)), NUMBERS.items(), strict=True):
             for number, title in enumerate(titles):
-                mine = [row for row in costs.rows if row.title == title]
+                same_title = [row for row in costs.rows if row.title == title]
                 for when, style in (("test", "-"), ("training", "--")):
-                    values = [value(getattr(row, when), costs.batch_size) for row in mine]
+                    values = [value(getattr(row, when), costs.batch_size) for row in same_title]
                     axis.plot(
-                        [row.tokens for row in mine],
+                        [row.tokens for row in same_title],
                         values,
                         style,
                         color=f"C{number}",

@@ -292,10 +292,10 @@ def _on(board: Board, rows: tuple[str, str], columns: Sequence[Column]) -> str:
 def _counted(board: Board, title: str, columns: Sequence[Column]) -> str:
     """Name a row, with the number of its trainings where it is to have several."""
     planned = board.planned(title)
-    here = max(len(board.trainings(title, column)) for column in columns)
-    if planned == 1 or not here:
+    count = max(len(board.trainings(title, column)) for column in columns)
+    if planned == 1 or not count:
         return title
-    return f"{title} ({here} trainings)" if here == planned else f"{title} ({here} of {planned} trainings)"
+    return f"{title} ({count} trainings)" if count == planned else f"{title} ({count} of {planned} trainings)"
 
 
 def _spelt(gains: Sequence[tuple[Column, Estimate | None]]) -> str:

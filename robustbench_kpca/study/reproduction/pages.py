@@ -56,24 +56,24 @@ def write_pages(
     records = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
     pages, rows, sentences = {}, [], list[tuple[str, Sequence[doc.Word]]]()
     for name, item in items.items():
-        (board, trouble), here = boards.get(name, (None, "")), (roles.out / name / doc.PAGE).is_file()
+        (board, trouble), has_page = boards.get(name, (None, "")), (roles.out / name / doc.PAGE).is_file()
         try:
             if trouble:
-                here = False
+                has_page = False
             elif not only or name in only:
-                here = (
+                has_page = (
                     _write_board(board, roles.out / name)
                     if board
                     else _write_item(name, item, steps, roles, list(records.values()))
                 )
         except BadInputError as error:
-            here, trouble = False, str(error)
-        pages[name] = here
-        if board and here:
+            has_page, trouble = False, str(error)
+        pages[name] = has_page
+        if board and has_page:
             sentences += [(name, changed)] if (changed := contrast(board)) else []
             finished = [answer for answer in answers(board) if answer.has_all_trainings]
             sentences += [(name, in_a_line(answer, spoken(board))) for answer in finished]
-        rows.append(_row(name, item, steps, trouble, page=here))
+        rows.append(_row(name, item, steps, trouble, page=has_page))
     write_page(_index(roles, rows, pages, sentences, reasons(steps), statements=statements), roles.out)
     return roles.out / doc.README
 
@@ -112,11 +112,11 @@ def _index(
 
 
 def _row(name: str, item: Item, steps: Sequence[Planned], trouble: str, *, page: bool) -> list[str]:
-    mine = [planned for planned in steps if name in planned.items]
+    own_steps = [planned for planned in steps if name in planned.items]
     if isinstance(item, Open):
         return [name, item.title, "", f"not made: {item.reason}"]
-    state = COMPLETE if mine and all(planned.made for planned in mine) else "in part" if page else "not run"
-    return [name, item.title, counted(mine), f"cannot be shown: {trouble}" if trouble else state]
+    state = COMPLETE if own_steps and all(planned.made for planned in own_steps) else "in part" if page else "not run"
+    return [name, item.title, counted(own_steps), f"cannot be shown: {trouble}" if trouble else state]
 
 
 def _write_board(board: Board, folder: Path) -> bool:
@@ -131,9 +131,9 @@ def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, r
 
     `records`: those that the tables of the pack show.
     """
-    mine, folder = [planned for planned in steps if name in planned.items], roles.out / name
-    done = [planned.step for planned in mine if planned.made]
-    origin = doc.Paragraph((f"{counted(mine)} done. Made by ", doc.Code(f"{roles.command} --item {name}"), ". ", ALL))
+    own_steps, folder = [planned for planned in steps if name in planned.items], roles.out / name
+    done, command = [planned.step for planned in own_steps if planned.made], f"{roles.command} --item {name}"
+    origin = doc.Paragraph((f"{counted(own_steps)} done. Made by ", doc.Code(command), ". ", ALL))
     page: doc.Document | None = None
     match item:
         case Claims():
@@ -183,8 +183,8 @@ def counted(steps: Sequence[Planned]) -> str:
     """Say how many steps of each kind are done: `2 of 22 trainings, 18 of 171 evaluations`."""
     texts = []
     for kind, nouns in _NOUNS.items():
-        mine = [planned.made for planned in steps if isinstance(planned.step, kind)]
-        texts += [f"{sum(mine)} of {len(mine)} {nouns[len(mine) > 1]}"] if mine else []
+        finished = [planned.made for planned in steps if isinstance(planned.step, kind)]
+        texts += [f"{sum(finished)} of {len(finished)} {nouns[len(finished) > 1]}"] if finished else []
     return ", ".join(texts)
 
 

@@ -236,8 +236,8 @@ def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> 
 
 def _unfollowed(step: Diagnose | Follow) -> str:
     """Return why a training cannot be followed over its epochs, if its weights alone were given."""
-    alone = isinstance(step, Follow) and step.model.training is None
-    return "its training is not here, only its weights" if alone else ""
+    weights_only = isinstance(step, Follow) and step.model.training is None
+    return "its training is not here, only its weights" if weights_only else ""
 
 
 def _is_done(step: Diagnose | Follow, roles: Roles) -> bool:

@@ -46,11 +46,11 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     models = [model for model in models_of(table, roles) if model.training is not None]
     files = {model.name: file for model in models if (file := roles.file_at_hand(model)) is not None}
     finished = {run.model for run in board.runs if run.record is not None}
-    lost = _lost([model.name for model in models if model.name in finished - set(files)])
+    notes = _lost([model.name for model in models if model.name in finished - set(files)])
     return replace(
         board,
         remarks=overfitted(models, roles),
-        others=(*board.others, *lost),
+        others=(*board.others, *notes),
         plan=registered(roles.out, [run.record for run in board.runs if run.record]),
         files=files,
     )

@@ -31,15 +31,15 @@ def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> t
         return data, _by_counted_number(data, classes)
     if not data.classes:
         return data, ""
-    theirs = _names_of(data)
+    names_of_data = _names_of(data)
     if data.subset is not None and names is None and classes == len(data.subset) != data.classes:
         order = {label: place for place, label in enumerate(data.subset)}
         return Relabelled(data, order, classes, None), f"{classes} classes, by the order of their WordNet ids"
     imagenet = classes == data.classes == len(imagenet_wnids()) and data.class_names is None
     if imagenet and (names is None or is_imagenet(names)):
         return data, f"{classes} classes, by number: both are taken as ImageNet-1K's"
-    if theirs is not None and names is not None:
-        return _by_name(data, theirs, names)
+    if names_of_data is not None and names is not None:
+        return _by_name(data, names_of_data, names)
     if classes != data.classes:
         raise BadInputError(
             f"the model has {classes} classes, but data '{data.name}' has {data.classes}",
@@ -89,22 +89,22 @@ def probability_of_lower(labels: Sequence[int], classes: int) -> float:
     return max(by_label, math.prod((count - i) / (classes - i) for i in range(different)))
 
 
-def _by_name(data: Samples, theirs: Names, names: Sequence[str]) -> tuple[Samples, str]:
+def _by_name(data: Samples, names_of_data: Names, names: Sequence[str]) -> tuple[Samples, str]:
     owners: dict[str, set[int]] = {}
     for number, name in enumerate(names):
         for word in _words(name):
             owners.setdefault(word, set()).add(number)
     if is_imagenet(names):
         owners |= {wnid: {number} for number, wnid in enumerate(imagenet_wnids())}
-    number_of = {label: _only(words, owners) for label, words in theirs.items()}
-    lost = [label for label, number in number_of.items() if number is None]
+    number_of = {label: _only(words, owners) for label, words in names_of_data.items()}
+    unmatched = [label for label, number in number_of.items() if number is None]
     numbers = {label: number for label, number in number_of.items() if number is not None}
-    if lost or len(set(numbers.values())) != len(numbers):
+    if unmatched or len(set(numbers.values())) != len(numbers):
         owned = Counter(numbers.values())
         several = [label for label in numbers if owned[numbers[label]] > 1]
-        odd = [_title(data, label) for label in (lost or several)[:_SHOWN]]
+        odd = [_title(data, label) for label in (unmatched or several)[:_SHOWN]]
         raise BadInputError(
-            f"{len(lost) or 'two'} classes of data '{data.name}' ({', '.join(odd)}) are not one class each of the "
+            f"{len(unmatched) or 'two'} classes of data '{data.name}' ({', '.join(odd)}) are not one class each of the "
             f"model's {len(names)} ({', '.join(names[:_SHOWN])}, ...)",
             expected="equal names, or WordNet ids",
             fix="rename the folders, or write a labels.csv (file, label) with the model's own numbers",

@@ -93,10 +93,10 @@ def broken_fits(record: Record, scenario: Scenario) -> str | None:
         possible = np.isin(outcomes["unrounded_by"], ["", *UNATTACKED, *attacks])
         broken = broken or first(outcomes, ~possible, "broken by '{unrounded_by}' before rounding, no attack of it")
     unbroken = (by == "") & wrong
-    lost = np.isin(by, attacks) & ~wrong
+    unfounded = np.isin(by, attacks) & ~wrong
     stands = "prediction {prediction}, label {label}, broken by '{broken_by}'"
     broken = broken or first(outcomes, unbroken, f"it counts as unbroken: {stands}")
-    broken = broken or first(outcomes, lost, f"it counts as broken: {stands}")
+    broken = broken or first(outcomes, unfounded, f"it counts as broken: {stands}")
     if broken is None and scenario.labels == "true":
         before = outcomes["clean_prediction"] != outcomes["label"]
         odd = before != (by == CLEAN)

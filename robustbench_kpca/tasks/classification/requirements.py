@@ -62,9 +62,9 @@ def at_size(samples: Samples, view: View | None, *, requested: bool) -> Samples:
 
 
 def _require_one_size(samples: Samples) -> None:
-    odd = _odd(samples) if samples.raw else None
-    if odd is not None:
-        sizes = " and ".join("{1} x {0}".format(*samples.size(index)) for index in (0, odd))
+    other_size = _odd(samples) if samples.raw else None
+    if other_size is not None:
+        sizes = " and ".join("{1} x {0}".format(*samples.size(index)) for index in (0, other_size))
         raise BadInputError(
             f"data '{samples.name}' has pictures of several sizes ({sizes}), and the model states none",
             fix="add --size N to resize each to N x N, or --size N --crop 0.875 to resize its short side to N / 0.875 "
@@ -157,9 +157,9 @@ def _require_alexnets_size(samples: Samples, protocol: Corruption) -> None:
 
 def _require_classes(samples: Samples, protocol: Shift | Ood) -> None:
     labels = (samples.known_part or samples).labels
-    odd = sorted(set(labels) - set(classes_of(protocol) or labels))
-    if odd:
+    foreign = sorted(set(labels) - set(classes_of(protocol) or labels))
+    if foreign:
         raise BadInputError(
-            f"data '{samples.name}' has label {odd[0]}, which is not one of the classes '{protocol.classes}'",
+            f"data '{samples.name}' has label {foreign[0]}, which is not one of the classes '{protocol.classes}'",
             fix=f"give images of these classes (imagenet:FOLDER --split {protocol.classes}), or set classes = 'all'",
         )

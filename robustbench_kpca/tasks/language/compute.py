@@ -179,9 +179,9 @@ class Language(Compute[Text]):
 
     def combined(self, rows: list[Row], smaller: list[Row]) -> list[Row]:
         """Return the row of higher loss, at this rate or at a smaller one, with the passes of both."""
-        (mine,), (theirs,) = rows, smaller
-        worse = mine if mine["nll"] > theirs["nll"] else theirs
-        return [worse | {name: mine[name] + theirs[name] for name in COUNTS}]
+        (row,), (smaller_row,) = rows, smaller
+        worse = row if row["nll"] > smaller_row["nll"] else smaller_row
+        return [worse | {name: row[name] + smaller_row[name] for name in COUNTS}]
 
 
 COMPUTE = Language()

@@ -127,8 +127,8 @@ class SegmentationPages(Pages):
         padded = {
             title: np.pad(column, (0, most - len(column)), constant_values=np.nan) for title, column in columns.items()
         }
-        called = range(most) if names is None else names
-        return 100 * pd.DataFrame(padded, index=pd.Index(called, name="class"))
+        labels = range(most) if names is None else names
+        return 100 * pd.DataFrame(padded, index=pd.Index(labels, name="class"))
 
 
 def _counts_by_situation(outcomes: Outcomes) -> dict[str, pixels.PixelCounts]:

@@ -109,8 +109,8 @@ def is_independent(make: Callable[[], nn.Module]) -> None:
     layer, x = make(), _tokens()
     if getattr(layer, "stochastic", False):
         return
-    alone = torch.cat([_run(layer, row[None]) for row in x])
-    require(torch.allclose(_run(layer, x), alone, atol=CLOSE), "a sample depends on the others of its batch")
+    single = torch.cat([_run(layer, row[None]) for row in x])
+    require(torch.allclose(_run(layer, x), single, atol=CLOSE), "a sample depends on the others of its batch")
 
 
 def is_repeatable(make: Callable[[], nn.Module]) -> None:

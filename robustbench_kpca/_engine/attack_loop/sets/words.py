@@ -51,16 +51,16 @@ class ReplacedWords(PerturbationSet):
         return self.threat.swaps(clean.shape[3])
 
     def _check_text(self, x: Images, clean: Images, attack: str, checks: Checks, most: int) -> None:
-        def refuse(swaps: float, odd: float) -> None:
-            if swaps > most or odd:
+        def refuse(swaps: float, invalid: float) -> None:
+            if swaps > most or invalid:
                 raise EvaluationError(
-                    f"attack '{attack}' proposed " + ("what is no text" if odd else f"{int(swaps)} other words"),
+                    f"attack '{attack}' proposed " + ("what is no text" if invalid else f"{int(swaps)} other words"),
                     expected=f"whole numbers, the ends of lines as they were, and at most {most} other words",
                     fix="this is a bug of the attack: report it",
                 )
 
-        odd = (x != x.round()) | (x < 0) | (fixed(x) != fixed(clean))  # NaN differs from itself
-        checks.add(torch.stack([distance(x, clean, "words").amax(), odd.sum().double()]), refuse)
+        no_text = (x != x.round()) | (x < 0) | (fixed(x) != fixed(clean))  # NaN differs from itself
+        checks.add(torch.stack([distance(x, clean, "words").amax(), no_text.sum().double()]), refuse)
 
     def _check_distributions(self, x: Tensor, attack: str, checks: Checks) -> None:
         def refuse(least: float, off: float) -> None:

@@ -43,12 +43,12 @@ class Decomposition:
     def verdict(self, results: Results) -> Verdict:
         """Supported if enough heads have a small residual, and a smaller one than plain attention."""
         measured, saved = results.statistics["residual"], results.statistics["residual_saved"]
-        few = [unit.mean <= thresholds.SPLIT_RESIDUAL for unit in measured.units]
-        split = sum(part and ahead for part, ahead in zip(few, heads_ahead(saved), strict=True))
+        small = [unit.mean <= thresholds.SPLIT_RESIDUAL for unit in measured.units]
+        split = sum(part and ahead for part, ahead in zip(small, heads_ahead(saved), strict=True))
         plain = results.statistics["residual_unpursued"].estimate.value
         why = (
             f"{split} of {len(measured.units)} heads have |K - L - S| / |K| <= {thresholds.SPLIT_RESIDUAL} and "
-            f"less than plain attention (Holm's p <= {thresholds.SIGNIFICANCE}; {sum(few)} without this comparison); "
+            f"less than plain attention (Holm's p <= {thresholds.SIGNIFICANCE}; {sum(small)} without this comparison); "
             f"{thresholds.HEADS_SHARE:.0%} are needed. Mean {measured.estimate.value:.3f}, plain attention {plain:.3f}"
         )
         return by_heads(split, len(measured.units), why, paired=saved)

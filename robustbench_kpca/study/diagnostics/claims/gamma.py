@@ -48,12 +48,12 @@ class Differences:
 
 def differences(spectrum: Spectrum, axes: Axes) -> Differences:
     """Measure gamma of every axis in the eigenproblem of `spectrum`; tokens with a_i = 0 have gamma 0."""
-    tokens, here = axes.shape[-2], axes != 0
-    gamma = torch.where(here, (spectrum.gram @ axes) / (tokens * torch.where(here, axes, 1)), 0)
+    tokens, nonzero = axes.shape[-2], axes != 0
+    gamma = torch.where(nonzero, (spectrum.gram @ axes) / (tokens * torch.where(nonzero, axes, 1)), 0)
     scale = spectrum.log_scale.exp().unsqueeze(-1)
     absolute, absolute_spread = _absolute(gamma)
     relative, relative_spread = _relative(gamma)
-    return Differences(absolute * scale, absolute_spread * scale, relative, relative_spread, here.any(-2))
+    return Differences(absolute * scale, absolute_spread * scale, relative, relative_spread, nonzero.any(-2))
 
 
 def _absolute(gamma: Axes) -> tuple[PerAxis, PerAxis]:
@@ -153,7 +153,7 @@ class Gamma:
     def verdict(self, results: Results) -> Verdict:
         """Supported if the axes of enough heads are close to eigenvectors, and closer than by chance."""
         measured = results.statistics["residual"]
-        near = sum(
+        passing = sum(
             unit.mean <= thresholds.EIGEN_RESIDUAL and adjusted(unit) <= thresholds.SIGNIFICANCE
             for unit in measured.units
         )
@@ -161,11 +161,11 @@ class Gamma:
             return Verdict("not testable", never)
         control = results.statistics["residual_random"].estimate.value
         why = (
-            f"{near} of {len(measured.units)} heads have a residual <= {thresholds.EIGEN_RESIDUAL} (Holm's p <= "
+            f"{passing} of {len(measured.units)} heads have a residual <= {thresholds.EIGEN_RESIDUAL} (Holm's p <= "
             f"{thresholds.SIGNIFICANCE}); {thresholds.HEADS_SHARE:.0%} are needed. Mean {measured.estimate.value:.3f}, "
             f"random axes {control:.3f}"
         )
-        return by_heads(near, len(measured.units), why)
+        return by_heads(passing, len(measured.units), why)
 
 
 def _observed(kind: str, residual: PerHead, differences: Differences) -> dict[str, Tensor]:

@@ -52,13 +52,13 @@ class LowRank:
     def verdict(self, results: Results) -> Verdict:
         """Supported if, in enough heads, L has a lower effective rank than the keys and plain attention's output."""
         measured, saved = results.statistics["rank_ratio"], results.statistics["rank_saved"]
-        few = [unit.mean <= thresholds.LOW_RANK_PART for unit in measured.units]
-        low = sum(part and ahead for part, ahead in zip(few, heads_ahead(saved), strict=True))
+        small = [unit.mean <= thresholds.LOW_RANK_PART for unit in measured.units]
+        low = sum(part and ahead for part, ahead in zip(small, heads_ahead(saved), strict=True))
         plain, random = (results.statistics[f"rank_ratio_{kind}"].estimate.value for kind in ("unpursued", "random"))
         why = (
             f"{low} of {len(measured.units)} heads have an L with at most {thresholds.LOW_RANK_PART:g} times the "
             f"effective rank of K, and less than plain attention's output (Holm's p <= {thresholds.SIGNIFICANCE}; "
-            f"{sum(few)} without this comparison); {thresholds.HEADS_SHARE:.0%} are needed. Mean "
+            f"{sum(small)} without this comparison); {thresholds.HEADS_SHARE:.0%} are needed. Mean "
             f"{measured.estimate.value:.3f}, plain attention without a pursuit {plain:.3f}, the pursuit on random "
             f"keys {random:.3f}"
         )

@@ -118,11 +118,11 @@ class ProjectionLoss:
         """Supported if, in enough heads, outputs satisfy the inequality and are close to projections, beyond chance."""
         obeys = [unit.mean >= thresholds.INEQUALITY_SHARE for unit in results.statistics["inequality"].units]
         error = results.statistics["projection_error"]
-        near = [
+        close_heads = [
             unit.mean <= thresholds.PROJECTION_ERROR and adjusted(unit) <= thresholds.SIGNIFICANCE
             for unit in error.units
         ]
-        both, heads = sum(shorter and close for shorter, close in zip(obeys, near, strict=True)), len(obeys)
+        both, heads = sum(shorter and close for shorter, close in zip(obeys, close_heads, strict=True)), len(obeys)
         ratio = results.statistics["log10_ratio"]
         layers = [unit.mean for unit in ratio.units]
         why = (

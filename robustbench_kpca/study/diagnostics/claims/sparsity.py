@@ -59,15 +59,15 @@ class Sparsity:
         pairs = zip(results.statistics["density"].units, results.statistics["empty"].units, strict=True)
         heads = [(dense.mean, empty.mean) for dense, empty in pairs]
         filled = sum(empty < 1 - thresholds.HEADS_SHARE for _, empty in heads)
-        few = [mean <= thresholds.SPARSE and empty < 1 - thresholds.HEADS_SHARE for mean, empty in heads]
+        sparse_heads = [mean <= thresholds.SPARSE and empty < 1 - thresholds.HEADS_SHARE for mean, empty in heads]
         saved = results.statistics["density_saved"]
         spared = [unit.mean >= thresholds.HEADS_SHARE for unit in results.statistics["empty_random"].units]
         beats = [ahead or spares for ahead, spares in zip(heads_ahead(saved), spared, strict=True)]
-        sparse = sum(is_sparse and beaten for is_sparse, beaten in zip(few, beats, strict=True))
+        sparse = sum(is_sparse and beaten for is_sparse, beaten in zip(sparse_heads, beats, strict=True))
         why = (
             f"{sparse} of {len(heads)} heads have an S with at most {thresholds.SPARSE:.0%} nonzero entries, not empty "
             f"in most images, and sparser than for random keys (Holm's p <= {thresholds.SIGNIFICANCE}) unless that is "
-            f"empty ({sum(few)} without this comparison); in {len(heads) - filled} S is empty in most images; "
+            f"empty ({sum(sparse_heads)} without this comparison); in {len(heads) - filled} S is empty in most images; "
             f"{thresholds.HEADS_SHARE:.0%} are needed. Mean density "
             f"{results.statistics['density'].estimate.value:.4f}, random keys "
             f"{results.statistics['density_random'].estimate.value:.4f}"

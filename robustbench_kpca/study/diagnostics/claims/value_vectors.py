@@ -95,9 +95,9 @@ class ValueVectors:
         )
         if never := untestable(plain):
             return Verdict("not testable", never, findings)
-        near: set[tuple[int, int]] = set()
+        aligned: set[tuple[int, int]] = set()
         for name, similarity in measured.items():
-            near |= _beyond(similarity, _LIMITS[name])
+            aligned |= _beyond(similarity, _LIMITS[name])
         heads, above = len(plain.units), len(_beyond(plain, -1.0))
         overlap = (
             f"or a subspace overlap >= {thresholds.SUBSPACE}"
@@ -105,11 +105,11 @@ class ValueVectors:
             else "(the subspaces fill the whole space, so their overlap proves nothing)"
         )
         why = (
-            f"{len(near)} of {heads} heads have a linear CKA >= {thresholds.ALIGNED} with axes of either scaling "
+            f"{len(aligned)} of {heads} heads have a linear CKA >= {thresholds.ALIGNED} with axes of either scaling "
             f"{overlap}, above chance (Holm's p <= {thresholds.SIGNIFICANCE}); {thresholds.HEADS_SHARE:.0%} of the "
             f"heads are needed. {above} are above chance in linear CKA"
         )
-        return by_heads(len(near), heads, why, findings)
+        return by_heads(len(aligned), heads, why, findings)
 
 
 def _beyond(measured: Measured, least: float) -> set[tuple[int, int]]:

@@ -117,8 +117,8 @@ def _rows_centred(x: Matrix) -> Matrix:
 def _rbf(x: Matrix) -> Square:
     """Return exp(-d^2 / (2 s^2)) with s^2 the median of the squared distances that are not 0."""
     squared = (x.unsqueeze(1) - x.unsqueeze(0)).square().sum(-1)
-    there = squared[squared > 0]
-    width = there.median() if len(there) else squared.new_tensor(1.0)
+    positive = squared[squared > 0]
+    width = positive.median() if len(positive) else squared.new_tensor(1.0)
     return (-squared / (2 * width)).exp()
 
 
