@@ -44,7 +44,7 @@ from torch import Tensor, nn
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._core.progress import spell
-from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.work import MOST, larger, memory_of, work_of
 from robustbench_kpca.evaluation.execute import MEMORY, USUAL, estimates

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import reason_of
 from robustbench_kpca._core.randomness import sample_key
-from robustbench_kpca._engine.attack_loop.cost import Meter, Passes, most_passes
 from robustbench_kpca._engine.attack_loop.engine import Engine, Sample, build_attack
 from robustbench_kpca._engine.attack_loop.follow import PlainQuery, run_to_end
+from robustbench_kpca._engine.attack_loop.passes import Meter, Passes, most_passes
 from robustbench_kpca._engine.attack_loop.success import Success
 from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Presentation, Runner

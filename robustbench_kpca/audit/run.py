@@ -14,7 +14,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.keywords import takes
 from robustbench_kpca._core.progress import Progress, Screen, python_screen
 from robustbench_kpca._core.strict import parse_fraction
-from robustbench_kpca._engine.attack_loop.cost import Meter
+from robustbench_kpca._engine.attack_loop.passes import Meter
 from robustbench_kpca._engine.attack_loop.query import require_finite
 from robustbench_kpca._engine.inference.environment import PACKAGE, revision, version
 from robustbench_kpca._engine.inference.mode import require_evaluation_mode

@@ -13,7 +13,7 @@ from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._core.strict import parse_fraction
-from robustbench_kpca._engine.attack_loop.cost import takes_gradients
+from robustbench_kpca._engine.attack_loop.passes import takes_gradients
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.mode import frozen

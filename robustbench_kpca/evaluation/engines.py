@@ -10,7 +10,7 @@ import torch
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca._engine.attack_loop.cost import takes_gradients
+from robustbench_kpca._engine.attack_loop.passes import takes_gradients
 from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.loader import cores_here
 from robustbench_kpca.audit.first_batch import require_apart

@@ -12,8 +12,8 @@ from torch import nn
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import require_writable, sha256, write_atomic
 from robustbench_kpca._core.lock import locked
-from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca._engine.attack_loop.engine import build_attack
+from robustbench_kpca._engine.attack_loop.passes import passes_of
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner, device_for

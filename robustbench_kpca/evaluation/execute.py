@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import require_writable
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca._engine.attack_loop.cost import BACKWARD, Passes, most_passes
+from robustbench_kpca._engine.attack_loop.passes import Passes, most_passes
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca._engine.inference.work import DEVICES, MOST, Rates, Work, larger, work_of
@@ -316,6 +316,6 @@ def estimates(work: Work, passes: Passes, samples: int) -> dict[str, float]:
     batch = larger(USUAL, work, MEMORY, min(samples, MOST))
 
     def seconds(rates: Rates) -> float:
-        return samples * (passes.forwards + BACKWARD * passes.backwards) * work.seconds(batch, rates)
+        return samples * passes.in_forwards * work.seconds(batch, rates)
 
     return {name: seconds(rates) for name, rates in DEVICES.items()}

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca._engine.attack_loop.cost import Watch
 from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.attack_loop.passes import Watch
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.input_space import InputSpace
@@ -262,18 +262,15 @@ def attack_all(
         rows[sample.index] = task.compute.combined(new, before[sample.index]) if before else new
         if keep is not None:
             keep(sample)
-        if watch is not None:
-            watch.sample(sample)
+        watch.sample(sample)
 
     engine = Engine(runner, protocol, task.compute.success, data.ids, seed=seed, sink=sink)
-    watch = None if progress is None else Watch(engine, len(data), data.classes, progress)
+    watch = Watch(engine, len(data), data.classes, progress)
     undecided = _resume(engine, rows, data, workers, journal)
-    if watch is not None:
-        watch.begin(len(rows), sum(task.compute.is_settled(of_sample) for of_sample in rows.values()))
+    watch.begin(len(rows), sum(task.compute.is_settled(of_sample) for of_sample in rows.values()))
 
     def on_batch() -> None:
-        if watch is not None:
-            watch.batch()
+        watch.batch()
         if journal and journal.due():
             journal.write({"undecided": engine.snapshot(), "rows": rows, "batch_size": runner.batch_size})
 
@@ -283,8 +280,7 @@ def attack_all(
     for group in groups:
         fresh = [index for index in group if index not in undecided]
         engine.run(task.compute.batches(data, fresh, runner.batch_size, workers), on_batch)
-    if watch is not None:
-        watch.report()
+    watch.report()
     return Outcomes.from_rows(table, [row for index in range(len(data)) for row in rows[index]])
 
 

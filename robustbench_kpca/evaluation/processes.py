@@ -18,7 +18,7 @@ import torch
 
 from robustbench_kpca._core.early_exit import end_without_threads, no_early_exit
 from robustbench_kpca._core.errors import BenchmarkError, EvaluationError, LostError, reason_of
-from robustbench_kpca._core.progress import Line, Progress
+from robustbench_kpca._core.progress import Every, Line, Progress
 from robustbench_kpca._engine.inference.journal import StoppableJournal
 from robustbench_kpca.evaluation.sharded import Sharded
 from robustbench_kpca.evaluation.worker import CRASHED, GRACE, Answer, make
@@ -106,7 +106,7 @@ class Processes(Sharded):
     def running(self) -> Mapping[Shard, Running]:
         """Return the shards that are made now, and which process makes each."""
         return {
-            shard: Running(process.host, process.pid, since, line.done, line.total or 0, per_second=line.per_second)
+            shard: Running(process.host, process.pid, since, line.done, line.total, per_second=line.per_second)
             for shard, (process, since, line) in list(self.at_work.items())
         }
 
@@ -131,7 +131,7 @@ class Processes(Sharded):
         rank, answer = self.free.pop(), None
         try:
             process = self.processes.get(rank) or self._start(rank)
-            line = Line("")
+            line = Line()
             self.at_work[shard] = process, now(), line
             answer = process.make(work, shard, line)
         finally:
@@ -216,12 +216,10 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 def _teller(pipe: Connection) -> Callable[..., None]:
     """Return a `Progress` that sends the numbers of finished rows and of all, twice a second at most."""
-    sent = time.monotonic()
+    sends = Every(_NEWS)
 
     def tell(done: int, total: int, /, **news: Any) -> None:  # noqa: ARG001 (the first process adds up what is done)
-        nonlocal sent
-        if time.monotonic() - sent >= _NEWS:
-            sent = time.monotonic()
+        if sends.due():
             try:
                 pipe.send(("progress", (done, total)))
             except OSError:  # the other process is gone

@@ -38,7 +38,7 @@ class ModelRequest:
     resize_positions: bool = False
     untrained: bool = False
     name: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(

@@ -1,6 +1,5 @@
 """The shards of one record while they are made: which is next, what is finished or failed, and how far all of it is."""
 
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._core.files import write_atomic
-from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._core.progress import Every, Progress, time_left
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.part import Part
 from robustbench_kpca.protocols.scenario import Attack, cells_of
@@ -104,7 +103,7 @@ class ShardRun:
         for shard in shards:
             if (earlier := read_made(folder, shard)) is not None:
                 self._count(shard, earlier)
-        self._written = time.monotonic()
+        self._writes = Every(shard_folder.EVERY)
         self.schedule = Schedule([shard for shard in shards if shard not in self.made])
         self.report({}, last=True)
 
@@ -161,22 +160,15 @@ class ShardRun:
         """
         done, failed = self._done + sum(each.done for each in running.values()), self.schedule.given_up
         workers = len(self.schedule.running)
-        left = self._left(done, workers)
-        if last or time.monotonic() - self._written >= shard_folder.EVERY:
+        left = time_left((self.state.rows - done) / max(workers, 1), self._done, self._seconds)
+        if self._writes.due() or last:
             names = {shard.name: who for shard, who in running.items()}
             reasons = {shard.name: why for shard, why in failed.items()}
             write_state(self.folder, replace(self.state, done=done, left=left, running=names, failed=reasons))
-            self._written = time.monotonic()
         if self.progress is not None:
             stage = f"{len(self.made)} of {len(self.shards)} shards, {workers} processes"
             result = f"{len(failed)} shards failed" if failed else ""
             self.progress(done, self.state.rows, stage=stage, result=result, left=left)
-
-    def _left(self, done: int, workers: int) -> float | None:
-        """Return the seconds that the rest takes: rows × seconds a row of the finished shards / workers."""
-        if not self._done or not self._seconds:
-            return None
-        return (self.state.rows - done) * self._seconds / self._done / max(workers, 1)
 
     def require_complete(self) -> None:
         """Refuse to make a record where shards failed.

@@ -20,7 +20,7 @@ from typing import Any
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import flush_folder, replace_file, sweep_unfinished, unwritable
 from robustbench_kpca._core.lock import is_held, locked
-from robustbench_kpca._core.progress import Line, Progress
+from robustbench_kpca._core.progress import Every, Line, Progress
 from robustbench_kpca.records.record import SUFFIX
 
 FOLDER, LOCK, STATE = ".shards", ".lock", "state.json"
@@ -135,19 +135,16 @@ def telling(
     progress: Progress | None, states: Mapping[Path, State], clock: Callable[[], float] = time.monotonic
 ) -> Progress:
     """Return a `Progress` that also writes the states, by folder, of records that this process makes as one shard."""
-    line, since, written = Line("", clock), now(), clock()  # short work leaves no trace
+    line, since, writes = Line("", clock), now(), Every(EVERY, clock)  # short work leaves no trace
     me = socket.gethostname()
 
     def tell(done: int, total: int, /, **news: Any) -> None:
-        nonlocal written
         if progress is not None:
             progress(done, total, **news)
         line(done, total, **news)
-        if clock() - written < EVERY:
+        if not writes.due():
             return
-        written = clock()
-        per_second = line.per_second
-        running = {"all samples": Running(me, os.getpid(), since, done, rows=total, per_second=per_second)}
+        running = {"all samples": Running(me, os.getpid(), since, done, rows=total, per_second=line.per_second)}
         for folder, state in states.items():
             with contextlib.suppress(BadInputError):
                 make_folder(folder)

@@ -13,13 +13,12 @@ from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import as_csv, sealed, sha256, unsealed, write_atomic
-from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._core.progress import Progress, read_spent, spent_file
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.tasks import TASKS
 from robustbench_kpca.training.machine import Machine
-from robustbench_kpca.training.spent import read_spent, spent_file
 from robustbench_kpca.types import Images
 
 

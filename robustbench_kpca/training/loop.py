@@ -10,14 +10,15 @@ from accelerate import Accelerator
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import require_writable
 from robustbench_kpca._core.lock import locked
+from robustbench_kpca._core.progress import timed
 from robustbench_kpca._engine.inference.acceleration import products
+from robustbench_kpca._engine.inference.environment import place
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.training.ledger import Ledger, Options
 from robustbench_kpca.training.machine import own_generators, own_threads
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.run import Run, require_same_data, source_of
 from robustbench_kpca.training.seeds import Wanted
-from robustbench_kpca.training.spent import timed
 from robustbench_kpca.training.together import Together
 
 
@@ -104,8 +105,8 @@ def _train(runs: Sequence[Run]) -> bool:
         chosen = behind if len(behind) == len(runs) else behind[:1]
         with ExitStack() as times:
             for run in chosen:
-                weights, share = run.ledger.weights_path(), 1 / len(chosen)
-                times.enter_context(timed(weights, accelerator.device, write=accelerator.is_main_process, share=share))
+                weights, here = run.ledger.weights_path(), place(accelerator.device)
+                times.enter_context(timed(weights, here, write=accelerator.is_main_process, share=1 / len(chosen)))
             if len(chosen) > 1:
                 together = together or Together(chosen)
                 together.epoch()

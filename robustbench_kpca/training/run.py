@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
 from robustbench_kpca._core.registry import unknown_name
-from robustbench_kpca._engine.attack_loop.cost import passes_of
+from robustbench_kpca._engine.attack_loop.passes import passes_of
 from robustbench_kpca.data import DATASETS
 from robustbench_kpca.data.load import kind_of
 from robustbench_kpca.models.build import create_model

@@ -90,6 +90,7 @@ class Engine:
         self.cascade = Cascade(scenario, success, self.pools, runner.draws, sink)
         self.candidates = self.cascade.candidates
         self.entered = 0
+        self.current: Pool | None = None  # that took the last step
 
     def run(self, source: Iterator[CleanBatch], on_batch: Callable[[], None] = lambda: None) -> None:
         """Attack everything that `source` yields; `on_batch` is called after every batch.
@@ -202,6 +203,7 @@ class Engine:
         With several draws they stay empty: the noise of a model depends on the whole batch.
         """
         self._fill(pool)
+        self.current = pool
         free = self.runner.batch_size - len(pool.active) if self.runner.draws == 1 else 0
         later = LaterRuns(pool, self.threat)
         if free > 0 and not pool.all_begun and isinstance(pool.attack, SeparateRuns):

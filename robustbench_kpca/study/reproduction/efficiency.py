@@ -102,8 +102,8 @@ class Measure:
 def step_of(name: str, item: Efficiency, roles: Roles) -> Measure:
     """Return the step of an item. Costs need neither data nor weights, so the models are the paper's at every scale."""
     paper = Roles(roles.name, roles.pack, "paper", roles.out)
-    models = tuple(paper.models(arm)[0] for arm in item.arms)
-    return Measure(roles.out / name, models, tuple(paper.title(arm) for arm in item.arms), item)
+    models = tuple(paper.models[arm][0] for arm in item.arms)
+    return Measure(roles.out / name, models, tuple(paper.arms[arm].title for arm in item.arms), item)
 
 
 def measure(step: Measure, device: str) -> Costs:

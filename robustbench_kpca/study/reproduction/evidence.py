@@ -6,7 +6,7 @@ once with 95 %.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -109,15 +109,17 @@ def moved(epochs: Sequence[EpochTerms], statistic: str, *, up: bool) -> tuple[Ve
     return verdict, text
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Results:
-    """The items of a pack, and where their results lie."""
+    """The items of a pack, and where their results lie; it remembers the boards and other packs that it has read."""
 
     items: Mapping[str, Item]
     roles: Roles
-    _packs: "dict[tuple[str, ScaleName], Results]" = field(default_factory=dict, compare=False)
-    _boards: dict[str, Board] = field(default_factory=dict, compare=False)
-    _tables: dict[str, tuple[Board, str]] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        self._packs: dict[tuple[str, ScaleName], Results] = {}
+        self._boards: dict[str, Board] = {}
+        self._tables: dict[str, tuple[Board, str]] = {}
 
     def of_pack(self, pack: str, scale: ScaleName) -> "Results":
         """Return the results that another pack comes with."""
@@ -237,7 +239,7 @@ def _board(evidence: Compared, results: Results) -> tuple[Board, tuple[str, str]
     (board, trouble), item = results.table(evidence.item), results.items[evidence.item]
     assert not isinstance(item, Open)
     _require((evidence.better, evidence.than), item.arms, f"arm (of {evidence.item})")
-    return board, (results.roles.title(evidence.better), results.roles.title(evidence.than)), trouble
+    return board, (results.roles.arms[evidence.better].title, results.roles.arms[evidence.than].title), trouble
 
 
 def _require(names: Sequence[str], accepted: Sequence[str], what: str) -> None:

@@ -20,7 +20,6 @@ from robustbench_kpca.study.diagnostics.epochs import load_trajectory
 from robustbench_kpca.study.diagnostics.figures import trajectory
 from robustbench_kpca.study.diagnostics.pages import write_comparison
 from robustbench_kpca.study.reproduction.cost import document as cost
-from robustbench_kpca.study.reproduction.cost import rows as cost_rows
 from robustbench_kpca.study.reproduction.efficiency import Measure, load_costs
 from robustbench_kpca.study.reproduction.efficiency import document as efficiency
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Efficiency, Epochs, Item, Open, Table
@@ -93,7 +92,7 @@ def _index(
     finished = [row[:-1] for row in table if row[-1] == COMPLETE]
     unfinished = [row for row in table if row[-1] != COMPLETE]
     answered = [(doc.Link(name, folder=name), ": ", *line) for name, line in sentences]
-    scale, *rest = re.split(r"(?<=\.)\s", roles.intro, maxsplit=1)
+    scale, *rest = re.split(r"(?<=\.)\s", roles.chosen.intro.strip(), maxsplit=1)
     blocks: list[doc.Block] = [*([doc.Bullets(answered)] if answered else []), doc.Paragraph(doc.Prose(scale))]
     if finished:
         blocks.append(doc.Table(("Item", "Title", "Done"), finished))
@@ -143,12 +142,11 @@ def _write_item(name: str, item: Item, steps: Sequence[Planned], roles: Roles, r
                 write_comparison(diagnoses, folder, title=item.title, lead=lead, foot=foot)
             return bool(diagnoses)
         case Cost():
-            rows = cost_rows(item, roles, records)
-            page = cost(item, rows, origin) if rows else None
+            page = cost(item, roles, records, origin)
         case Efficiency():
             page = efficiency(item, load_costs(folder), origin) if done else None
         case Curves():
-            weights = [roles.weights(step.training) for step in done if isinstance(step, Train)]
+            weights = [step.training.weights for step in done if isinstance(step, Train)]
             runs = [read_curves(path) for path in weights if path.with_suffix(".csv").is_file()]
             page = _figures(item, origin, {"Training": draw_curves(runs).decode()} if runs else {})
         case Epochs():

@@ -22,7 +22,6 @@ from robustbench_kpca.study.diagnostics.run import diagnose
 from robustbench_kpca.study.diagnostics.sources import ImageSource
 from robustbench_kpca.study.diagnostics.trajectory import over_training
 from robustbench_kpca.study.reproduction.efficiency import Measure, measure
-from robustbench_kpca.study.reproduction.estimate import epochs_done
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
 from robustbench_kpca.study.reproduction.tables import SEED
@@ -74,7 +73,7 @@ def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Re
             after += unit
             continue
         if not (settings.train and isinstance(unit[0].step, Train)):
-            untrained = [planned for planned in unit if not _is_trained(planned, roles)]
+            untrained = [planned for planned in unit if not _is_trained(planned)]
             after += [
                 replace(planned, state="absent", why=f"{planned.step.model.name} is not trained")
                 for planned in untrained
@@ -128,14 +127,14 @@ def _trained(unit: Sequence[Planned], roles: Roles, reporter: Reporter, end: flo
         if len(unit) > 1:
             return [done for planned in unit for done in _trained([planned], roles, reporter, end)]
         return [replace(unit[0], state="failed", why=str(error))]
-    return [_after_training(planned, roles) for planned in unit]
+    return [_after_training(planned) for planned in unit]
 
 
-def _after_training(planned: Planned, roles: Roles) -> Planned:
-    if _is_trained(planned, roles):
+def _after_training(planned: Planned) -> Planned:
+    if _is_trained(planned):
         return replace(planned, state="done")
     assert isinstance(planned.step, Train)
-    epochs = epochs_done(roles.weights(planned.step.training))
+    epochs = planned.step.training.epochs_done()
     return replace(planned, why=f"stopped by the budget after epoch {epochs}; it goes on next time")
 
 
@@ -163,9 +162,9 @@ def _parts(unit: Sequence[Planned]) -> list[list[Planned]]:
     return [[planned for planned in unit if planned.step.model == model] for model in models]
 
 
-def _is_trained(planned: Planned, roles: Roles) -> bool:
+def _is_trained(planned: Planned) -> bool:
     training = planned.step.model.training
-    return training is None or roles.weights(training).is_file()
+    return training is None or training.weights.is_file()
 
 
 def _units(steps: Sequence[Planned], *, one_by_one: bool, together: bool) -> list[list[Planned]]:
@@ -194,8 +193,7 @@ def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, report
         case Follow() as step:
             training = step.model.training
             assert training is not None
-            folder = roles.weights(training).parent
-            over_training(folder, roles.source(step.data), step.splits, step.images).save(step.folder)
+            over_training(training.weights.parent, roles.source(step.data), step.splits, step.images).save(step.folder)
         case Measure() as step:
             measure(step, settings.device).save(step.folder)
 
@@ -213,7 +211,7 @@ def _train(steps: Sequence[Train], roles: Roles, reporter: Reporter, end: float 
         revision=revision(),
         on_step=reporter.start(f"{first.name} and {len(steps) - 1} more" if len(steps) > 1 else first.name),
     )
-    train_together(wanted, [roles.weights(training).parent for training in trainings], options)
+    train_together(wanted, [training.weights.parent for training in trainings], options)
 
 
 def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, reporter: Reporter) -> None:
@@ -226,12 +224,10 @@ def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, repor
         )
         for model in dict.fromkeys(step.model for step in steps)
     ]
-    against = None if wanted.against is None else roles.source(wanted.against)
-    data = DataRequest(roles.source(wanted.data), wanted.split, wanted.limit, against)
     options = replace(settings.options, seed=SEED, out=roles.out / "records", device=settings.device)
     samples = roles.load(wanted.data, wanted.split)
     images = not isinstance(samples, str) and samples.form.box  # only images are audited
-    execute(make_plan(jobs, data, options, audit=settings.audit if images else False), reporter)
+    execute(make_plan(jobs, roles.data_request(wanted), options, audit=settings.audit if images else False), reporter)
 
 
 def _diagnose(step: Diagnose, roles: Roles, settings: Settings, reporter: Reporter) -> None:

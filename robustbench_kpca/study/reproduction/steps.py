@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.models.families import ARCHITECTURES, is_stochastic
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
@@ -16,7 +16,6 @@ from robustbench_kpca.study.reproduction.efficiency import Measure, step_of
 from robustbench_kpca.study.reproduction.pack import Claims, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles, Training
 from robustbench_kpca.study.reproduction.tables import board_or_trouble, models_of
-from robustbench_kpca.training.recipe import load_recipe
 
 _CLASSES, _WHOLE = 10, 10_000  # of a data set that is not loaded to sort steps
 _BEST = ("done", "failed", "open", "absent")
@@ -210,8 +209,7 @@ def _noisy(step: Evaluate) -> str:
 
 
 def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
-    done, ended = roles.weights(training).is_file(), roles.ended(training)
-    recipe = load_recipe(training.recipe, training.settings)[1]
+    done, ended, recipe = training.weights.is_file(), training.ended(), training.load_recipe()
     why = model.why_not
     if not why and training.data and training.data not in roles.folders:
         why = f"no folder: --data {training.data}:DIR"

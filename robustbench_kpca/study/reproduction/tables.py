@@ -18,7 +18,6 @@ from robustbench_kpca.report.matching import fill, shown_metrics
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, ItemColumn, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.scoring import overfitting
 
 SEED = 0
@@ -49,7 +48,7 @@ def board_of(name: str, table: Table, roles: Roles) -> Board:
     notes = _lost([model.name for model in models if model.name in finished - set(files)])
     return replace(
         board,
-        remarks=overfitted(models, roles),
+        remarks=overfitted(models),
         others=(*board.others, *notes),
         plan=registered(roles.out, [run.record for run in board.runs if run.record]),
         files=files,
@@ -89,7 +88,7 @@ def board_or_trouble(name: str, table: Table, roles: Roles) -> tuple[Board, str]
         return _filled(name, table, roles, []), f"the records of {name} in {roles.out.name}: {error}"
 
 
-def overfitted(models: Iterable[Model], roles: Roles) -> tuple[str, ...]:
+def overfitted(models: Iterable[Model]) -> tuple[str, ...]:
     """Return a sentence about each of these models whose training shows it: in which epochs, and by how much.
 
     A training without curves, or of a recipe that does not look for it, has no sentence.
@@ -100,20 +99,20 @@ def overfitted(models: Iterable[Model], roles: Roles) -> tuple[str, ...]:
     return tuple(
         f"{model.name} shows catastrophic overfitting in {len(epochs)} of its epochs, the last being {max(epochs)}: "
         f"{epochs[max(epochs)]}"
-        for model, epochs in ((model, _epochs(model, roles)) for model in models)
+        for model, epochs in ((model, _epochs(model)) for model in models)
         if epochs
     )
 
 
-def _epochs(model: Model, roles: Roles) -> dict[int, str]:
+def _epochs(model: Model) -> dict[int, str]:
     """Return epochs, counted from 1, with what is seen in each."""
-    if model.training is None or not roles.weights(model.training).with_suffix(".csv").is_file():
+    if model.training is None or not model.training.weights.with_suffix(".csv").is_file():
         return {}
-    recipe = load_recipe(model.training.recipe, model.training.settings)[1]
+    recipe = model.training.load_recipe()
     if recipe.adversarial is None:
         return {}
     score = next(iter(task_named(task_of(recipe.model)).scores))
-    rows = read_curves(roles.weights(model.training)).rows
+    rows = read_curves(model.training.weights).rows
     notes = {int(row["epoch"]) + 1: overfitting(row, recipe.adversarial, score) for row in rows}
     return {epoch: text for epoch, text in notes.items() if text}
 
@@ -126,26 +125,26 @@ def metrics_of(items: Iterable[Item]) -> frozenset[str]:
 def models_of(item: Table | Claims | Curves | Epochs | Cost, roles: Roles) -> list[Model]:
     """Return the models of an item: of a table only trainings of the seeds that it names, if it does."""
     seeds = item.seeds if isinstance(item, Table) else ()
-    models = [model for arm in item.arms for model in roles.models(arm)]
+    models = [model for arm in item.arms for model in roles.models[arm]]
     return [model for model in models if not seeds or model.seed is None or model.seed in seeds]
 
 
 def _row(arm: str, table: Table, roles: Roles) -> Row:
     models = [model for model in models_of(table, roles) if model.arm == arm]
     seeds = tuple(model.seed for model in models if model.seed is not None)
-    return Row(title=roles.title(arm), models=tuple(model.name for model in models), seeds=seeds)
+    return Row(title=roles.arms[arm].title, models=tuple(model.name for model in models), seeds=seeds)
 
 
 def _with_titles(question: Question, roles: Roles) -> Question:
-    arms = {name: roles.title(getattr(question, name)) for name in ("subject", "baseline", "ablation")}
+    arms = {name: roles.arms[getattr(question, name)].title for name in ("subject", "baseline", "ablation")}
     return question.model_copy(update=arms)
 
 
 def _reference(table: Table, column: ItemColumn, roles: Roles) -> str | None:
     """Return the model whose errors a column divides by; None: AlexNet's, or the metric divides by nothing."""
-    relative = isinstance(metric_for(column.metric), RelativeError) and roles.reference in table.arms
-    arm = column.reference or (roles.reference if relative else None)
-    return None if arm is None else roles.models(arm)[0].name
+    relative = isinstance(metric_for(column.metric), RelativeError) and roles.chosen.reference in table.arms
+    arm = column.reference or (roles.chosen.reference if relative else None)
+    return None if arm is None else roles.models[arm][0].name
 
 
 def _columns(table: Table, column: ItemColumn, roles: Roles) -> list[Column]:

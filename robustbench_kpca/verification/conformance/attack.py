@@ -11,8 +11,8 @@ from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.checks import Checks
-from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca._engine.attack_loop.engine import Engine, Sample, build_attack
+from robustbench_kpca._engine.attack_loop.passes import passes_of
 from robustbench_kpca._engine.attack_loop.sets import set_of
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import ATTACKS

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.attack_loop.cost import passes_of
+from robustbench_kpca._engine.attack_loop.passes import passes_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.verification.conformance.attack import Case, is_independent

@@ -9,7 +9,7 @@ from segmenting import segment
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.attack_loop.cost import most_passes, passes_of
+from robustbench_kpca._engine.attack_loop.passes import most_passes, passes_of
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.sliding_window import through_windows
 from robustbench_kpca.attacks import ATTACKS

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tiny_language_model import TinyLanguageModel, some_text
 
 from robustbench_kpca._core.errors import EvaluationError
-from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca._engine.attack_loop.engine import Engine, build_attack
+from robustbench_kpca._engine.attack_loop.passes import passes_of
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import gbda

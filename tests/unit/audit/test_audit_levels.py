@@ -10,7 +10,7 @@ from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.audit.budgets import QUICK as QUICK_ATTACKS
 from robustbench_kpca.audit.checks import CHECKS, QUICK
 from robustbench_kpca.audit.run import audit

@@ -14,7 +14,7 @@ from stand_ins import attack_protocol, corruption_protocol
 
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
-from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.data.given import as_dataset

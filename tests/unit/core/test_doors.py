@@ -17,7 +17,7 @@ from stand_ins import attack_protocol, corruption_protocol
 from robustbench_kpca import evaluate
 from robustbench_kpca._core import address, plugins
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
-from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.cli.main import main

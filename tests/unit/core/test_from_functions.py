@@ -8,8 +8,8 @@ from attack_checks import Wavy, drive, passes, rand, scenario
 from robustbench_kpca import corrupt, corruption, evaluate, metric, one_gradient, whole_attack
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.outside import of_object
-from robustbench_kpca._engine.attack_loop.cost import passes_of
 from robustbench_kpca._engine.attack_loop.engine import build_attack
+from robustbench_kpca._engine.attack_loop.passes import passes_of
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.metrics import METRICS, PLAIN

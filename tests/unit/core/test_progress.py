@@ -9,8 +9,8 @@ from stand_ins import Flat, short_audits
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core import progress
-from robustbench_kpca._core.progress import Heartbeat, Line, spell
-from robustbench_kpca._engine.attack_loop import cost
+from robustbench_kpca._core.progress import Every, Line, spell
+from robustbench_kpca._engine.attack_loop import passes
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 
@@ -70,7 +70,7 @@ def test_the_time_left_of_an_attack_is_its_passes_left_at_the_measured_rate():
 
 
 def test_a_protocol_without_attacks_reports_too(monkeypatch):
-    monkeypatch.setattr(cost, "EVERY", 0.0)
+    monkeypatch.setattr(passes, "EVERY", 0.0)
     told = []
     evaluate(
         load_model("vit_digits"), load_data("digits", limit=4), protocol="teo2024-cut-off", audit=False,
@@ -81,11 +81,11 @@ def test_a_protocol_without_attacks_reports_too(monkeypatch):
 
 def test_a_line_a_minute():
     clock, said = Clock(), []
-    heart, line = Heartbeat(said.append, clock), Line("long", clock)
+    heartbeat, line = Every(60, clock), Line("long", clock)
     for second in range(1, 181):
         clock.now = 100 + second
         line(second, 1000)
-        heart.beat(line)
+        said += [str(line)] if heartbeat.due() else []
     assert said == ["long  60/1,000  16 min left", "long  120/1,000  15 min left", "long  180/1,000  14 min left"]
 
 
@@ -96,7 +96,7 @@ def test_durations(seconds, text):
 
 def test_what_an_attack_reports(monkeypatch):
     """Passes done are those of the record in the end, the possible ones a bound before, and the stages are named."""
-    monkeypatch.setattr(cost, "EVERY", 0.0)
+    monkeypatch.setattr(passes, "EVERY", 0.0)
     told = []
     record = evaluate(
         load_model("vit_digits"), load_data("digits", limit=12), protocol="pgd20-linf-2_255", batch_size=8, audit=False,
@@ -114,8 +114,8 @@ def test_what_an_attack_reports(monkeypatch):
 
 
 def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "Heartbeat", lambda say: Heartbeat(say, every=0.0))
-    monkeypatch.setattr(cost, "EVERY", 0.0)
+    monkeypatch.setattr(progress, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(passes, "EVERY", 0.0)
     command = ["eval", "-m", "vit_digits", "-p", "pgd20-linf-2_255", "--limit", "8", "--batch-size", "8"]
     with short_audits():
         assert main([*command, "-o", str(tmp_path)]) == 0

@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca import evaluate, load_data, load_model, place
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.backward import backward_of
-from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attention.rpc import Pursuit, RPCAttention
 from robustbench_kpca.attention.softmax import SoftmaxAttention

@@ -9,7 +9,7 @@ from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
-from robustbench_kpca._engine.attack_loop import cost, saved
+from robustbench_kpca._engine.attack_loop import passes, saved
 from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
@@ -261,7 +261,7 @@ def test_an_interrupted_evaluation_goes_on_in_mid_attack(tmp_path, monkeypatch, 
     whole = evaluate(model, data, **how, audit=False).outcomes
     needed = len(calls)
     monkeypatch.setattr(Journal, "due", lambda self: True)
-    monkeypatch.setattr(cost, "EVERY", 0.0)
+    monkeypatch.setattr(passes, "EVERY", 0.0)
 
     def stop(done, total, **news):
         if done >= total // 2:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from robustbench_kpca import load_data
-from robustbench_kpca._engine.attack_loop.cost import Passes
+from robustbench_kpca._engine.attack_loop.passes import Passes
 from robustbench_kpca._engine.inference.work import DEVICES, Work
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.execute import estimates

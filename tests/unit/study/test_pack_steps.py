@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from stand_ins import few_digits
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.progress import Screen
-from robustbench_kpca._engine.attack_loop.cost import most_passes
+from robustbench_kpca._core.progress import Screen, read_spent
+from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import ModelRequest
@@ -249,7 +249,7 @@ def test_the_seeds_of_an_arm_are_trained_in_one_pass_where_that_can_be(more, at_
         steps, roles = planned(pack, tmp_path, 8)
         after = run(steps, roles, Settings(together=True, audit=False), QUIET)
     assert {one.state for one in after} == {"done"}
-    headers = [read_header(roles.weights(one.step.training)) for one in after if isinstance(one.step, Train)]
+    headers = [read_header(one.step.training.weights) for one in after if isinstance(one.step, Train)]
     assert [json.loads(header["machines"])[0].get("together") for header in headers] == [at_once, at_once]
 
 
@@ -346,7 +346,7 @@ def test_a_table_names_trainings_that_overfitted_catastrophically(pack, tmp_path
     (pack / "pack.toml").write_text(text)
     (pack / "table-1.toml").write_text(TABLE.replace('"plain", "other"', '"trained"'))
     _, roles = planned(pack, tmp_path)
-    weights = roles.weights(roles.models("trained")[0].training)
+    weights = roles.models["trained"][0].training.weights
     weights.parent.mkdir(parents=True)
     weights.with_suffix(".csv").write_text(
         f"epoch,loss,val_adv_accuracy,val_stronger_accuracy\n0,1,0.3,0.25\n1,1,0.5,{stronger}\n2,1,0.4,0.35\n"
@@ -373,7 +373,7 @@ def test_records_and_diagnoses_are_of_the_weights_at_hand(pack, tmp_path, few_re
     settings = Settings(audit=False)
     steps, roles = planned(pack, tmp_path, 8)
     assert {one.state for one in run(steps, roles, settings, QUIET)} == {"done"}
-    first = roles.weights(roles.models("trained")[0].training)
+    first = roles.models["trained"][0].training.weights
     weights = {name: values + 0.01 for name, values in load_file(first).items()}
     save_file(weights, first, metadata=read_header(first))
     steps, roles = planned(pack, tmp_path, 8)
@@ -406,7 +406,7 @@ def test_records_of_other_weights_than_the_packages_are_not_taken_for_a_bundled_
     run(steps, roles, Settings(audit=False), QUIET)
     assert {one.state for one in planned(pack, tmp_path, 8)[0]} == {"done"}
     path = next((roles.out / "records").glob("vit_digits__*.record.json"))
-    digest = roles.digest(roles.models("plain")[0])
+    digest = roles.digest(roles.models["plain"][0])
     path.write_text(path.read_text().replace(digest, "0" * 64))
     states = {one.step.model.arm: one.state for one in planned(pack, tmp_path, 8)[0]}
     assert states == {"plain": "open", "other": "done"}
@@ -424,8 +424,8 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
         made.files["vit_digits-epochs2-s0"] == "out/trainings/vit_digits-epochs2-s0/vit_digits-epochs2-s0.safetensors"
     )
     assert made.left_out == ""
-    for model in roles.models("trained"):
-        roles.weights(model.training).unlink()
+    for model in roles.models["trained"]:
+        model.training.weights.unlink()
     made = board_of("table-1", item, roles)
     assert made.files == {}
     lost = "The weights of vit_digits-epochs2-s0, vit_digits-epochs2-s1 are not here"
@@ -446,7 +446,8 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
     after = {path: path.stat().st_mtime_ns for path in roles.out.rglob("*.record.json")}
     assert len(after) == 4
     assert before.items() <= after.items(), "the same machine, so the same weights: their records are kept"
-    assert [roles.spent(model.training).epochs for model in roles.models("trained")] == [2, 2], "of the new run alone"
+    spent = [read_spent(model.training.weights).epochs for model in roles.models["trained"]]
+    assert spent == [2, 2], "of the new run alone"
 
 
 def test_the_most_passes_know_draws_grids_and_smaller_budgets():

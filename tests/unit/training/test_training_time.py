@@ -9,21 +9,21 @@ from safetensors.torch import load_file
 from stand_ins import few_digits
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.progress import Spent, read_spent, spent_file, time_left, timed
+from robustbench_kpca._core.web.document import Paragraph
 from robustbench_kpca._engine.inference.environment import place
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.study.reproduction.cost import rows
-from robustbench_kpca.study.reproduction.estimate import Estimator, epochs_done
+from robustbench_kpca.study.reproduction.cost import document
+from robustbench_kpca.study.reproduction.estimate import Estimator, timed_epochs
 from robustbench_kpca.study.reproduction.pack import Arm, Cost, Pack, Scale
-from robustbench_kpca.study.reproduction.roles import Roles
+from robustbench_kpca.study.reproduction.roles import Roles, Training
 from robustbench_kpca.study.reproduction.steps import Train
 from robustbench_kpca.training import ledger as ledger_room
-from robustbench_kpca.training import spent as spent_room
 from robustbench_kpca.training.ledger import Options, resume_file
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.recipe import load_recipe
-from robustbench_kpca.training.spent import Spent, read_spent, spent_file, timed
 
-CPU = torch.device("cpu")
+CPU = place(torch.device("cpu"))
 
 
 def fail():
@@ -58,13 +58,11 @@ def test_epochs_count_as_done_only_if_the_training_can_go_on_after_them(tmp_path
     weights.with_suffix(".csv").write_text("epoch,loss\n" + "".join(f"{row},1.0\n" for row in range(rows)))
     if state:
         (resume_file(weights) if state == "resume" else weights).touch()
-    assert epochs_done(weights) == (rows if state else 0)
-    roles = SimpleNamespace(
-        weights=lambda training: weights, seconds_per_epoch=lambda *asked: 10.0, load=lambda *asked: ""
-    )
-    training = SimpleNamespace(recipe="vit_digits", settings={"epochs": 3}, data="")
-    step = Train(SimpleNamespace(), training)
-    assert Estimator(roles, RunOptions()).seconds(step) == 10.0 * left
+    training = Training("m", "vit_digits", {"epochs": 3}, 0, "", weights)
+    assert training.epochs_done() == (rows if state else 0)
+    spent_file(weights).write_text(Spent(epochs=2, seconds=20.0, device=CPU[0], processor=CPU[1]).model_dump_json())
+    roles = SimpleNamespace(models={"arm": [SimpleNamespace(training=training)]}, load=lambda *asked: "")
+    assert Estimator(roles, RunOptions()).seconds(Train(SimpleNamespace(), training)) == 10.0 * left
 
 
 def test_a_kill_before_the_state_is_written_loses_and_repeats_nothing(tmp_path, monkeypatch):
@@ -94,13 +92,12 @@ def test_a_kill_before_the_state_is_written_loses_and_repeats_nothing(tmp_path, 
         assert all(torch.equal(found[key], wanted[key]) for key in wanted), file
 
 
-def test_the_time_of_one_device_says_nothing_about_another(tmp_path, monkeypatch):
+def test_the_time_of_one_device_says_nothing_about_another(tmp_path):
     weights = tmp_path / "m.safetensors"
     with timed(weights, CPU, write=True):
         pass
-    assert read_spent(weights).place == place(CPU)
-    monkeypatch.setattr(spent_room, "place", lambda device: ("GPU", "another"))
-    with timed(weights, CPU, write=True):
+    assert read_spent(weights).place == CPU
+    with timed(weights, ("GPU", "another"), write=True):
         pass
     assert (read_spent(weights).epochs, read_spent(weights).place) == (2, ("", "")), "two devices, so none is named"
 
@@ -124,14 +121,14 @@ def test_each_device_has_its_own_mean_time(spent, per_epoch, cell, tmp_path):
     scale = Scale(intro="I", arms={"arm": arm})
     pack = Pack(title="T", source="S", intro="I", embedded=scale, paper=scale)
     roles = Roles("own", pack, "embedded", tmp_path, {}, {})
-    named = roles.models("arm")
+    named = roles.models["arm"]
     for model, one in zip(named, spent, strict=True):
-        weights = roles.weights(model.training)
+        weights = model.training.weights
         weights.parent.mkdir(parents=True)
         weights.touch()
         if one is not None:
             spent_file(weights).write_text(one.model_dump_json())
-    assert roles.seconds_per_epoch(named[0].training, ("GPU", "p")) == per_epoch
+    assert time_left(1, *timed_epochs(named[0].training, roles, ("GPU", "p"))) == per_epoch
     item = Cost(kind="cost", title="Cost", intro="All.", arms=("arm",))
-    row = rows(item, roles, [])[0]
+    row = document(item, roles, [], Paragraph("")).blocks[0].rows[0]
     assert (row[1], row[4], row[5]) == ("2 of 2", cell, cell)

@@ -1,22 +1,17 @@
 """How many passes of a model an attack takes at most, how many it has made, and how many are still possible.
 
-The time left is the passes left × the measured seconds of a pass (`_core.progress.Line`). A sample that breaks leaves,
-so it is the most that is left.
+A sample that breaks leaves, so what is possible is the most that is left. `_core.progress` makes seconds of it.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._core.progress import Every, Progress
 from robustbench_kpca._engine.attack_loop.engine import Engine, build_attack
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca.attacks.shared.passes import evaluated
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario
 from robustbench_kpca.types import Attack as Algorithm
-
-BACKWARD = 2.0
-"""A backward pass costs about two forward passes."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +25,11 @@ class Passes:
     def total(self) -> int:
         """Forward and backward passes together."""
         return self.forwards + self.backwards
+
+    @property
+    def in_forwards(self) -> int:
+        """What they cost in forward passes: a backward pass costs about two."""
+        return self.forwards + 2 * self.backwards
 
     def times(self, number: int) -> "Passes":
         """Return so many times as many passes."""
@@ -80,18 +80,14 @@ class Watch:
         engine: runs the attack.
         total: number of samples, those included that are finished already.
         classes: number of classes, on which the passes of some attacks depend.
-        progress: what is told.
-        clock: seconds.
+        progress: what is told; None: nothing is.
     """
 
-    def __init__(
-        self, engine: Engine, total: int, classes: int, progress: Progress, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.engine, self.total, self.progress, self.clock = engine, total, progress, clock
+    def __init__(self, engine: Engine, total: int, classes: int, progress: Progress | None) -> None:
+        self.engine, self.total, self.progress = engine, total, progress
         self.budgets = _budgets(engine, classes)
-        self.finished = self.broken = self.spent = self.stage = 0
-        self.steps = [pool.steps for pool in engine.pools]
-        self.told = clock() - EVERY
+        self.finished = self.broken = self.spent = 0
+        self.looks = Every(EVERY, at_once=True)
 
     def begin(self, finished: int, broken: int) -> None:
         """Take note of the samples that an earlier run has finished, the broken ones among them."""
@@ -104,16 +100,14 @@ class Watch:
         self.broken += sample.broken_by != ""
 
     def batch(self) -> None:
-        """Take note of a batch, and report if it is time."""
-        for number, pool in enumerate(self.engine.pools):
-            if pool.steps > self.steps[number]:
-                self.stage, self.steps[number] = number, pool.steps
-        if self.clock() - self.told >= EVERY:
-            self.told = self.clock()
+        """Report after a batch, if it is time."""
+        if self.looks.due():
             self.report()
 
     def report(self) -> None:
         """Tell the `Progress` how far the attack is."""
+        if self.progress is None:
+            return
         active = self._active()
         seen = self.finished + len(active)
         stops = self.engine.cascade.stops
@@ -121,7 +115,7 @@ class Watch:
         passes = None
         if self.budgets is not None:
             done = self.spent + sum(sample.forwards + sample.backwards for sample in active)
-            possible = sum(self._possible(sample, self.budgets) for sample in active)
+            possible = sum(_possible(sample, self.budgets) for sample in active)
             passes = done, done + possible + max(self.total - seen, 0) * sum(self.budgets)
         self.progress(self.finished, self.total, passes=passes, stage=self._stage(), result=result)
 
@@ -129,9 +123,9 @@ class Watch:
         pools = self.engine.pools
         if not pools:  # a protocol without attacks, such as `teo2024-cut-off`
             return "clean"
-        name = pools[self.stage].name
+        stage = next((number for number, pool in enumerate(pools) if pool is self.engine.current), 0)
         below = f"eps {self.engine.threat.eps:.4g} " if self.engine.scenario.below else ""
-        return below + (f"{name} ({self.stage + 1} of {len(pools)})" if len(pools) > 1 else name)
+        return below + pools[stage].name + (f" ({stage + 1} of {len(pools)})" if len(pools) > 1 else "")
 
     def _active(self) -> list[Sample]:
         """Return the unfinished samples that the model was shown."""
@@ -143,11 +137,12 @@ class Watch:
             samples += [sample for sample, _ in pool.waiting]
         return samples
 
-    def _possible(self, sample: Sample, budgets: Sequence[int]) -> int:
-        """Return the passes that a sample can still spend; in the stages before its own it spent all that it could."""
-        spent = sample.forwards + sample.backwards - sum(budgets[: sample.stage])
-        own = budgets[sample.stage]
-        return min(max(own - spent, 0), own) + sum(budgets[sample.stage + 1 :])
+
+def _possible(sample: Sample, budgets: Sequence[int]) -> int:
+    """Return the passes that a sample can still spend; in the stages before its own it spent all that it could."""
+    own, later = budgets[sample.stage], sum(budgets[sample.stage + 1 :])
+    left = sum(budgets) - later - sample.forwards - sample.backwards
+    return min(max(left, 0), own) + later
 
 
 def _budgets(engine: Engine, classes: int) -> list[int] | None:
