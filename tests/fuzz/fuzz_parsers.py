@@ -119,7 +119,7 @@ def _tables(folder: Path) -> list[Parser]:
     series = (b"#comment\n@problemName Two\n@timeStamps false\n@missing false\n@univariate false\n@dimensions 2\n"
               b"@equalLength true\n@seriesLength 3\n@classLabel true a b\n@data\n1,2,3:4,5,6:a\n"
               b"2,?,1:0,1,2:b\n")  # fmt: skip
-    classes = b"id,name,r,g,b\n0,road,0,0,0\n1,tree,0,128,0\n7,ignore,255,255,255\n"
+    classes = b"id,name\n0,road\n1,tree\n7,ignore\n"
     labels = b"file,label\na.png,0\nb.png,1\n"
     labelled = folder / "labelled"
     labelled.mkdir()

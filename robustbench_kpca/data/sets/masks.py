@@ -1,8 +1,8 @@
 """Any folder with `images/`, `masks/` (or `annotations/`) and a `classes.csv` that declares the values of masks.
 
 The two folders contain files with the same names (except for the suffix), at any depth, or one folder per split
-(`train`, `val`, `test`). Masks are PNG or BMP with ids (one channel) or colours (three). `classes.csv` has the columns
-`id` and `name` and, for colours, `r`, `g` and `b`; pixels of rows named `ignore` are excluded from all counts.
+(`train`, `val`, `test`). Masks are PNG or BMP with ids (one channel). `classes.csv` has the columns `id` and `name`;
+pixels of rows named `ignore` are excluded from all counts.
 """
 
 from robustbench_kpca._core.errors import BadInputError

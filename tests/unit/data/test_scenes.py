@@ -1,4 +1,4 @@
-"""Scene sets: layouts, ids and colours become classes exactly, and whatever does not fit is named in one line."""
+"""Scene sets: layouts and ids become classes exactly, and whatever does not fit is named in one line."""
 
 import pickle
 import subprocess
@@ -15,10 +15,9 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import IGNORE, ArrayScenes, distinct_colours
 
 RNG = np.random.default_rng(0)
-TABLE = "id,name,r,g,b\n2,road,128,64,128\n7,sky,0,0,255\n9,tree,0,128,0\n255,ignore,0,0,0\n"
+TABLE = "id,name\n2,road\n7,sky\n9,tree\n255,ignore\n"
 IDS = np.array([2, 7, 9, 255], np.uint8)
 CLASSES = np.array([0, 1, 2, IGNORE], np.int16)
-COLOURS = np.array([(128, 64, 128), (0, 0, 255), (0, 128, 0), (0, 0, 0)], np.uint8)
 
 
 def save(path: Path, pixels: np.ndarray, mode: str | None = None) -> Path:
@@ -54,7 +53,6 @@ def test_a_folder_of_ids(tmp_path, masks):
     scenes = load_data(f"masks:{root}")
     assert (scenes.name, scenes.split, scenes.ids) == ("town", "all", ["a", "b", "deep/c"])
     assert scenes.class_names == ("road", "sky", "tree")
-    assert np.array_equal(scenes.palette, COLOURS[:3])
     for index, name in enumerate(scenes.ids):
         assert scenes.image(index).dtype == np.uint8
         assert scenes.image(index).shape == (9, 12, 3)
@@ -65,18 +63,11 @@ def test_a_folder_of_ids(tmp_path, masks):
     assert np.array_equal(again.mask(1), scenes.mask(1))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "L", "I;16", "index"])
+@pytest.mark.parametrize("mode", ["P", "L", "I;16"])
 def test_whatever_the_file_holds_the_classes_are_the_same(tmp_path, mode):
     root, drawn = folder(tmp_path / "t", ["a"])
     path = root / "masks" / "a.png"
-    if mode in ("RGB", "RGBA"):
-        save(path, COLOURS[drawn["a"]], mode)
-    elif mode == "P":
-        image = Image.fromarray(drawn["a"].astype(np.uint8), "P")
-        image.putpalette(COLOURS.tobytes())
-        image.save(path)
-    elif mode == "index":
-        (root / "classes.csv").write_text("\n".join(line.rsplit(",", 3)[0] for line in TABLE.splitlines()))
+    if mode == "P":
         image = Image.fromarray(IDS[drawn["a"]], "P")
         image.putpalette(bytes(range(256)) * 3)
         image.save(path)
@@ -119,16 +110,10 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def one_pixel_of_another_colour(path: Path) -> None:
-    pixels = COLOURS[numbers()]
-    pixels[4, 5] = 1, 2, 3
-    save(path, pixels)
-
-
 BROKEN = {
     "size": (lambda path: save(path, IDS[numbers(12, 9)]), r"a\.png .*9 x 12 .*12 x 9", ""),
     "id": (lambda path: save(path, np.full((9, 12), 3, np.uint8)), r"a\.png .*id 3 .*row 0, column 0", " 2, 7, 9, 255"),
-    "colour": (one_pixel_of_another_colour, r"a\.png .*\(1, 2, 3\) .*row 4, column 5", " 4 "),
+    "colours": (lambda path: save(path, picture()), r"a\.png .*RGB\b", "ids"),
     "empty": (lambda path: save(path, np.full((9, 12), 255, np.uint8)), r"a\.png .*empty", ""),
     "mode": (lambda path: save(path, picture(), "LA"), r"a\.png .*LA\b", ""),
     "file": (cut, r"mask .*a\.png", ""),
@@ -144,14 +129,6 @@ def test_a_bad_mask_is_named(tmp_path, what):
     with pytest.raises(BadInputError, match=f"{fact}.*{expected}") as caught:
         load_data(f"masks:{root}").mask(0)
     assert "\n" not in str(caught.value)
-
-
-def test_a_mask_of_colours_needs_a_table_of_colours(tmp_path):
-    root, _ = folder(tmp_path / "t", ["a"])
-    save(root / "masks" / "a.png", COLOURS[numbers()])
-    (root / "classes.csv").write_text("id,name\n2,road\n7,sky\n")
-    with pytest.raises(BadInputError, match=r"a\.png .*RGB.*classes\.csv"):
-        load_data(f"masks:{root}").mask(0)
 
 
 def test_a_bad_image_is_named(tmp_path):
@@ -202,8 +179,6 @@ def test_one_name_twice_is_refused_and_foreign_files_are_not_seen(tmp_path):
         ("id,name\n0,a\n0,b\n", "id 0 twice"),
         ("id,name\n0,a\n1,a\n", "name a twice"),
         ("id,name\n0,a\n1,\n", "names"),
-        ("id,name,r,g,b\n0,a,1,2,3\n1,b,1,2,3\n", r"colour \(1, 2, 3\) twice"),
-        ("id,name,r,g,b\n0,a,1,2,300\n", "cannot be used"),
     ],
 )
 def test_tables_that_make_no_sense(tmp_path, text, message):
@@ -217,10 +192,8 @@ def test_the_digest_knows_contents_and_meanings_but_not_names(tmp_path):
     root, _ = folder(tmp_path / "t")
     table = root / "classes.csv"
     first = load_data(f"masks:{root}").digest()
-    table.write_text(TABLE.replace("road", "street").replace("128,64,128", "1,64,128"))
-    coloured = load_data(f"masks:{root}").digest()
     table.write_text(TABLE.replace("road", "street"))
-    assert load_data(f"masks:{root}").digest() == first != coloured
+    assert load_data(f"masks:{root}").digest() == first
     table.write_text(TABLE.replace("9,tree", "9,ignore"))
     assert load_data(f"masks:{root}").digest() != first
     table.write_text(TABLE)
@@ -403,7 +376,7 @@ def test_a_large_scene_takes_little_more_memory_than_its_pixels(tmp_path):
     root, _ = folder(tmp_path / "t", ["a"])
     drawn = np.tile(numbers(100, 100), (30, 40))
     save(root / "images" / "a.png", np.tile(picture(100, 100), (30, 40, 1)))
-    save(root / "masks" / "a.png", COLOURS[drawn])
+    save(root / "masks" / "a.png", IDS[drawn])
     done = subprocess.run([sys.executable, "-c", MEASURE, root], capture_output=True, text=True, check=True)
     image, both = map(float, done.stdout.split())
     pixels = 3_000 * 4_000 * 3 / 2**20
