@@ -48,8 +48,13 @@ def text(length=61, words=5, seed=1, block=8, article=20, **how):
     return Text("toy-text", "test", stream, vocabulary, articles=articles, block=block, **how)
 
 
+def true_log_probabilities():
+    """log p(w | a, b) of `grammar` at [a, b, w], where a is before b."""
+    return np.log(grammar.source().probabilities)
+
+
 def of_grammar(scale=1.0):
-    return Table(grammar.log_probabilities(), window=8, scale=scale).eval()
+    return Table(true_log_probabilities(), window=8, scale=scale).eval()
 
 
 def truth():

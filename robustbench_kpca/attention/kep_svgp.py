@@ -61,7 +61,6 @@ class KEPSVGPAttention(Penalised):
         rank: s, the number of singular functions, and of channels.
         rank_multi: m; the weights use at most rank * rank_multi of the tokens.
         form: "sum" or "concatenate".
-        bypass_proj: leave `proj` out, as the authors' CIFAR model does; its parameters are kept, unused.
 
     The others are what timm >= 1.0.23 passes to an `attn_layer`.
     """
@@ -87,7 +86,6 @@ class KEPSVGPAttention(Penalised):
         rank: int = 10,
         rank_multi: int = 10,
         form: str = "sum",
-        bypass_proj: bool = False,
     ) -> None:
         super().__init__()
         refuse_options(self, attn_drop=attn_drop, qk_norm=qk_norm, scale_norm=scale_norm)
@@ -96,7 +94,6 @@ class KEPSVGPAttention(Penalised):
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_heads = num_heads
         self.form = form
-        self.bypass_proj = bypass_proj
         self.scores = PrimalScores(
             dim, num_heads, qkv_bias=qkv_bias, tokens=tokens, rank=rank, rank_multi=rank_multi, **place
         )
@@ -133,7 +130,7 @@ class KEPSVGPAttention(Penalised):
         if self.merge is not None:
             drawn = self.merge(drawn.transpose(-2, -1)).transpose(-2, -1)
         mixed = merge_heads(self.mix(drawn))
-        out: Tensor = self.proj_drop(mixed if self.bypass_proj else self.proj(mixed))
+        out: Tensor = self.proj_drop(self.proj(mixed))
         self.penalties = {}
         if self.training:
             objective = ksvd_objective(e, r, self.scores.w_e, self.scores.w_r, self.log_lam.exp())

@@ -19,7 +19,7 @@ from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.strict import parse_assignments, parse_fraction
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.data.io import manifest
+from robustbench_kpca.data.io import derived
 from robustbench_kpca.data.io.folder import Folder
 from robustbench_kpca.data.io.labelling import read_table
 from robustbench_kpca.data.io.reading import read_rgb
@@ -125,7 +125,6 @@ def _tables(folder: Path) -> list[Parser]:
     labelled.mkdir()
     for name in ("a.png", "b.png"):
         (labelled / name).write_bytes(_encoded("PNG"))
-    made = b"file,sha256,source_sha256\na.png," + b"0" * 64 + b"," + b"1" * 64 + b"\n"
     settings = json.dumps({"finished": True, "protocol": "p", "seed": 0, "digest": "0" * 64}).encode()
     held = folder / "made"
     held.mkdir()
@@ -136,9 +135,7 @@ def _tables(folder: Path) -> list[Parser]:
         Parser("classes.csv of masks", at(folder / "classes.csv", read_table), [classes], 20_000),
         Parser("labels.csv", at(labelled / "labels.csv", lambda path: Folder(path.parent)),
                [labels], 10_000),
-        Parser("manifest.csv", at(held / manifest.TABLE, lambda path: manifest.read_table(path.parent)),
-               [made], 20_000),
-        Parser("manifest.json", at(held / manifest.SETTINGS, lambda path: manifest.read_settings(path.parent)),
+        Parser("manifest.json", at(held / derived.SETTINGS, lambda path: derived.read_settings(path.parent)),
                [settings], 20_000),
         Parser("list of classes", at(folder / "c.txt", lambda path: class_numbers(str(path))),
                [b"n1\nn2\nn3\n"], 20_000),

@@ -151,12 +151,6 @@ def source() -> MarkovSource:
     return MarkovSource(weights)
 
 
-def log_probabilities() -> NDArray[np.float64]:
-    """Return the true log p(w | a, b) at [a, b, w], where a is before b; shape (50, 50, 50)."""
-    logs: NDArray[np.float64] = np.log(source().probabilities)
-    return logs
-
-
 def load(request: Request) -> Text:
     """Return `test` (the default; 20,480 words), `val` (20,480) or `train` (204,800)."""
     request.refuse_folder("grammar")

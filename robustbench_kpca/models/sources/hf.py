@@ -1,4 +1,4 @@
-"""`hf:OWNER/NAME`, or `hf:FOLDER`: an image classifier or a segmenter of transformers.
+"""`hf:OWNER/NAME`, or `hf:FOLDER`: an image classifier of transformers.
 
 The model comes from a folder made by `save_pretrained`, from the local cache of the Hugging Face hub, or else from the
 hub. The image processor says how pictures are resized and normalised. No code of a repository is ever run.
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.request import View
@@ -49,14 +48,6 @@ class Unwrapped(nn.Module):
     def own_state(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights of the wrapped model under the names that they have here."""
         return {name if name.startswith("net.") else f"net.{name}": value for name, value in state.items()}
-
-
-class Enlarged(Unwrapped):
-    """A segmenter of transformers, whose logits are enlarged to the size of the picture by bilinear interpolation."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits, shape (batch, classes, height, width)."""
-        return F.interpolate(super().forward(x), x.shape[2:], mode="bilinear", align_corners=False)
 
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
@@ -92,20 +83,12 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
 
 def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict[str, Any]) -> Unwrapped:
     """Build the model in single precision, whatever the precision of the file."""
-    wrap: Any = Unwrapped
     made_for = " ".join(config.architectures or ["ForImageClassification"])
-    if "ForSemanticSegmentation" in made_for:
-        auto, wrap = transformers.AutoModelForSemanticSegmentation, Enlarged
-    elif "ForImageClassification" in made_for:
-        auto = transformers.AutoModelForImageClassification
-    else:
-        raise BadInputError(
-            f"model 'hf:{name}' is a {made_for}",
-            expected="a model ForImageClassification or ForSemanticSegmentation",
-        )
+    if "ForImageClassification" not in made_for:
+        raise BadInputError(f"model 'hf:{name}' is a {made_for}", expected="a model ForImageClassification")
+    auto = transformers.AutoModelForImageClassification
     if not pretrained:
-        built: Unwrapped = wrap(auto.from_config(config, dtype=torch.float32))
-        return built
+        return Unwrapped(auto.from_config(config, dtype=torch.float32))
     net, report = auto.from_pretrained(name, dtype=torch.float32, output_loading_info=True, **how)
     missing = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if missing:
@@ -113,8 +96,7 @@ def _load(transformers: Any, name: str, config: Any, pretrained: bool, how: dict
             f"the weights of 'hf:{name}' lack {len(missing)} tensors ({', '.join(missing[:3])})",
             expected="the weights of the whole model, with its head",
         )
-    whole: Unwrapped = wrap(net)
-    return whole
+    return Unwrapped(net)
 
 
 @contextmanager

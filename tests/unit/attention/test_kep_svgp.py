@@ -62,14 +62,13 @@ def literal(built, x, eps):
                 drawn = weights["merge.weight"] @ drawn + weights["merge.bias"][:, None]
             out[b, :, h] = drawn @ weights["mix.weight"].T + weights["mix.bias"]
     merged = out.reshape(batch, tokens, DIM)
-    return torch.from_numpy(merged if built.bypass_proj else merged @ weights["proj.weight"].T + weights["proj.bias"])
+    return torch.from_numpy(merged @ weights["proj.weight"].T + weights["proj.bias"])
 
 
 @FORMS
-@pytest.mark.parametrize("bypass_proj", [False, True])
 @pytest.mark.parametrize("batch", [1, BATCH])
-def test_the_sample_written_out(x, form, bypass_proj, batch):
-    built = layer(form, bypass_proj=bypass_proj)
+def test_the_sample_written_out(x, form, batch):
+    built = layer(form)
     built.fixed_noise = noise(batch)
     assert torch.allclose(built(x[:batch]), literal(built, x[:batch], noise(batch)), rtol=0, atol=1e-10)
 

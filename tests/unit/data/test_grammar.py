@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from markov_models import true_log_probabilities
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.load import load_data
@@ -50,7 +51,7 @@ def test_the_true_source_has_the_entropy_rate_on_its_text(split):
     words = data.stream
     assert len(words) == grammar.SPLITS[split] + 1
     assert words[0] == data.vocabulary.end
-    nll = -grammar.log_probabilities()[words[:-2], words[1:-1], words[2:]]
+    nll = -true_log_probabilities()[words[:-2], words[1:-1], words[2:]]
     # Sums over whole articles are independent of each other, because a new line remembers nothing.
     inside = data.articles[2:]
     error = math.sqrt(np.square(np.bincount(inside, nll - data.entropy)).sum()) / len(nll)
@@ -67,7 +68,7 @@ def test_every_word_needs_the_two_before_it():
         rows = source.weights[:, closing]
         assert (rows == rows[0]).all()
     assert source.weights.min() > 0
-    assert np.exp(grammar.log_probabilities()).sum(axis=-1) == pytest.approx(np.ones((50, 50)))
+    assert np.exp(true_log_probabilities()).sum(axis=-1) == pytest.approx(np.ones((50, 50)))
 
 
 def test_articles_are_whole_lines_of_some_hundred_words():

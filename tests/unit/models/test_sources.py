@@ -170,23 +170,6 @@ def test_a_model_from_the_cache_of_the_hub(hf, tmp_path, monkeypatch, images):
         load_model("hf:someone/else")
 
 
-def test_a_segmenter_of_transformers_answers_every_pixel(tmp_path, fork, images):
-    transformers = pytest.importorskip("transformers")
-    config = transformers.SegformerConfig(
-        num_encoder_blocks=2, depths=[1, 1], sr_ratios=[1, 1], hidden_sizes=[8, 8], num_attention_heads=[1, 1],
-        patch_sizes=[7, 3], strides=[4, 2], mlp_ratios=[1, 1], decoder_hidden_size=8, num_labels=4,
-    )  # fmt: skip
-    transformers.SegformerForSemanticSegmentation(config).save_pretrained(tmp_path / "s")
-    transformers.SegformerImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "s")
-    model = load_model(f"hf:{tmp_path / 's'}")
-    mean, std = model.pixel_mean, model.pixel_std
-    with torch.no_grad():
-        small = model.net(pixel_values=(images - mean) / std).logits
-        assert small.shape[2:] == (8, 8)
-        expected = nn.functional.interpolate(small, (32, 32), mode="bilinear", align_corners=False)
-        assert torch.allclose(model(images), expected, atol=1e-6)
-
-
 def test_a_checkpoint_for_a_transformers_model(hf, images, tmp_path):
     state = {name: value + 0.01 for name, value in load_model(f"hf:{hf}").net.state_dict().items()}
     torch.save(state, tmp_path / "w.pt")

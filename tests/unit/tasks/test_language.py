@@ -94,7 +94,7 @@ def test_the_source_itself_gets_its_own_log_probabilities():
     part = data.take(range(20))
     record = evaluate(markov_models.truth(), part)
     stream, positions = data.stream.astype(int), record.outcomes["position"]
-    expected = -grammar.log_probabilities()[
+    expected = -markov_models.true_log_probabilities()[
         stream[np.maximum(positions - 2, 0)], stream[positions - 1], stream[positions]
     ]
     assert record.outcomes["nll"] == pytest.approx(expected, abs=1e-5)

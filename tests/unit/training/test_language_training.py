@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from markov_models import true_log_probabilities
 from safetensors.torch import load_file
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import AbsentPartError, BadInputError
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.data.sets import grammar
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import END, Vocabulary
 from robustbench_kpca.models.bundle import read_header
@@ -161,7 +161,7 @@ class Knowing(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = torch.from_numpy(grammar.log_probabilities()).float()
+        self.table = torch.from_numpy(true_log_probabilities()).float()
 
     def forward(self, x):
         words = x[:, 0, 0].long()
@@ -175,7 +175,7 @@ def test_the_source_itself_has_the_perplexity_of_its_entropy():
     found = TextSource(recipe, None, Accelerator(cpu=True))
     scores = held_out_scores(Knowing(), found, "test", 50)
     text = load_data("grammar", "test")
-    table, words = grammar.log_probabilities(), text.stream
+    table, words = true_log_probabilities(), text.stream
     exact = -table[words[1:-2], words[2:-1], words[3:]]
     assert scores["loss"] == pytest.approx(exact.mean(), abs=2e-3)
     assert abs(scores["loss"] - text.entropy) < 4 * exact.std() / len(exact) ** 0.5
