@@ -77,9 +77,9 @@ def reason_of(error: BaseException) -> str:
             return f"there is no module {error.name}"
         case SyntaxError() if error.filename:
             return f"no Python from {Path(error.filename).name}, line {error.lineno} on"
-    known = _words_for(error)
-    said = [] if known else [shortened(printable(line), _SAID) for line in str(error).strip().splitlines()[:1]]
-    return ": ".join([known or type(error).__name__, *_place(error), *said])
+    words = _words_for(error)
+    message = [] if words else [shortened(printable(line), _SAID) for line in str(error).strip().splitlines()[:1]]
+    return ": ".join([words or type(error).__name__, *_place(error), *message])
 
 
 def _words_for(error: BaseException) -> str | None:

@@ -43,14 +43,14 @@ def _explained(error: Any, path: str, context: Any) -> tuple[str, str, str]:
     return f"the options of {path} cannot be read", "", ""
 
 
-def _meant(option: str, known: list[str]) -> str:
+def _meant(option: str, names: list[str]) -> str:
     """Say how a field of a protocol is set, or else which option may be meant."""
     from robustbench_kpca.protocols.presets import has_field
 
     field = option.lstrip("-").replace("-", "_")
-    if {"--protocol", "--set"} <= set(known) and has_field(field):
+    if {"--protocol", "--set"} <= set(names) and has_field(field):
         return f"'{field}' is a field of the protocol: --set {field}=…"
-    return did_you_mean(option, known)
+    return did_you_mean(option, names)
 
 
 def _named(param: Any) -> str:

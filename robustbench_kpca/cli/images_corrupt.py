@@ -87,9 +87,9 @@ def corrupt(
     require_target(target, settings)
     require_writable(target)
     with locked(target / ".lock", wait=False), _console.progress(quiet=quiet) as start:
-        made = derive(plan, files, settings, workers, start(f"{len(plan.folders)} cells an image"))
-    kept = len(files) * len(plan.folders) - made
-    done = f"{target}: {made} files made, {kept} kept, of {len(files)} images"
+        new = derive(plan, files, settings, workers, start(f"{len(plan.folders)} cells an image"))
+    old = len(files) * len(plan.folders) - new
+    done = f"{target}: {new} files made, {old} kept, of {len(files)} images"
     _console.out().print("; ".join([done, *left_out(source)]), markup=False)
 
 

@@ -23,7 +23,7 @@ FALL = (-135, -45)  # degrees; the direction of the blur is uniform in this rang
 class Flakes(NamedTuple):
     """Noise of `mean` and `deviation`, enlarged `zoom` times, is snow where it exceeds `threshold`.
 
-    `radius`, `sigma`: of the motion blur, in pixels. `kept`: weight of the original image, the rest is whitened.
+    `radius`, `sigma`: of the motion blur, in pixels. `share`: weight of the original image, the rest is whitened.
     `scripted`: crop and round before the blur, as the released scripts do.
     """
 
@@ -33,7 +33,7 @@ class Flakes(NamedTuple):
     threshold: float
     radius: int
     sigma: float
-    kept: float
+    share: float
     scripted: bool = False
 
 
@@ -78,7 +78,7 @@ class Snow:
         taps = line(parameter.radius, parameter.sigma, rng.uniform(*FALL), *layer.shape)
         flakes = np.round(blur_exactly(layer, taps)[:height, :width] * 255) / 255
         unit = np.asarray(image.astype(np.float32) / 255, np.float32)
-        snowy = _whiten(unit, parameter.kept, 1.0).astype(np.float64)
+        snowy = _whiten(unit, parameter.share, 1.0).astype(np.float64)
         snowy += np.asarray(cv2.merge([flakes] * 3), np.float64)
         snowy += np.asarray(cv2.merge([cv2.rotate(flakes, cv2.ROTATE_180)] * 3), np.float64)
         return (np.minimum(snowy, 1) * 255).astype(np.uint8)
@@ -94,7 +94,7 @@ class Snow:
         taps = line(parameter.radius, parameter.sigma, rng.uniform(*FALL), *layer.shape)
         flakes = np.rint(blur(layer, taps)[:height, :width] * 255)
         flakes += cv2.rotate(flakes, cv2.ROTATE_180)
-        snowy = _whiten(image.astype(np.float32), parameter.kept, 255.0)
+        snowy = _whiten(image.astype(np.float32), parameter.share, 255.0)
         snowy += np.asarray(cv2.merge([flakes] * 3), np.float32)
         return truncate(snowy)
 

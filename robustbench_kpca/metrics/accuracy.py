@@ -24,9 +24,9 @@ def _correct(outcomes: Outcomes) -> Scores:
 
 def clean_answers(outcomes: Outcomes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the answers to clean samples, or to shifted ones, and their labels; without samples of no answer."""
-    given = outcomes["clean_prediction" if outcomes.kind == "attack" else "prediction"]
-    clean = outcomes["severity"] == 0 if outcomes.kind == "corruption" else given >= 0  # -1: it abstains
-    return given[clean], outcomes["label"][clean]
+    predictions = outcomes["clean_prediction" if outcomes.kind == "attack" else "prediction"]
+    clean = outcomes["severity"] == 0 if outcomes.kind == "corruption" else predictions >= 0  # -1: it abstains
+    return predictions[clean], outcomes["label"][clean]
 
 
 def guessing(outcomes: Outcomes) -> float:

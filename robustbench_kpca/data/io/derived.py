@@ -126,15 +126,15 @@ def derive(
         worker_init_fn=_quiet_worker,
         generator=Generator(),  # without it the loader would use the global generator
     )
-    made = 0
+    count = 0
     for done, outcome in enumerate(loader, 1):
         if isinstance(outcome, BenchmarkError):
             raise outcome
-        made += outcome
+        count += outcome
         if progress is not None:
             progress(done, len(files))
     _write_settings(plan.target, settings, finished=True)
-    return made
+    return count
 
 
 def _write_settings(folder: Path, settings: dict[str, Any], *, finished: bool) -> None:

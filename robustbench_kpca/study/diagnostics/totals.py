@@ -181,7 +181,7 @@ class Totals:
     claim: Claim
     units: Sequence[UnitName]
     draws: int
-    kept: dict[str, Kept] = field(default_factory=dict)
+    sums: dict[str, Kept] = field(default_factory=dict)
     ratios: dict[str, KeptRatio] = field(default_factory=dict)
     profiles: dict[str, dict[int, Moments]] = field(default_factory=dict)
     broken: str = ""
@@ -211,7 +211,7 @@ class Totals:
     def _add(
         self, name: str, statistic: Statistic, values: Values, units: list[UnitName], orders: NDArray[np.int64]
     ) -> None:
-        sums = self.kept.setdefault(name, Kept(units))
+        sums = self.sums.setdefault(name, Kept(units))
         if not np.isfinite(values).all():
             layer, head = units[int(np.argwhere(~np.isfinite(values))[0, -1])]
             self.broken = self.broken or f"{name} is not a finite number in head {head} of layer {layer}"
@@ -241,8 +241,8 @@ class Totals:
         """Compute the results from the running sums."""
         measured = {}
         for name, statistic in self.claim.statistics.items():
-            if name in self.kept and self.kept[name].values.n:
-                measured[name] = self._measured(statistic, self.kept[name])
+            if name in self.sums and self.sums[name].values.n:
+                measured[name] = self._measured(statistic, self.sums[name])
             elif name in self.ratios:
                 measured[name] = self._ratio(statistic, self.ratios[name])
         profiles = {

@@ -160,6 +160,6 @@ def odd_answers(outcomes: Outcomes) -> list[str]:
     accuracy, chance = proportion(int((answers == labels).sum()), len(labels)), guessing(outcomes)
     if accuracy.low > chance:
         return []
-    shown = f"{100 * accuracy.value:.1f} % [{100 * accuracy.low:.1f}, {100 * accuracy.high:.1f}]"
-    finding = f"the clean accuracy, {shown}, is not above that of guessing, {100 * chance:.1f} %"
+    interval = f"{100 * accuracy.value:.1f} % [{100 * accuracy.low:.1f}, {100 * accuracy.high:.1f}]"
+    finding = f"the clean accuracy, {interval}, is not above that of guessing, {100 * chance:.1f} %"
     return [f"{finding}: are the labels numbered as the model numbers its classes?"]

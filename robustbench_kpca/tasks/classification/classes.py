@@ -47,9 +47,9 @@ def match_classes(data: Samples, classes: int, names: Sequence[str] | None) -> t
             fix="choose another model or other --data; class folders are matched by name where the model states names",
         )
     if data.numbered_by_name and [_number(name) for name in data.class_names or ()] != [*range(classes)]:
-        shown = [f"{name} is {number}" for number, name in enumerate((data.class_names or ())[:_SHOWN])]
+        examples = [f"{name} is {number}" for number, name in enumerate((data.class_names or ())[:_SHOWN])]
         more = ", ..." if classes > _SHOWN else ""
-        return data, f"{classes} classes, in the order of their names ({', '.join(shown)}{more})"
+        return data, f"{classes} classes, in the order of their names ({', '.join(examples)}{more})"
     return data, f"{classes} classes, by number"
 
 
