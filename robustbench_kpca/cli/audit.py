@@ -63,7 +63,7 @@ def audit(
 ) -> int:
     """Ask whether attacks on a model can be believed; exit 1 if a check raises a flag.
 
-    Each check knows the answer of an honest model. No flag is no proof: docs/trust.md.
+    Each check knows the answer of an honest model. An audit without flags is no proof (docs/trust.md).
     """
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.strict import parse_assignments
