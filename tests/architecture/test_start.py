@@ -54,6 +54,7 @@ UNKNOWN = [
     (["reproduce", "teo2024", "--table", "99"], "item"),
     (["cross-check", "vit_digit", "-p", "clean"], "model"),
     (["images", "draw", "adversarial", "-m", "vit_digit"], "model"),
+    (["images", "draw", "segmentation", "-m", "symvit_shapes", "--data", "shape"], "data set"),
     (["train", "vit_digit"], "recipe"),
     (["reproduce", "teo2023"], "pack"),
     (["board", "render", "digit"], "board"),

@@ -37,6 +37,7 @@ GRID = "digits/records/vit_digits__*__noise-blur-contrast-32px__*.record.json"
 SCENE_GRID = "shapes/records/symvit_shapes__*__shapes-c__*.record.json"
 OOD = "cifar10/records/vit_cifar_fast-s0__*__ood__*.record.json"
 SCENES = "shapes/records/symvit_shapes__*__segpgd20-linf-4_255__*.record.json"
+WORDS = "grammar/records/identity_lm_tiny__*__random-swap-words-1.5__*.record.json"
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -130,7 +131,7 @@ def test_a_forged_table_is_refused(name, tmp_path):
     assert broken & set(rule.split("|"))
 
 
-@pytest.mark.parametrize("pattern", [PGD, CLEAN, GRID, SCENES])
+@pytest.mark.parametrize("pattern", [PGD, CLEAN, GRID, SCENES, WORDS])
 def test_the_honest_record_passes(pattern, tmp_path):
     """The forging itself is not what is refused."""
     record = honest(pattern)

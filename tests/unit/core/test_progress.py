@@ -113,6 +113,16 @@ def test_what_an_attack_reports(monkeypatch):
     assert all(news["stage"] == "pgd" for *_, news in told)
 
 
+def test_an_attack_that_goes_on_after_success_says_nothing_of_those_that_stand(digits, monkeypatch):
+    monkeypatch.setattr(passes, "EVERY", 0.0)
+    told = []
+    evaluate(
+        Flat(), digits, protocol="pgd20-linf-2_255", policy="strongest", steps=2, audit=False,
+        progress=lambda done, total, **news: told.append(news["result"]),
+    )  # fmt: skip
+    assert set(told) == {""}
+
+
 def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "HEARTBEAT", 0.0)
     monkeypatch.setattr(passes, "EVERY", 0.0)

@@ -1,10 +1,10 @@
 """The edge of the box: a model without slopes at exactly 0 and 1 is attacked as if it had them; no other one changes.
 
 The model is linear, so that the samples that can be broken in the box are known. Hardtanh has slope 0 at its bounds in
-every version of torch; clamp only in newer ones.
+every version of torch; clamp has 1 before 2.14, and 0 since. Both are tested, whichever is installed.
 """
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,13 @@ from robustbench_kpca import attack, evaluate, load_data, load_model, perturb
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._engine.inference.edge import NUDGE, gradients_inside, inside
 from robustbench_kpca._engine.inference.runner import ANY_LOGITS, Runner
+from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.audit.preflight import AT_EDGE, at_edge
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.data.forms import PICTURES, SIGNALS, WORDS
 from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.models import bundled
+from robustbench_kpca.verification.conformance.attention import _built, _run, _tokens
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 CPU = torch.device("cpu")
@@ -78,6 +80,59 @@ def test_blind_models_are_known_and_gradients_are_taken_inside(first, data, capl
     found = attack(behind(BLIND[first]), x, y, "fgsm-linf-8_255", eps=EPS)
     assert torch.equal(found.broken, breakable)
     assert AT_EDGE in caplog.text
+
+
+class Clamped(torch.autograd.Function):
+    """`clamp` with a stated slope at its bounds."""
+
+    @staticmethod
+    def forward(ctx, x, low, high, slope):
+        made = torch.clip(x, low, high)
+        inside = (x > (-torch.inf if low is None else low)) & (x < (torch.inf if high is None else high))
+        ctx.save_for_backward(inside + slope * ~inside * (made == x))
+        return made
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0], None, None, None
+
+
+@contextmanager
+def slope_of_clamp(slope):
+    def clamp(x, min=None, max=None):  # noqa: A002
+        return Clamped.apply(x, min, max, slope)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "clamp", clamp)
+        patch.setattr(torch.Tensor, "clamp_min", clamp)
+        yield
+
+
+class Clamp(nn.Module):
+    def forward(self, x):
+        return x.clamp(0, 1)
+
+
+@pytest.mark.parametrize("slope", [0, 1])
+def test_attacks_break_the_same_whatever_slope_clamp_has(slope, data, caplog):
+    x, y, breakable, _ = data
+    with slope_of_clamp(slope):
+        found = attack(behind(Clamp()), x, y, "fgsm-linf-8_255", eps=EPS)
+    assert torch.equal(found.broken, breakable)
+    assert (AT_EDGE in caplog.text) == (slope == 0)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_gradients_of_attention_do_not_depend_on_the_slope_of_clamp(name):
+    """Only `robust_kde` meets a bound: the distance of a token from itself, which is 0 wherever the token moves."""
+    layer = _built(ATTENTIONS.get(name), {})
+    for tokens in (_tokens(), _tokens()[:, :1].expand_as(_tokens())):
+        gradients = []
+        for slope in (0, 1):
+            x = tokens.detach().clone().requires_grad_()
+            with slope_of_clamp(slope):
+                gradients += torch.autograd.grad(_run(layer, x).square().sum(), x)
+        assert torch.allclose(*gradients, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize(

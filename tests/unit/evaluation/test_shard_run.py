@@ -169,14 +169,14 @@ def test_processes_that_cannot_start_end_the_run(starts, tmp_path, monkeypatch):
 def test_the_time_left_follows_from_finished_shards(tmp_path):
     told, shards = [], plan_shards([str(number) for number in range(40)], "key", 10)
     run = ShardRun(tmp_path, shards, STATE, 1, lambda *_, left, **__: told.append(left))
-    for _ in range(2):
-        run.finished(run.next(), Made(1, 15.0, 4), b"any bytes")
-    run.report({})
+    for seconds in (0.0, 30.0):  # nothing is known of shards that no clock measures
+        run.finished(run.next(), Made(1, seconds, 4), b"any bytes")
+        run.report({})
     for _ in range(2):  # two workers are at work
         run.next()
     run.report({})
     alone = (STATE.samples - 20) * 30 / 20
-    assert told == [None, alone, alone / 2]
+    assert told == [None, None, alone, alone / 2]
 
 
 def test_the_state_names_what_failed(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import app, main
-from robustbench_kpca.evaluation.command import Command, parse
+from robustbench_kpca.evaluation.command import MOST, Command, parse
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.models.checkpoint import save_checkpoint
@@ -69,6 +69,13 @@ ODD = [
     ("rbk", "eval"),
     ("rbk", "eval", "--model", "m", "--data", "d", "--x", "1"),
 ]
+
+
+def test_the_longest_command_is_read():
+    words = ["rbk", "eval", "--model", "m", "--data", "d", "--protocol", "p", "--seed", "0"]
+    words += ["--allow", "x"] * ((MOST - len(words)) // 2)
+    assert len(words) == MOST
+    assert parse(words).model.model == "m"
 
 
 @pytest.mark.parametrize("words", ODD)
