@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow test-all test-lowest test-newest static lint types contracts docs clean
+.PHONY: demo test test-times test-slow test-all test-lowest test-newest static lint types contracts docs clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,12 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(BIN)/pytest
+
+# Five runs of the short suite on an idle machine: what each found, and the seconds that it took.
+test-times: $(VENV)/.installed-dev
+	TIMEFORMAT='%R s wall, %U + %S s CPU'; for run in 1 2 3 4 5; do \
+	  time $(BIN)/pytest -q > $(VENV)/test-times.log; tail -n 1 $(VENV)/test-times.log; \
+	done
 
 test-slow: $(VENV)/.installed-dev
 	RBK_TYPECHECK=1 $(BIN)/pytest -m slow --ignore tests/faults --ignore tests/fuzz
