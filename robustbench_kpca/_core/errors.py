@@ -51,7 +51,7 @@ _TEXTS = (
     (r"out of memory|not enough memory|can't allocate memory", "memory is used up"),
     (r"shapes cannot be multiplied|must match the size|size mismatch|invalid for input of size", "shapes do not fit"),
 )
-"""What a library says, as a pattern, and in our words."""
+"""Patterns of what a library says, and our words for it."""
 DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 

@@ -28,7 +28,7 @@ from robustbench_kpca.records.shards import Shard
 START = "spawn"
 _NEWS = 0.5  # seconds between two messages about progress
 MOST_LOST = 3
-"""So many processes in a row that end before they are ready end the run."""
+"""The run ends where this many processes in a row end before they are ready."""
 
 
 class Process:

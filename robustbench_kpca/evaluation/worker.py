@@ -112,7 +112,7 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
 _acceleration = ExitStack()
 """Holds the settings that accelerate the loaded model, until other work is loaded."""
 _journals_to_remove: list[Journal] = []
-"""That of the last shard, if any: removed at the next call, as by then the file of the shard is written."""
+"""Journal of the last shard, if any: removed at the next call, as by then the file of the shard is written."""
 
 
 def make(content: bytes, shard: Shard, progress: Progress | None = None) -> Answer:

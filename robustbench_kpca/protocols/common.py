@@ -13,7 +13,7 @@ UNHASHED = {"title", "citations"}
 _OPTIONAL = ("inference", "corruptions", "severities", "grid", "patch", "corners", "storage", "imported")
 """Optional fields; where they are None or empty, they are omitted from digests and records, too."""
 MANY = 10**6
-"""No count of a protocol, such as steps or restarts, is larger: nothing would ever finish."""
+"""Largest count of a protocol, such as steps or restarts: with a larger one, nothing would ever finish."""
 Count = Annotated[int, Field(ge=1, le=MANY, strict=True)]
 
 

@@ -21,7 +21,7 @@ EQUIVALENT, SAME, OPEN = "equivalent", "no difference found", "not yet"
 NONE, RAISED, UNKNOWN = "no audit flag", "audit flags raised", "not audited throughout"
 """What audits found of masked gradients."""
 COMPARISONS = 2
-"""With the baseline and with the control; all verdicts of a question together hold with 95 %."""
+"""Comparisons of a question, with baseline and control; all its verdicts together hold with 95 %."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from robustbench_kpca.report.render import JSON
 
 _HEADS = ("Board", "First (= tied)", "Ranked by", "Data", "Rows", "Runs")
 MANY = 3
-"""More rows in the first place are counted, not named."""
+"""Most rows in the first place that are named; more are counted."""
 OVERVIEW = "overview.svg"
 _FOUND = (
     "The method minus its baseline, and minus its control: a twin without its mechanism. Both intervals of a question "

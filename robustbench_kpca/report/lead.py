@@ -53,7 +53,7 @@ def _name(family: str, *, adversarial: bool) -> str:
 LITERAL, CORRECTED = ", literal", ", corrected"
 """Ends of the titles of two columns: an attack as its authors ran it, and as it is meant."""
 MOST_TIES_WITH_BEST, MOST_TIES_WITH_LAST = 3, 1
-"""So many rows that tie with the best row, or with the last, are named; more are counted."""
+"""Most rows that are named as ties with the best row, or with the last; more are counted."""
 
 
 def lead(board: Board, names: Mapping[str, str]) -> str:

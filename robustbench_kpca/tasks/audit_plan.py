@@ -45,7 +45,7 @@ OWN_LOGITS = ("own-logits", "huge-eps")
 """Attacks that see the model's own logits, as those of a protocol do. All others see logits on one scale."""
 
 SHARED_WHITE_BOX = ("pgd", "pgd-doubled", "apgd", "apgd-doubled", "apgd-dlr")
-"""Those of them that use gradients, at full budget."""
+"""The attacks among them that use gradients, at full budget."""
 
 
 @dataclass(frozen=True)

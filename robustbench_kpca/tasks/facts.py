@@ -29,7 +29,7 @@ LEAST: Mapping[str, tuple[int, ...]] = {
 """The oldest packages that this one runs with, as in `pyproject.toml`."""
 _PYTHON = (3, 11)
 _BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
-"""Before this package was begun; no clock of a machine that ran it was so wrong and went unnoticed."""
+"""A date before this package was begun: a clock that is further behind would have been noticed."""
 _CLOCKS = timedelta(days=1)
 """How far clocks may differ."""
 _DIGESTS: dict[str, str] = {}

@@ -68,7 +68,7 @@ class Adversarial(BaseModel):
     held_out: bool = False
     """Also attack the validation images after every epoch, with the same attack at the full radius."""
     stronger: Stronger | None = None
-    """Also attack them with this attack, in the same ball; needs `held_out`."""
+    """Also attack the validation images with this attack, in the same ball; needs `held_out`."""
 
     @model_validator(mode="after")
     def _check_parts(self) -> "Adversarial":

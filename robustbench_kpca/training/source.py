@@ -30,7 +30,7 @@ class Batch:
     """This process's part of a global batch."""
 
     x: Images
-    """In [0, 1], except for pixels that random erasing has filled."""
+    """Images in [0, 1], except for pixels that random erasing has filled."""
     y: Labels
     ids: Sequence[str]
     count: int

@@ -74,7 +74,7 @@ def call(model: nn.Module, x: Images) -> Any:
 ANY_LOGITS = Presentation(
     call, lambda answer, x: answer.ndim > 1 and len(answer) == len(x), "logits of shape (batch, classes, ...)"
 )
-"""For logits of any shape (batch, classes, ...)."""
+"""Presentation for logits of any shape (batch, classes, ...)."""
 
 
 def is_stochastic(model: nn.Module) -> bool:

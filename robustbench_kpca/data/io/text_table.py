@@ -28,7 +28,7 @@ SPLITS = {"test": ("test",), "val": ("val", "dev"), "train": ("train",)}
 ARENA_PAIRS = {split: f"new_aan_pairs.{split.replace('val', 'eval')}.tsv" for split in SPLITS}
 """Split -> the file of the pairs that the Long Range Arena published."""
 ARENA_COLUMNS = ["label", "id1", "id2", "text1", "text2"]
-"""What is in the columns of these files, whose first row is a pair."""
+"""Contents of the columns of these files, whose first row is a pair."""
 
 
 def find_table(root: Path, split: str) -> Path:

@@ -63,12 +63,12 @@ def grow(rng: random.Random, depth: int, arguments: int) -> tuple[list[str], int
 
 
 PARTS = ("test", "val", "train")
-"""In the order in which their lists are drawn."""
+"""Parts, in the order in which their lists are drawn."""
 LARGEST = {"depth": 100, "arguments": 1_000}
 MOST_TOKENS = 2**29
 """The most tokens of all lists together, padding included: 2 GiB."""
 MOST_REJECTED = 100_000
-"""So many trees in a row without a new list of the wanted length mean that there are no more."""
+"""Trees in a row without a new list of the wanted length after which there are taken to be no more."""
 
 
 @dataclass(frozen=True)

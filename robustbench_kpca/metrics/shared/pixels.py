@@ -30,7 +30,7 @@ Sums = NDArray[Any]
 COLUMNS = ("intersection", "truth", "predicted")
 """Columns of outcomes that hold pixel counts."""
 PICTURE = "picture"
-"""In place of a corruption: cells are what stages of an attack found."""
+"""Name in place of a corruption where cells are what stages of an attack found."""
 Measure = Callable[[Sums, Sums, Sums], Values]
 """Maps intersection, truth and predicted, each of shape (..., classes), to values of shape (...)."""
 

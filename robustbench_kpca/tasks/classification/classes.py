@@ -14,7 +14,7 @@ from robustbench_kpca.data.imagenet_classes import imagenet_wnids, imagenet_word
 from robustbench_kpca.data.samples import Relabelled, Samples
 
 UNLIKELY = 1e-9
-"""Where only labels tell the number of classes: the least probability that all lie so low."""
+"""Least probability that all labels lie this low, where labels alone tell the number of classes."""
 _SHOWN = 3
 Names = dict[int, set[str]]
 
