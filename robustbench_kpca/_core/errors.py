@@ -83,7 +83,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _words_for(error: BaseException) -> str | None:
-    """Return our words for a kind of error, told by its class or by what the library says."""
+    """Return our words for an error, by its class or by the library's message."""
     classes = type(error).__mro__
     names = [name for kind in classes for name in (kind.__name__, f"{kind.__module__}.{kind.__name__}")]
     matches = ((words, re.search(pattern, str(error), re.IGNORECASE)) for pattern, words in _TEXTS)
@@ -92,7 +92,7 @@ def _words_for(error: BaseException) -> str | None:
 
 
 def _place(error: BaseException) -> list[str]:
-    """Return where code from outside raised an error: the last line of it in neither this package nor a library."""
+    """Return where code from outside raised an error: its last line that is in neither this package nor a library."""
     ours = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<")
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     outside = [at for at in places if not at[0].startswith(ours) and "site-packages" not in at[0]]

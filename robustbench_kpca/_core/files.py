@@ -209,7 +209,7 @@ def unwritable(folder: Path, error: OSError) -> BadInputError:
 
 
 def from_here(path: Path) -> Path:
-    """Return a path from the current folder if it lies below it, else the path as it is."""
+    """Return a path relative to the current folder if it lies below that folder; otherwise return the path."""
     current = Path.cwd()
     return path.relative_to(current) if path.is_absolute() and path.is_relative_to(current) else path
 

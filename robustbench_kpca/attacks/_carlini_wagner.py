@@ -36,7 +36,7 @@ class CarliniWagner(ABC):
 
     @abstractmethod
     def counters(self, keys: Keys) -> State:
-        """Return what else a sample remembers, as it is at first."""
+        """Return the initial values of the other entries of a sample's state."""
 
     @abstractmethod
     def next_const(self, state: State, delta_norm: PerSample, gap: PerSample) -> State:

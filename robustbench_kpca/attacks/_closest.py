@@ -9,7 +9,7 @@ from robustbench_kpca.types import Images, Keys, Labels, Mask, PerSample, State
 
 
 def begin(x: Images, y: Labels, keys: Keys) -> State:
-    """Return what every such search remembers, as it is at first."""
+    """Return the initial state of every such search."""
     return {
         "x": x,
         "clean": x,

@@ -51,7 +51,7 @@ class RandomSwap:
         return state | {"x": x, "query": count, "finished": count >= self.queries}
 
     def ahead(self, state: State, threat: Threat, queries: Labels) -> State:  # noqa: ARG002
-        """Count so many more draws."""
+        """Count more draws."""
         return state | {"query": state["query"] + queries}
 
     def kept(self, before: State, after: State) -> Mask:  # noqa: ARG002

@@ -102,7 +102,7 @@ def as_flags(findings: list[Finding]) -> list[str]:
 
 
 def at_edge(runner: Runner, images: Images, form: Form) -> list[str]:
-    """Let gradients be taken inside the box if the model is blind at its edge; then return what to say of it.
+    """Take gradients inside the box if the model has none at its edge, and return a remark on that.
 
     A ninth of the pixels is rounded to 0 or 1, where attacks put those of any image. This takes one gradient, and a
     second one where slopes are zero. A model without gradients, or whose gradients fail, is left as it is.

@@ -46,7 +46,7 @@ def show(done: Audit, screen: Screen, *, existed: bool) -> None:
 
 
 def _showing(ask: Callable[P, Audit]) -> Callable[P, Audit]:
-    """Show an audit as the command shows it, unless the caller is told of it in another way."""
+    """Show an audit as the command does, unless the caller follows it by `announce` or `progress`."""
 
     @wraps(ask)
     def showing(*args: P.args, **how: P.kwargs) -> Audit:

@@ -100,7 +100,7 @@ def show_json(content: Any) -> None:
 
 
 def show_json_list(items: Iterable[Any]) -> None:
-    """Print one JSON list, all of it or, where an item raises, nothing; no more than one item is in memory."""
+    """Print one JSON list, with one item in memory at a time; where an item raises, print nothing."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
         for place, item in enumerate(items):
             lines = json.dumps(item, indent=1, default=str)

@@ -21,7 +21,7 @@ def usage_error(error: Any, command: str) -> BadInputError:
 
 
 def _explained(error: Any, path: str, context: Any) -> tuple[str, str, str]:
-    """Return what was met, what is expected, and what may be meant."""
+    """Return the problem, what is expected, and what may be meant."""
     kind, message, param = type(error).__name__, str(error.message), getattr(error, "param", None)
     if kind == "NoSuchOption":
         names = [name for option in context.command.params for name in option.opts if name.startswith("--")]

@@ -108,7 +108,7 @@ def evaluate(
 
 
 def _foretell(plan: "Plan", *, quiet: bool, json: bool) -> None:
-    """Print one row per model and protocol: what it takes at most."""
+    """Print the most that an evaluation takes, one row per model and protocol."""
     from dataclasses import asdict
 
     from robustbench_kpca._core.progress import spell

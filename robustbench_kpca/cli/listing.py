@@ -105,7 +105,7 @@ def _models() -> list[dict[str, Any]]:
 
 
 def facts() -> list[dict[str, str]]:
-    """Return what is there, what was found of it, and what to do where it is missing."""
+    """Return each part of the environment, what was found, and what to do where it is missing."""
     from robustbench_kpca.protocols import presets
 
     rows: list[tuple[str, str, str]] = [("python", sys.version.split()[0], "")]

@@ -148,7 +148,7 @@ def _finished(
 
 
 def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:
-    """Check that the model can be evaluated at all; return what a reader of the record must know of it."""
+    """Check that the model can be evaluated at all; return what a reader of the record must know."""
     subject, data, allow, spec = evaluation.subject, evaluation.data, evaluation.options.allow, evaluation.spec
     compute = task_named(data.task).compute
     try:

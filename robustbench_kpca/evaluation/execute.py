@@ -97,7 +97,7 @@ class _Run:
                 yield from self._evaluate(step)
 
     def take(self, step: Evaluate, group: _Group, results: Sequence[Result]) -> None:
-        """Take note of what became of a group.
+        """Record the results of a group.
 
         Raises:
             EvaluationError: a model changed while it was evaluated; the records of the others are written.
@@ -312,7 +312,7 @@ def foretold(named: NamedModel, data: Dataset, label: str, scenario: Scenario, o
 
 
 def estimates(work: Work, passes: Passes, samples: int) -> dict[str, float]:
-    """Return the most seconds of so many samples on each of `DEVICES`, by the batch size that is chosen there."""
+    """Return the most seconds that the samples take on each of `DEVICES`, with the batch size that is chosen there."""
     batch = larger(USUAL, work, MEMORY, min(samples, MOST))
 
     def seconds(rates: Rates) -> float:

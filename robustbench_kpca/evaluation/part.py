@@ -65,7 +65,7 @@ def make_part(
     smaller: Outcomes | None = None,
     progress: Progress | None = None,
 ) -> list[Part | EvaluationError]:
-    """Show the models all samples of `data`, or attack these; return what came of it, model by model.
+    """Show the models all samples of `data`, or attack these; return the outcomes, model by model.
 
     A model that changed meanwhile has an error in their place; its journal is deleted.
 

@@ -143,7 +143,7 @@ class Sharded(Engine):
 
 
 def _take(run: ShardRun, shard: Shard, future: Future[Answer]) -> None:
-    """Take note of what became of a shard.
+    """Record the result of a shard.
 
     Raises:
         BenchmarkError: the work cannot be done by these workers.

@@ -109,7 +109,7 @@ def answers(metric: Metric, kind: str) -> bool:
 
 
 def telling(names: Iterable[str], classes: int) -> list[str]:
-    """Return the metrics that tell models of so many classes apart: not the top-5 accuracy of five."""
+    """Return the metrics that distinguish models of `classes` classes: not the top-5 accuracy of five."""
     return [name for name in names if not 0 < classes <= metric_for(name).more_than]
 
 

@@ -200,7 +200,7 @@ def _sorted(confidence: bytes, right: bytes) -> _Sorted:
 
 
 def _of(error: Callable[..., float], *, many: ManyOf | None = None, bins: int = 0, **how: Any) -> Statistic:
-    """Return a calibration error as a metric that needs so many bins of 100 images."""
+    """Return a calibration error as a metric that needs `bins` bins of 100 images."""
 
     def applies(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
         return len(outcomes) >= bins * RMS_BIN

@@ -91,7 +91,7 @@ class Losses:
 
     @property
     def everywhere(self) -> bool:
-        """Whether so many units of every cell have words that a resample without any is out of the question."""
+        """Whether enough units of every cell have words, so that no resample is without one."""
         return bool(((self.counts > 0).sum(1) >= min(ENOUGH, len(self.names))).all())
 
     def minus(self, other: "Losses") -> "Losses":

@@ -64,7 +64,7 @@ def read_state(checkpoint: Path | str) -> Weights:
 
 
 def _entry(content: Any, key: str, file: str) -> Any:
-    """Return what is under a key, or the tensors whose names begin with it."""
+    """Return the entry of a key, or the tensors whose names begin with the key."""
     content = content if isinstance(content, dict) else {}
     below = {name.removeprefix(f"{key}."): value for name, value in content.items() if str(name).startswith(f"{key}.")}
     if key not in content and not below:

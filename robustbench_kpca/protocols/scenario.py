@@ -51,7 +51,7 @@ class Stage(BaseModel):
 
     @property
     def name(self) -> str:
-        """The attack and what it goes back through, as `broken_by` states it."""
+        """The attack and the twin that its gradients go through, as `broken_by` states them."""
         return self.attack if self.backward_of is None else f"{self.attack} through {self.backward_of}"
 
     def spent(self, forwards: float, backwards: float) -> tuple[float, float]:

@@ -29,7 +29,7 @@ class ModelInfo(BaseModel):
 
     @property
     def network(self) -> tuple[str, str]:
-        """Its weights and its configuration: what it is on every machine, whatever its name."""
+        """Weights and configuration: what identifies the model on every machine, whatever its name."""
         return self.parameters_sha256, json.dumps(self.config, sort_keys=True)
 
     def agrees(self, options: Mapping[str, Any]) -> bool:

@@ -185,7 +185,7 @@ class _WorstCase:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Say in words what it is of, but for the ball and the number of samples."""
+        """Describe the case in words, without the ball and the number of samples."""
         clip = "inside [0, 1]" if self.threat.clip else "not clipped"
         return self.metric, f"{self.space} space", clip, str(self.data), str(self.split)
 

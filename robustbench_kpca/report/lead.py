@@ -106,7 +106,7 @@ def _best_and_last(
 
 
 def _ties(titles: Sequence[str], names: Mapping[str, str], comparative: str, most: int) -> str:
-    """Name the rows that tie, at most so many; names may hold commas."""
+    """Name the rows that tie, or count them if they are more than `most`; names may hold commas."""
     rows = "; ".join(named(names, title) for title in titles) if len(titles) <= most else f"{len(titles)} other rows"
     return f" (not clearly {comparative} than {rows})" if titles else ""
 

@@ -147,7 +147,7 @@ def frame(board: Board) -> pd.DataFrame:
 
 
 def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
-    """Mark -> what it stands for here: the flags of the row's audits, quick audits, and attacks without any audit."""
+    """Mark -> its meaning here: the flags of the row's audits, quick audits, and attacks without any audit."""
     audits = board.audits(row)
     flags = [
         " ".join(f"{check.name}: {check.saw} ({check.why})".split())

@@ -116,7 +116,7 @@ class Compute(ABC, Generic[Data]):
     def results(
         self, name: str, runner: Runner, data: Data, protocol: Scenario, journal: Journal | None, seed: int
     ) -> ModelResults:
-        """Return an empty container for the results of a model; `seed` is of what it draws itself."""
+        """Return an empty container for the results of a model; `seed` is that of its own draws."""
 
     # --- attacks ---
 

@@ -37,7 +37,7 @@ def _size(file: Path) -> int:
 
 
 def _bytes(file: Path, blocks: int) -> bytes:
-    """Read all of a file of so many blocks; of a larger one so many, evenly spread."""
+    """Read a file of up to this many blocks whole, and as many evenly spread blocks of a larger file."""
     try:
         with file.open("rb") as opened:
             last = file.stat().st_size - BLOCK

@@ -41,7 +41,7 @@ class OneGradient(ABC):
         return cross_entropy(logits, state["y"])
 
     def memory(self, x: Images, threat: Threat) -> State:  # noqa: ARG002
-        """Return what else a sample remembers from step to step, as it is at first."""
+        """Return the initial values of what else a sample keeps from step to step."""
         return {}
 
     def into_ball(self, x: Images, clean: Images, threat: Threat) -> Images:

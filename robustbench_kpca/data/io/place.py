@@ -36,7 +36,7 @@ def plain_name(folder: Path) -> str:
 
 
 def own_name(folder: Path) -> str:
-    """Return the name of a folder, for records of what is in it.
+    """Return the name of a folder for records of its images.
 
     Boards find records by the name of their data. So no folder may be called `digits`, nor as a JPEG copy of a set
     or a pair of two sets is: `digits-jpeg`, `digits-against-photos`.

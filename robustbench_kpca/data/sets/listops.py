@@ -73,7 +73,7 @@ MOST_REJECTED = 100_000
 
 @dataclass(frozen=True)
 class Size:
-    """What lists are drawn, and how many.
+    """Kind and number of the lists that are drawn.
 
     Attributes:
         depth: the most lists inside each other, plus 1; the Arena has 10.

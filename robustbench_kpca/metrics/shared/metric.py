@@ -156,7 +156,7 @@ class Statistic(Metric):
         return estimates([self], outcomes)[self.name]
 
     def interval_around(self, value: float, low: float, high: float, n: int) -> Estimate:
-        """Return the estimate of so many samples whose interval is that of `bootstraps`."""
+        """Return the estimate of `n` samples whose interval is that of `bootstraps`."""
         if not self.centred:
             return Estimate(value, low, high, n, "bootstrap")
         low, high = (min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)) if self.share else (low, high)

@@ -50,7 +50,7 @@ class Pass(BaseModel):
 
     @property
     def spread(self) -> float:
-        """How far a call was from the median at most, as a share of it."""
+        """Largest distance of a call from the median, as a share of the median."""
         return max(abs(seconds - self.time) for seconds in self.seconds) / self.time
 
 
@@ -85,7 +85,7 @@ class Subject:
 
 
 def subject_of(request: ModelRequest, tokens: int | None, batch_size: int, device: str) -> Subject:
-    """Return a model, or the attention of its blocks for so many tokens, with random inputs.
+    """Return a model, or the attention of its blocks for a number of tokens, with random inputs.
 
     Raises:
         BadInputError: the model cannot be built, it is no ViT, or a picture cannot be cut into that number of tokens.

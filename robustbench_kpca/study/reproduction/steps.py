@@ -239,7 +239,7 @@ def _unfollowed(step: Diagnose | Follow) -> str:
 
 
 def _is_done(step: Diagnose | Follow, roles: Roles) -> bool:
-    """Whether the folder of a step holds what it would make.
+    """Whether the folder of a step holds the result of the step.
 
     That is: a diagnosis of the same claims on as many images, of the weights at hand where there are some; or a
     trajectory over the same splits with as many images, of which the weights are not compared.

@@ -59,7 +59,7 @@ class Case:
         return attack.start(self.x[rows], self.y[rows], self.threat, self.keys[rows])
 
     def run(self, attack: Attack, state: State, rows: Tensor, steps: int = MOST) -> State:
-        """Take so many steps with the samples that are not finished, as the loop does.
+        """Take `steps` steps with the samples that are not finished, as the loop does.
 
         Raises:
             Broken: a step wrote into the state that it was given, or returned other entries.
