@@ -15,7 +15,7 @@ from robustbench_kpca.tasks import task_named
 
 
 def samples_to_keep(data: Dataset, scenario: Scenario, options: RunOptions, numbers: int) -> frozenset[str]:
-    """Return the ids of the samples whose images, of `numbers` values each, are kept: evenly spread over the sorted data.
+    """Return the ids of the samples whose images, of `numbers` values each, are kept, evenly spread over the data.
 
     Raises:
         BadInputError: the task has no single image that decides a sample, or the images would be too large.
