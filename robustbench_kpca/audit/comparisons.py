@@ -78,12 +78,9 @@ def other_loss(context: AuditContext) -> Check:
 
 
 def black_box(context: AuditContext) -> Check:
-    """Find samples that black-box attacks or a sibling's adversarial images break and no gradient attack breaks."""
+    """Find samples that black-box attacks break and no gradient attack breaks."""
     plan, white = context.task.compute.audit, white_box(context)
     values = {name: worse(context.remaining(name), white) for name in plan.black_box}
-    if context.sibling is not None and bool(context.correct.any()):
-        images = context.trajectory("apgd-doubled", context.sibling).images
-        values["sibling"] = worse(transferred(context, images), white)
     missing = f"; {plan.left_out}" if plan.left_out else ""
     saw = "attacks without gradients break {} that gradient attacks do not"
     return samples(

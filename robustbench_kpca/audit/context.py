@@ -74,7 +74,6 @@ class AuditContext:
     eps: str | float
     threat: Threat
     seed: int
-    sibling: nn.Module | None = None
     level: Level = "full"
     meter: Meter = field(default_factory=Meter)
     failures: dict[str, str] = field(default_factory=dict)
@@ -150,22 +149,16 @@ class AuditContext:
         """The trajectory of PGD, which continues after success."""
         return self.trajectory("pgd")
 
-    def trajectory(self, name: str, model: nn.Module | None = None) -> Trajectory:
-        """Run an attack to the end of its budget on the correct samples, against `model` (default: the audited one)."""
+    def trajectory(self, name: str) -> Trajectory:
+        """Run an attack to the end of its budget on the correct samples."""
         scenario, rows = self._scenario(name), self.correct.nonzero()[:, 0]
-        runner = _runner_like(self.shown, self.model) if model is None else self._other(model)
+        runner = _runner_like(self.shown, self.model)
         parts = [self._trajectory(runner, scenario, part) for part in rows.split(self.shown.batch_size)]
         self.meter.after(runner.forwards + runner.backwards, self.most(name))
         images = torch.cat([part.images for part in parts])
         assert bool((distance(images, self.images[rows], "linf") <= self.threat.eps + 1e-6).all())
         assert bool(((images >= 0) & (images <= 1)).all())
         return Trajectory(images, [torch.cat(step) for step in zip(*(part.losses for part in parts), strict=True)])
-
-    def _other(self, model: nn.Module) -> Runner:
-        """Return a runner of another model, whose logits are shown on the scale of its own."""
-        unscaled = _runner_like(self.runner, model)
-        scale = scale_of(torch.cat([gaps(unscaled.logits(x)) for x in self.images.split(unscaled.batch_size)]))
-        return _runner_like(unscaled, model, divided(unscaled.presentation, scale))
 
     def _trajectory(self, runner: Runner, scenario: Attack, rows: Labels) -> Trajectory:
         algorithm, query = build_attack(scenario.stage[0]), PlainQuery(runner)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from robustbench_kpca._core.keywords import split
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.audit.budgets import EPS
@@ -24,8 +22,6 @@ class AuditOptions:
         batch_size: batch size of the model; default: that of the task.
         device: such as "cuda"; default: the device of the model.
         name: name of the model in the audit; default: the name of its class.
-        sibling: another model of the same task; its adversarial images are tried on this model.
-        sibling_name: name of the sibling; default: the name of its class.
         allow: if given, a failed preflight check is refused as in `evaluate`, except these; if None, it is a flag.
         out: folder that stores the audit. A stored audit of the same code, model, images and plan is returned; where a
             quick one is requested, a full one, too.
@@ -39,8 +35,6 @@ class AuditOptions:
     batch_size: int | None = None
     device: str | None = None
     name: str | None = None
-    sibling: nn.Module | None = None
-    sibling_name: str | None = None
     allow: Collection[str] | None = None
     out: Path | None = None
     fresh: bool = False

@@ -110,17 +110,12 @@ def audit(
     size = compute.batch_size(model, chosen, None) if options.batch_size is None else options.batch_size
     where = device_for(model, options.device)
     x, y = (part.to(where) for part in compute.tensors(chosen))
-    if options.sibling is not None and (options.level == "quick" or not compute.audit.attacks):
-        kind = "a quick audit" if options.level == "quick" else f"an audit of {task.name}"
-        raise BadInputError(f"a sibling for {kind}, which does not use it", fix="leave it out")
-    sibling = None if options.sibling is None else options.sibling.to(where)
     started = time.perf_counter()
-    other = None if sibling is None else (options.sibling_name or type(sibling).__name__)
     plans = {
         which: Plan(
             norm="linf", eps=parse_fraction(options.eps), images=len(chosen), seed=options.seed, batch_size=size,
             attacks=resolved(compute.audit, options.eps, which),
-            limits=limits(len(chosen), compute.audit.limits), sibling=other, level=which,
+            limits=limits(len(chosen), compute.audit.limits), level=which,
         )
         for which in ("full", options.level)
     }  # fmt: skip
@@ -156,7 +151,6 @@ def audit(
             eps=options.eps,
             threat=Threat("linf", plan.eps),
             seed=options.seed,
-            sibling=sibling,
             level=options.level,
         )
         require_finite(context.per_batch(x, y, all_finite))
@@ -179,14 +173,14 @@ def audit(
 def _metered(context: AuditContext, announce: Callable[[str], None] | None, progress: Progress | None) -> Meter:
     """Announce what an audit costs: the passes of samples that withstand every attack.
 
-    The attacks `order` and `pgd` are made twice, and the strongest once more for every other model. Checks without an
+    The attacks `order` and `pgd` are made twice, and the strongest once more for every smoother copy. Checks without an
     attack are left out, because they cost a few dozen passes a sample.
     """
     if announce is None and progress is None:
         return Meter()
     full = context.level == "full" and "apgd-doubled" in context.attacks
-    other_models = full * (2 * bool(rpc_layers(context.model)) + (context.sibling is not None))
-    names = [*context.attacks, *({"order", "pgd"} & set(context.attacks)), *(other_models * ["apgd-doubled"])]
+    copies = full * 2 * bool(rpc_layers(context.model))
+    names = [*context.attacks, *({"order", "pgd"} & set(context.attacks)), *(copies * ["apgd-doubled"])]
     most = sum(context.most(name) for name in names)
     if announce is not None:
         announce(f"{context.level} audit: at most {most:,} passes of attacks")

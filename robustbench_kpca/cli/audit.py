@@ -35,9 +35,6 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    sibling: Annotated[
-        str | None, typer.Option(help="Another model of the same task, whose adversarial images this model is shown.")
-    ] = None,
     checkpoint: _options.Checkpoint = None,
     name: Annotated[str | None, typer.Option(help="Name of the model in the audit; by default MODEL.")] = None,
     set_: Annotated[list[str], typer.Option("--set", help="model.KEY=VALUE: set a model option. Repeatable.")] = [],  # noqa: B006 (typer reads the default)
@@ -68,14 +65,12 @@ def audit(
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.strict import parse_assignments
 
-    models = [model] if sibling is None else [model, sibling]
-    require_names(models=models, protocols=[] if protocol is None else [protocol], data=[data])
+    require_names(models=[model], protocols=[] if protocol is None else [protocol], data=[data])
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.audit.budgets import eps_for
     from robustbench_kpca.audit.run import audit as ask
     from robustbench_kpca.audit.run import show
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
-    from robustbench_kpca.models.loading import load_model
 
     options, rest = split_settings(parse_assignments(set_))
     if rest:
@@ -99,7 +94,7 @@ def audit(
         done = ask(
             loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
             device=usable_device(device), name=request.label,
-            sibling=None if sibling is None else load_model(sibling), sibling_name=sibling, out=out,
+            out=out,
             level="quick" if quick else "full", announce=announce, progress=terminal.start(f"{request.label}  audit"),
         )  # fmt: skip
     if json:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PERCENT, Mean, Metric, Scores, Statistic, Weighted
 from robustbench_kpca.metrics.shared.error_table import ALEXNET, CorruptionGrid, ErrorTable, PerCorruption
-from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES, canonical, counted, group_of
+from robustbench_kpca.protocols.corruption_names import COMMON, SEVERITIES, counted
 from robustbench_kpca.protocols.scenario import Corruption, Scenario
 from robustbench_kpca.records.estimate import Estimate, Values, bootstrap_mean
 from robustbench_kpca.records.outcomes import Outcomes
@@ -54,14 +54,6 @@ def relative_corruption_errors(table: ErrorTable, reference: ErrorTable) -> PerC
     """
     scale = _scale(table.corruptions, table.severities, reference, relative=True)
     return {name: (error - table.required_clean()) / scale[name] for name, error in mean_errors(table).items()}
-
-
-def mean_by_group(values: Mapping[str, float]) -> dict[str, float]:
-    """Mean over the corruptions of each group that occurs, in the order noise, blur, weather, digital, extra, other."""
-    names: dict[str, list[float]] = {}
-    for name in canonical(values):
-        names.setdefault(group_of(name), []).append(values[name])
-    return {group: float(np.mean(members)) for group, members in names.items()}
 
 
 def retention(corrupted: Values, clean: NDArray[np.bool_], weights: NDArray[np.int64] | None = None) -> float:

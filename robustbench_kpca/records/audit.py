@@ -51,7 +51,7 @@ Level = Literal["full", "quick"]
 class Plan(BaseModel):
     """Everything the audit was told; equal digests mean the same questions.
 
-    `level` is part of the digest unless it is `full`: so digests of audits made before there were levels still hold.
+    `level` is part of the digest unless it is `full`, and `sibling` always: so digests of older audits still hold.
     """
 
     model_config = STRICT
@@ -62,7 +62,7 @@ class Plan(BaseModel):
     batch_size: int
     attacks: dict[str, Budget]
     limits: dict[str, float]
-    sibling: str | None
+    sibling: None = None
     level: Level = "full"
 
     def digest(self) -> str:

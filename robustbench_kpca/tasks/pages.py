@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Pages:
     """The part of a task that reads records.
 
-    A task that is evaluated under corruption overrides `cells`, `by_corruption`, `by_group` and `along_severity`. Other
-    tasks need none of the methods.
+    A task that is evaluated under corruption overrides `cells`, `by_corruption` and `along_severity`. Other tasks need
+    none of the methods.
 
     Attributes:
         quantity: name of the quantity in curves over severity, such as `accuracy` or `mIoU`.
@@ -50,10 +50,6 @@ class Pages:
         """Return one row per corruption: the error at each severity and their mean, in the unit of the page."""
         raise _no_cells(record)
 
-    def by_group(self, record: Record) -> dict[str, float]:
-        """Return the mean error in [0, 1] by group of corruptions: noise, blur, weather, digital, extra, other."""
-        raise _no_cells(record)
-
     def along_severity(self, record: Record) -> dict[int, Estimate]:
         """Return the quantity at each severity, averaged over the corruptions evaluated there; 0: clean images."""
         raise _no_cells(record)
@@ -79,23 +75,14 @@ class Pages:
         """Return the tables that `rbk records show` prints below the metrics, with their titles."""
         titled = []
         if _is_corrupted(record):
-            import pandas as pd
-
-            title = f"{self.error_title} by {{}}, {self.unit.name}"
-            groups = {group: self.unit.scale * value for group, value in self.by_group(record).items()}
-            means = pd.DataFrame({"mean": list(groups.values())}, index=pd.Index(groups, name="group"))
-            titled += [
-                (title.format("corruption and severity"), self.by_corruption(record)),
-                (title.format("group"), means),
-            ]
+            title = f"{self.error_title} by corruption and severity, {self.unit.name}"
+            titled.append((title, self.by_corruption(record)))
         classes = self.by_class(record)
         return titled if classes is None else [*titled, (f"By class, {self.unit.name}", classes)]
 
     def details(self, record: Record) -> dict[str, Any]:
         """Return what `rbk records show --json` prints in addition to the record; numbers are in [0, 1], not scaled."""
         content: dict[str, Any] = {"cells": self.cells(record)} if _has_cells(record) else {}
-        if _is_corrupted(record):
-            content["groups"] = self.by_group(record)
         classes = self.by_class(record)
         if classes is not None:
             table = (classes / self.unit.scale).reset_index()

@@ -10,7 +10,6 @@ from robustbench_kpca.metrics import telling
 from robustbench_kpca.metrics.accuracy import guessing
 from robustbench_kpca.metrics.corruption import (
     corruption_errors,
-    mean_by_group,
     mean_errors,
     relative_corruption_errors,
 )
@@ -212,10 +211,6 @@ class ClassificationPages(Pages):
                 if scenario.clean:
                     columns["relative CE"] = list(relative_corruption_errors(table, ALEXNET).values())
         return 100 * pd.DataFrame(columns, index=pd.Index(grid.corruptions, name="corruption"))
-
-    def by_group(self, record: Record) -> dict[str, float]:
-        """Return the mean error in [0, 1] by group of corruptions."""
-        return mean_by_group(mean_errors(CorruptionGrid.of(record.outcomes).table(record.spec.model.name)))
 
     def along_severity(self, record: Record) -> dict[int, Estimate]:
         """Return top-1 accuracy by severity, averaged over all but the extra corruptions; 0: clean images."""

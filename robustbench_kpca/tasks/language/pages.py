@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from robustbench_kpca.metrics import PLAIN, metric_for
-from robustbench_kpca.metrics.corruption import mean_by_group
 from robustbench_kpca.protocols.corruption_names import canonical
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit_versions import fault
@@ -155,10 +154,6 @@ class LanguagePages(Pages):
         columns = {str(level): [perplexity.get((name, level), math.nan) for name in names] for level in severities}
         table = pd.DataFrame(columns, index=pd.Index(names, name="corruption"), dtype=float)
         return table.assign(mean=table.mean(axis=1))
-
-    def by_group(self, record: Record) -> dict[str, float]:
-        """Return the mean perplexity by group of corruptions."""
-        return mean_by_group({str(name): value for name, value in self.by_corruption(record)["mean"].items()})
 
     def along_severity(self, record: Record) -> dict[int, Estimate]:
         """Return the perplexity by severity, averaged over the corruptions evaluated there; 0: the text as it is."""

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from robustbench_kpca.metrics.corruption import mean_by_group
 from robustbench_kpca.metrics.shared import pixels
 from robustbench_kpca.metrics.shared.bootstrap import bootstrap
 from robustbench_kpca.protocols.corruption_names import canonical
@@ -99,10 +98,6 @@ class SegmentationPages(Pages):
     def by_corruption(self, record: Record) -> pd.DataFrame:
         """Return per corruption, in percent: 1 - mIoU at each severity, NaN where not measured, and their mean."""
         return 100 * _errors(record.outcomes)
-
-    def by_group(self, record: Record) -> dict[str, float]:
-        """Return the mean of 1 - mIoU in [0, 1] by group of corruptions."""
-        return mean_by_group({str(name): value for name, value in _errors(record.outcomes)["mean"].items()})
 
     def along_severity(self, record: Record) -> dict[int, Estimate]:
         """Return mIoU by severity, averaged over the corruptions evaluated there; 0: clean images."""

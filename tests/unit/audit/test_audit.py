@@ -225,13 +225,6 @@ def test_two_classes_and_a_single_image(linear, data):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_sibling_is_asked_for_its_images(data):
-    done = audit(Flat(), data, sibling=Flat(seed=1), sibling_name="flat")
-    assert done.plan.sibling == "flat"
-    assert "sibling" in next(check for check in done.checks if check.name == "black-box").values
-
-
-@pytest.mark.usefixtures("tiny")
 def test_an_audit_is_repeatable_and_found_again(data, tmp_path, monkeypatch):
     monkeypatch.setattr(auditing, "revision", lambda: "a")
     model = Flat()

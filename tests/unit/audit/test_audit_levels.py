@@ -9,7 +9,6 @@ from test_audit import FAINT, FLAGGED, TOO_WEAK, flags
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
-from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.audit.budgets import QUICK as QUICK_ATTACKS
 from robustbench_kpca.audit.checks import CHECKS, QUICK
@@ -58,14 +57,6 @@ def test_a_quick_audit_does_not_serve_where_a_full_one_is_asked_for(data, tmp_pa
     assert said == []
     evaluate(model, data, **HOW, **out, audit=audit(model, data, level="quick", batch_size=8))
     assert load_record(find_records(tmp_path)[0]).audit == full.audit
-
-
-def test_a_sibling_that_would_not_be_used_is_refused(data):
-    model, texts = load_model("vit_digits"), load_data("grammar", limit=1)
-    with pytest.raises(BadInputError, match="a sibling for a quick audit, which does not use it; leave it out"):
-        audit(model, data, sibling=model, level="quick")
-    with pytest.raises(BadInputError, match="a sibling for an audit of language"):
-        audit(load_model("softmax_lm_tiny"), texts, sibling=load_model("rpc_lm_tiny"))
 
 
 class Watched(nn.Module):

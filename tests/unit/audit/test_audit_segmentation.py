@@ -142,12 +142,12 @@ def test_no_flag_is_raised_on_an_honest_segmenter():
 
 @pytest.mark.usefixtures("tiny")
 def test_a_plan_says_what_segmenters_are_asked():
-    done = audit(load_model("rpc_symvit_shapes"), load_data("shapes"), limit=1, sibling=load_model("symvit_shapes"))
+    done = audit(load_model("rpc_symvit_shapes"), load_data("shapes"), limit=1)
     assert (done.plan.images, done.plan.batch_size) == (1, 1)
     assert {"segpgd", "pgd", "apgd-dlr", "noise"} <= set(done.plan.attacks)
     assert not {"square", "spsa"} & set(done.plan.attacks)
     assert {"slack", "gain"} <= set(done.plan.limits)
-    assert set(values(done, "black-box")) == {"noise", "sibling"}
+    assert set(values(done, "black-box")) == {"noise"}
     assert len(values(done, "surrogate")) == 2
     assert "runs" not in flags(done)
 

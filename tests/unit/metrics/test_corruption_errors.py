@@ -10,7 +10,6 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics.corruption import (
     corruption_errors,
     mce_scores,
-    mean_by_group,
     mean_error_scores,
     mean_errors,
     relative_corruption_errors,
@@ -127,7 +126,6 @@ def test_by_hand():
     relative = {"snow": 0.125 / 0.2, "pixelate": 0.625 / 0.4}
     assert relative_corruption_errors(table, REFERENCE) == pytest.approx(relative)
     assert mean_errors(table) == pytest.approx({"snow": 0.375, "pixelate": 0.875})
-    assert mean_by_group(mean_errors(table)) == pytest.approx({"weather": 0.375, "digital": 0.875})
     # image 3 is wrong under pixelate 2 alone, image 2 under both, image 0 everywhere
     scores = mce_scores(grid, REFERENCE)
     assert scores == pytest.approx([2.0 / 2 / 0.6 + 1.0, 0.5 / 0.6 + 1.0, 1.0, 0.5])
@@ -204,7 +202,6 @@ def test_the_unnormalised_mean_is_not_mce_and_the_extra_four_do_not_count(alexne
     found = corruption_errors(extra.table("x"), ALEXNET)
     assert len(found) == 19
     assert found["saturate"] == 0
-    assert mean_by_group(found)["extra"] == 0
     assert 100 * mean_over_corruptions(found) == pytest.approx(100, abs=1e-9)
 
 

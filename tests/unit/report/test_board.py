@@ -235,7 +235,7 @@ def audit_of(record, *checks):
     """An audit with these checks, and with the others of its version, which found nothing."""
     spec = record.spec
     plan = Plan(
-        norm="linf", eps=8 / 255, images=60, seed=0, batch_size=64, attacks={}, limits=limits(LATEST, 60), sibling=None,
+        norm="linf", eps=8 / 255, images=60, seed=0, batch_size=64, attacks={}, limits=limits(LATEST, 60),
     )  # fmt: skip
     others = {*CHECKS[LATEST]["full"]} - {one.name for one in checks}
     checks += tuple(
