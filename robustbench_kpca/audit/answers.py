@@ -18,7 +18,7 @@ def count(mask: Mask) -> int:
 def worse(correct: PerSample, than: PerSample, slack: float = SLACK) -> int:
     """Count the samples on which an attack is stronger than another: fewer labels stay correct, by more than `slack`.
 
-    `found` and `than` are the fractions of labels that stay correct under the two attacks.
+    `correct` and `than` are the fractions of labels that stay correct under the two attacks.
     """
     return count(than - correct > slack)
 

@@ -190,7 +190,7 @@ class Evaluation:
 
         Args:
             outcomes: outcomes of all samples.
-            made: what else is known of the work.
+            work: number of passes, seconds, batch size and remarks.
             images: the adversarial images to keep beside the record.
             remarks: flags that are known already, such as failed preflight checks that were allowed.
             smaller: the record at the next smaller budget, if its outcomes were used.

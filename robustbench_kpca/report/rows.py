@@ -45,7 +45,7 @@ def paired(
     fewer than two seeds that rows of several trainings share.
 
     Args:
-        others: rows of several trainings, whose spread counts, too.
+        other_rows: rows of several trainings, whose spread counts, too.
     """
     models = [measured(metric, column, list(row.values())) for row in (first, second)]
     if [len(row) for row in models] == [1, 1]:

@@ -23,7 +23,7 @@ def packed(content: Any, clean: Tensor, earlier: Seen | None = None) -> Any:
     Args:
         content: content of one sample.
         clean: its clean image.
-        seen: tensors of this sample that were met before.
+        earlier: the tensors of this sample before this one.
     """
     earlier = {} if earlier is None else earlier
     if isinstance(content, dict):

@@ -27,7 +27,7 @@ class CellFolders(CellSamples):
     """Stored corruptions of ImageNet validation images; labels are ImageNet-1K indices.
 
     Args:
-        known: its corruptions, in the published order; a folder can contain fewer.
+        names: its corruptions, in the published order; a folder can contain fewer.
 
     Raises:
         BadInputError: another split; no such folder; no corruption folders, or unknown ones; severities outside 1 to 5,
