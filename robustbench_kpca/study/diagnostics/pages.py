@@ -253,10 +253,10 @@ def _nulls(judged: Judged) -> list[str]:
 
 
 def _findings(judged: Judged) -> list[tables.Row]:
-    number = tables.number
+    number, interval = tables.number, tables.interval
     return [
-        (each.statement, each.source, number(each.measured.value), tables.interval(each.measured), each.outcome)
-        for each in judged.findings
+        (finding.statement, finding.source, number(finding.measured.value), interval(finding.measured), finding.outcome)
+        for finding in judged.findings
     ]
 
 

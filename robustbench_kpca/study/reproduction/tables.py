@@ -25,7 +25,7 @@ SEED = 0
 
 def board_spec(table: Table, roles: Roles) -> BoardSpec:
     """Return what `board.toml` would say: one row an arm, and behind each literal column its corrected twin, if any."""
-    columns = [each for column in table.column for each in _columns(table, column, roles)]
+    columns = [twin for column in table.column for twin in _columns(table, column, roles)]
     first = roles.samples(table.column[0].samples)
     return BoardSpec(
         title=table.title, intro=table.intro, data=first.data, split=first.split, limit=first.limit, seed=SEED,
