@@ -14,7 +14,7 @@ from robustbench_kpca.records.spec import Environment
 
 PACKAGE = "robustbench-kpca"
 PACKAGES = (PACKAGE, "torch", "triton", "torchvision", "timm", "numpy", "scipy", "opencv-python-headless")
-FOREIGN = ("torchattacks", "pyautoattack", "foolbox", "cleverhans", "imagecorruptions")
+FOREIGN = ("torchattacks", "pyautoattack", "foolbox", "imagecorruptions")
 """Libraries whose attacks or corruptions a protocol can use."""
 _CHECKOUT = Path(__file__).parents[3]
 _PARTS = ("robustbench_kpca", "attacks", "corruptions")

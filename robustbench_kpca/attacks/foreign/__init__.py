@@ -2,7 +2,7 @@
 
 The whole attack is one step. The library is called once per batch with a wrapped model that counts passes and refuses
 NaN or infinite gradients. The images it returns are judged like any proposal: by the loop's forward pass, inside
-ball and box. Importing this package needs none of the libraries; the extra `reference` installs all but CleverHans.
+ball and box. Importing this package needs none of the libraries; the extra `reference` installs them.
 
 Two things differ from native attacks. These libraries draw random numbers per batch, not per sample: the generators are
 seeded from the key of the batch's first sample, so a result may depend on the other samples of the batch. The cost of a
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._core.registry import did_you_mean, unknown_name
-from robustbench_kpca.attacks.foreign import cleverhans, foolbox, pyautoattack, torchattacks
+from robustbench_kpca.attacks.foreign import foolbox, pyautoattack, torchattacks
 from robustbench_kpca.attacks.foreign._recipe import Recipe as Recipe
 from robustbench_kpca.attacks.foreign._recipe import arguments as arguments
 from robustbench_kpca.attacks.shared.ball import (
@@ -45,7 +45,6 @@ LIBRARIES: dict[str, Any] = {
     "torchattacks": torchattacks,
     "pyautoattack": pyautoattack,
     "foolbox": foolbox,
-    "cleverhans": cleverhans,
 }
 
 
@@ -170,7 +169,7 @@ def load(library: str, wanted_by: str) -> ModuleType:
     except Exception as error:  # noqa: BLE001 (missing, or incompatible with newer packages)
         raise BadInputError(
             f"attack '{wanted_by}' needs {library}, which cannot be imported ({reason_of(error)})",
-            fix=getattr(LIBRARIES[library], "INSTALL", "pip install 'robustbench-kpca[reference]'"),
+            fix="pip install 'robustbench-kpca[reference]'",
         ) from None
 
 

@@ -13,7 +13,6 @@ _FILES: dict[str, str | tuple[str, ...]] = {
     "torchattacks": "__init__.py",
     "foolbox": "attacks/__init__.py",
     "pyautoattack": AUTOATTACK,
-    "cleverhans": ("carlini_wagner_l2",),
 }
 """Libraries of attacks, and the file of each that imports all of its attacks, or their names."""
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from attack_checks import MISCLASSIFIED, Wavy, rand
-from cleverhans_loops import carlini_wagner
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
@@ -328,21 +327,6 @@ def test_an_image_outside_the_box_or_nan_is_an_error(library, by, bounded):
         run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05)
 
 
-def test_cleverhans_weighs_a_batch_by_one_constant():
-    """Alone, an image is attacked as the transcription of the library attacks it; in a batch it is not."""
-    pytest.importorskip("cleverhans")
-    model, x = Wavy((1, 5, 5)), 0.05 + 0.9 * rand(1, 6, 1, 5, 5)
-    y, options = model(x).argmax(1), {"max_iterations": 20, "lr": 0.03, "initial_const": 0.3, "confidence": 0.2}
-    attack = build("cleverhans:carlini_wagner_l2", options)
-    together, *alone = (
-        attack.recipe.run(model, x[part], y[part], Threat("l2", 1.0), seed=0, options=options)
-        for part in (slice(None), *([index] for index in range(len(x))))
-    )
-    expected = torch.stack([carlini_wagner(model, image, 20, 0.03, 5, 0.3, 0.2) for image in x])
-    assert torch.allclose(torch.cat(alone), expected, rtol=0, atol=1e-6)
-    assert not torch.allclose(together, expected, rtol=0, atol=1e-3)
-
-
 def test_a_failure_inside_a_library_is_one_line(library):
     library(bounded=True)
     with pytest.raises(EvaluationError, match=r"'fake:Push' .*TypeError"):
@@ -440,7 +424,7 @@ def test_open_boxes_and_labels_per_pixel_are_refused():
 def test_every_attack_of_a_library_is_read(library):
     module = pytest.importorskip(library)
     names = _foreign.LIBRARIES[library].names(module)
-    assert len(names) >= (1 if library == "cleverhans" else 9)
+    assert len(names) >= 9
     for name in names:
         recipe = _foreign.LIBRARIES[library].recipe(module, name)
         assert recipe.norms
