@@ -24,8 +24,12 @@ def _explained(error: Any, path: str, context: Any) -> tuple[str, str, str]:
     """Return the problem, what is expected, and what may be meant."""
     kind, message, param = type(error).__name__, str(error.message), getattr(error, "param", None)
     if kind == "NoSuchOption":
-        names = [name for option in context.command.params for name in option.opts if name.startswith("--")]
-        return f"{path} has no option '{error.option_name}'", "", _meant(error.option_name, names)
+        option = error.option_name
+        if option in _options_of(context.find_root().command):
+            meant = f"{option} stands before the command: rbk {option} … {path.partition(' ')[2]}"
+        else:
+            meant = _meant(option, _options_of(context.command))
+        return f"{path} has no option '{option}'", "", meant
     if kind == "MissingParameter" and param is not None:
         return f"{path} needs {_named(param)}", "", ""
     if param is not None:
@@ -41,6 +45,11 @@ def _explained(error: Any, path: str, context: Any) -> tuple[str, str, str]:
         problem = f"there is no command '{path} {shortened(typed[1], 80)}'" if typed else f"{path} needs a command"
         return problem, "", did_you_mean(typed[1] if typed else "", commands)
     return f"the options of {path} cannot be read", "", ""
+
+
+def _options_of(command: Any) -> list[str]:
+    """Return the long names of a command's options."""
+    return [name for option in command.params for name in option.opts if name.startswith("--")]
 
 
 def _meant(option: str, names: list[str]) -> str:

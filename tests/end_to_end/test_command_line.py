@@ -152,6 +152,7 @@ BAD = {
     "eval -m symvit_digits -p clean -o file/out": "file/out",
     "eval -m symvit_digits": "rbk eval needs --protocol; see: rbk eval --help",
     "eval --modle x": "rbk eval has no option '--modle'; did you mean '--model'? see: rbk eval --help",
+    "eval --plugin x.py": "rbk eval has no option '--plugin'; --plugin stands before the command: rbk --plugin … eval",
     "evla": "there is no command 'rbk evla'; did you mean 'eval'? see: rbk --help",
     "audit": "rbk audit needs MODEL; see: rbk audit --help",
     "records": "rbk records needs a command; known: show, verify",
