@@ -3,7 +3,7 @@
 Han et al. (2023), "Designing Robust Transformers using Robust Kernel Density Estimation", arXiv:2210.05794.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -34,6 +34,8 @@ class MedianOfMeansAttention(KDEAttention):
         draws: number of draws of `restored`.
         **options: options of `WeightedAttention`.
     """
+
+    off: ClassVar[str] = "outliers=0"
 
     def __init__(
         self,

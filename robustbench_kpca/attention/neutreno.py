@@ -19,6 +19,7 @@ class NeutrenoAttention(ChainedAttention):
     """
 
     reach: ClassVar[Literal["first", "previous"]] = "first"
+    off: ClassVar[str] = "alpha=0"
 
     def __init__(self, dim: int, num_heads: int = 8, *, alpha: float = 0.6, **options: Any) -> None:
         require_positive("alpha", alpha, or_zero=True)

@@ -4,7 +4,7 @@ Hou et al. (2024), "ProTransformer: Robustify Transformers via Plug-and-Play Par
 for trained softmax models, in every layer.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ class ProAttention(WeightedAttention):
         gradient: `released` or `restored`, see `Gradient`.
         **options: options of `WeightedAttention`.
     """
+
+    off: ClassVar[str] = "iterations=0"
 
     def __init__(
         self,

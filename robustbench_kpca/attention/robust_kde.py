@@ -4,7 +4,7 @@ Han et al. (2023), "Designing Robust Transformers using Robust Kernel Density Es
 released code has a sign wrong, so that outliers weigh more: `form` chooses between the two.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -60,6 +60,8 @@ class RobustKDEAttention(KDEAttention):
     u are the weights of tokens by key and value together, w those by key alone, so that rows do not sum to 1. As
     released, Hampel with a <= 1/3 is `kde` exactly, and Huber does not depend on a <= 1. With 0 iterations, both are.
     """
+
+    off: ClassVar[str] = "iterations=0"
 
     def __init__(
         self,

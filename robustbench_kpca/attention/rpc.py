@@ -11,7 +11,7 @@ Teo & Nguyen (2024), arXiv:2406.13762, section 3, Definition 1 and Algorithm 1.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -275,6 +275,8 @@ class RPCAttention(SymmetricAttention):
 
     Takes the options of `SymmetricAttention` and of `Pursuit`. If `observer` is set, it is called with every iterate.
     """
+
+    off: ClassVar[str] = "lam=inf"
 
     def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:
         pursuit = Pursuit.pop(options)

@@ -4,7 +4,7 @@ Teo & Nguyen (2024), arXiv:2406.13762, appendix E.10, first form. The second for
 first layer and softmax attention in the others: see the family `rpc_vit_sym` in models/families.py.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from robustbench_kpca.attention.rpc import Observer, Pursuit
 from robustbench_kpca.attention.shared.heads import Heads, KeyMask
@@ -17,6 +17,8 @@ class AsymmetricRPCAttention(SoftmaxAttention):
     Takes the options of softmax attention and of `Pursuit`. With 0 iterations it is
     softmax attention.
     """
+
+    off: ClassVar[str] = "lam=inf"
 
     def __init__(self, dim: int, num_heads: int = 8, **options: Any) -> None:
         pursuit = Pursuit.pop(options)

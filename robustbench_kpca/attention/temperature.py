@@ -4,7 +4,7 @@ Gu, Tresp & Qin (2022), "Are Vision Transformers Robust to Patch Perturbations?"
 gradient of A vanishes, so attack such a model through T = 1, too.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from robustbench_kpca.attention.shared.heads import Heads
 from robustbench_kpca.attention.shared.weights import WeightedAttention, Weights, require_positive
@@ -15,6 +15,8 @@ class TemperatureAttention(WeightedAttention):
 
     The default T is a choice of this project: which one the authors use is not verified.
     """
+
+    off: ClassVar[str] = "temperature=1"
 
     def __init__(self, dim: int, num_heads: int = 8, *, temperature: float = 2.0, **options: Any) -> None:
         require_positive("temperature", temperature)

@@ -3,7 +3,7 @@
 Abdullaev & Nguyen (2025), "Transformer Meets Twicing: Harnessing Unattended Residual Information", arXiv:2503.00687.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -17,6 +17,8 @@ class TwicingAttention(WeightedAttention):
     Rows of the matrix sum to 1, and entries may be negative. The parameters are those of softmax attention. The
     authors' code drops entries of A once for both of its uses, and so does this.
     """
+
+    off: ClassVar[str] = "order=1"
 
     def __init__(self, dim: int, num_heads: int = 8, *, order: int = 2, **options: Any) -> None:
         require_count("order", order, least=1)

@@ -27,6 +27,11 @@ def parsed(setting: str) -> tuple[str, str]:
     return option, value
 
 
+def off_switch(model: nn.Module) -> str:
+    """Return the setting with which the mechanism of the model's attention is gone; empty: no layer names one."""
+    return next((off for layer in model.modules() if (off := getattr(type(layer), "off", ""))), "")
+
+
 @contextmanager
 def altered(model: nn.Module, setting: str) -> Iterator[nn.Module]:
     """Change an option in every attention layer that has it; at the end of the context the old values are restored.

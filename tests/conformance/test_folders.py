@@ -1,5 +1,6 @@
 """Every file in a registry folder keeps its room's promises, so a new file arrives tested."""
 
+import copy
 import importlib
 import json
 from dataclasses import replace
@@ -23,6 +24,8 @@ from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.scenes import Scenes
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.metrics import METRICS
+from robustbench_kpca.models import create_model, place
+from robustbench_kpca.models.altered import altered, off_switch
 from robustbench_kpca.models.sources import SOURCES
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.loading import load_scenario
@@ -150,6 +153,40 @@ def broken(findings):
 @pytest.mark.parametrize("name", ATTENTIONS.names())
 def test_every_attention_keeps_its_promises(name, fork):
     assert broken(check_member(name)) == []
+
+
+def without_s(base):
+    """Four iterations of the pursuit as they are written, where S is zero: M = K - U."""
+
+    class Twin(base):
+        def attend(self, q, k, v):
+            dual = torch.zeros_like(k)
+            for _ in range(4):
+                m = k - dual
+                left = m if self.symmetric else q
+                low_rank = (left @ m.mT / k.shape[-1] ** 0.5).softmax(-1) @ v
+                dual = dual + k - low_rank
+            return low_rank
+
+    return Twin
+
+
+TWINS = {
+    **dict.fromkeys(("pro", "twicing", "neutreno", "temperature"), "softmax"),
+    **dict.fromkeys(("robust_kde", "median_of_means"), "kde"),
+    "rpc": without_s(ATTENTIONS.get("symmetric")), "rpc_asymmetric": without_s(ATTENTIONS.get("softmax")),
+}  # fmt: skip
+"""Attention whose class says how its mechanism is switched off -> what it then is."""
+
+
+@pytest.mark.parametrize("name", [name for name in ATTENTIONS.names() if getattr(ATTENTIONS.get(name), "off", "")])
+def test_without_its_mechanism_an_attention_is_its_plain_twin(name, fork):
+    options = {"lam": 0.05} if name.startswith("rpc") else {}
+    model, images = create_model("vit_digits", attention=name, **options).double(), torch.rand(2, 3, 32, 32).double()
+    twin = place(copy.deepcopy(model), TWINS[name])
+    with torch.no_grad(), altered(model, off_switch(model)):
+        assert torch.allclose(model(images), twin(images), atol=1e-12)
+    assert not torch.allclose(model(images), twin(images), atol=1e-6)
 
 
 ASKED = [name for name in METRICS.names() if {"clean", "attack"} & {*METRICS.get(name).kinds}]

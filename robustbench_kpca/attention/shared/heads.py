@@ -77,7 +77,8 @@ class MultiHeadAttention(nn.Module, ABC):
 
     A variant defines `attend`. Where the class says `symmetric`, keys are also the queries: the linear layer has width
     2C, and `attend` gets K twice. An `attend` without `causal` is called once for every token and those before it where
-    later tokens are hidden: right, but as many times slower. An `attend` without `mask` sees padding as words.
+    later tokens are hidden: right, but as many times slower. An `attend` without `mask` sees padding as words. `off` is
+    the OPTION=VALUE with which what the class is named for is gone, and nothing else changes; empty: there is none.
 
     Args:
         dim: C, the width of a token; `num_heads` must divide it.
@@ -109,6 +110,7 @@ class MultiHeadAttention(nn.Module, ABC):
     """
 
     symmetric: ClassVar[bool] = False
+    off: ClassVar[str] = ""
     takes_causal: ClassVar[bool] = True
     takes_key_mask: ClassVar[bool] = True
 
