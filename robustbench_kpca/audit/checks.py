@@ -17,6 +17,7 @@ from robustbench_kpca.audit.answers import answer, count, does_not_apply, sample
 from robustbench_kpca.audit.at_eps import reach, smoothed
 from robustbench_kpca.audit.comparisons import black_box, huge_eps, more_steps, one_step, order, other_loss, surrogate
 from robustbench_kpca.audit.context import AuditContext, all_finite
+from robustbench_kpca.audit.mechanism import MOST, mechanism
 from robustbench_kpca.audit.preflight import AT_EDGE, BATCH_MATES, LOST, inspect
 from robustbench_kpca.audit.stairs import stairs
 from robustbench_kpca.records.audit import Check
@@ -24,8 +25,6 @@ from robustbench_kpca.records.audit_versions import CHECKS as CHECKS_OF
 from robustbench_kpca.records.audit_versions import LATEST, WITHOUT_ATTACKS
 from robustbench_kpca.tasks.audit_plan import SLACK
 from robustbench_kpca.types import Images, Mask
-
-MOST = 1e30  # in place of an infinite or missing change of logits
 
 
 def preflight(context: AuditContext) -> Check:
@@ -201,6 +200,7 @@ CHECKS: dict[str, Callable[[AuditContext], Check]] = {
     "neighbours": neighbours,
     "order": order,
     "finite": finite,
+    "mechanism": mechanism,
 }
 
 

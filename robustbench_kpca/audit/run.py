@@ -32,7 +32,7 @@ from robustbench_kpca.models.mixing import rpc_layers
 from robustbench_kpca.models.source import class_names_of, is_differentiable, require_words, stated_classes, stated_view
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject, audits_of, load_audit
-from robustbench_kpca.records.audit_versions import left_to_full, summary
+from robustbench_kpca.records.audit_versions import inactive, left_to_full, summary
 from robustbench_kpca.tasks import task_named
 
 P = ParamSpec("P")
@@ -41,7 +41,8 @@ P = ParamSpec("P")
 def show(done: Audit, screen: Screen, *, existed: bool) -> None:
     """Show the flags of an audit, the ball of its attacks, and its running time, or "kept" if it existed before."""
     ball, how = Threat(done.plan.norm, done.plan.eps), "kept" if existed else f"{done.seconds:.1f} s"
-    parts = (done.subject.model, f"{done.plan.level} audit", ball, summary(done), f"({how})", left_to_full(done))
+    verdict = summary(done), inactive([done])
+    parts = (done.subject.model, f"{done.plan.level} audit", ball, *verdict, f"({how})", left_to_full(done))
     (screen.warn if done.flags else screen.say)("  ".join(str(part) for part in parts if part))
 
 

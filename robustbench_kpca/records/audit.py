@@ -19,19 +19,22 @@ FOLDER, SUFFIX = "audits", ".audit.json"
 
 
 class Check(BaseModel):
-    """One question to the model. It is flagged if any value exceeds the limit; without values it did not apply."""
+    """One question to the model. It is flagged if any value exceeds the limit; without values it did not apply.
+
+    Without a limit it is a mark: it says what is so, and flags nothing.
+    """
 
     model_config = STRICT
     name: str
     values: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
-    limit: float
+    limit: float | None
     flag: bool
     saw: str
     why: str
 
     @model_validator(mode="after")
     def _flag_follows(self) -> "Check":
-        if self.flag != any(value > self.limit for value in self.values.values()):
+        if self.flag != (self.limit is not None and any(value > self.limit for value in self.values.values())):
             raise BadInputError(f"check '{self.name}': its flag does not follow from its values and limit")
         return self
 
@@ -95,7 +98,7 @@ class Audit(BaseModel):
     """
 
     model_config = STRICT
-    schema_version: Literal[1, 2, 3] = 3
+    schema_version: Literal[1, 2, 3, 4] = 4
     subject: Subject
     plan: Plan
     plan_digest: str

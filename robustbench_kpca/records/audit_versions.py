@@ -1,14 +1,19 @@
 """What an audit of each version holds: its checks by level, and its limits. Does not import torch.
 
 Version 2 shows logits on one scale and asks two questions more. Version 3 asks for soft stairs, and asks two of its
-attacks of the model's own logits (`docs/decisions/0040`). Audits of earlier versions stay valid.
+attacks of the model's own logits (`docs/decisions/0040`). Version 4 marks what a mechanism changes. Audits of earlier
+versions stay valid.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from robustbench_kpca.records.audit import Audit, Level
 
+MECHANISM = "mechanism"
+"""The check that is a mark: it has no limit."""
+INACTIVE = 0.01
+"""A mechanism that changes a smaller share of predictions is inactive."""
 FIRST = (
     "preflight", "more-steps", "huge-eps", "one-step", "other-loss", "black-box", "gradients", "slope", "ascent",
     "surrogate", "neighbours", "order", "finite", "runs", "untouched",
@@ -16,11 +21,13 @@ FIRST = (
 FIRST_QUICK = (
     "preflight", "huge-eps", "one-step", "gradients", "slope", "ascent", "neighbours", "finite", "runs", "untouched",
 )  # fmt: skip
+_THIRD, _THIRD_QUICK = (*FIRST, "reach", "smoothed", "stairs"), (*FIRST_QUICK, "reach", "stairs")
 
 CHECKS: Mapping[int, Mapping[Level, tuple[str, ...]]] = {
     1: {"full": FIRST, "quick": FIRST_QUICK},
     2: {"full": (*FIRST, "reach", "smoothed"), "quick": (*FIRST_QUICK, "reach")},
-    3: {"full": (*FIRST, "reach", "smoothed", "stairs"), "quick": (*FIRST_QUICK, "reach", "stairs")},
+    3: {"full": _THIRD, "quick": _THIRD_QUICK},
+    4: {"full": (*_THIRD, MECHANISM), "quick": (*_THIRD_QUICK, MECHANISM)},
 }
 """Version -> level -> the names of its checks, in any order."""
 WITHOUT_ATTACKS = ("preflight", "neighbours", "runs", "untouched")
@@ -34,16 +41,18 @@ _LIMITS_2: Mapping[str, float] = {
     **_LIMITS_1, "gap": 5.0, "gap_high": 15.0, "reach_factor": 4.0, "reach_directions": 8, "smoothed_steps": 10,
     "smoothed_draws": 4, "smoothed_noise": 4.0,
 }  # fmt: skip
+_LIMITS_3: Mapping[str, float] = {**_LIMITS_2, "stairs_shift": 4 / 255, "stairs_cosine": 0.8}
 LIMITS: Mapping[int, Mapping[str, float]] = {
     1: _LIMITS_1,
     2: _LIMITS_2,
-    3: {**_LIMITS_2, "stairs_shift": 4 / 255, "stairs_cosine": 0.8},
+    3: _LIMITS_3,
+    4: _LIMITS_3,
 }
 """Version -> name -> the limit that every audit of that version has. A task may add limits of its own."""
 
 FEW = 256
 """Images below which an evaluation has a quick audit by default: there a full one takes most of the time."""
-LATEST = 3
+LATEST = 4
 _LIMIT_OF: Mapping[str, str] = {"slope": "slopes", "reach": "slopes", "stairs": "slopes", "neighbours": "batch_logits"}
 _NONE_ALLOWED = ("preflight", "finite", "runs", "untouched")
 
@@ -109,7 +118,28 @@ def fault(audit: Audit, *, attacked: bool = True) -> str | None:
         if audit.plan.limits.get(name) != value:
             return f"its audit has {audit.plan.limits.get(name)} as limit '{name}', not {value:g}"
     for check in audit.checks:
-        limit = 0.0 if check.name in _NONE_ALLOWED else due[_LIMIT_OF.get(check.name, "samples")]
+        limit = _limit(check.name, due)
         if check.values and check.limit != limit:
-            return f"check '{check.name}' of its audit allows {check.limit:g}, not {limit:g}"
+            return f"check '{check.name}' of its audit allows {check.limit}, not {limit}"
     return None
+
+
+def _limit(name: str, due: Mapping[str, float]) -> float | None:
+    if name == MECHANISM:
+        return None
+    return 0.0 if name in _NONE_ALLOWED else due[_LIMIT_OF.get(name, "samples")]
+
+
+def inactive(audits: Iterable[Audit]) -> str:
+    """Say that the mechanism of these models is inactive: that few predictions change where it is switched off.
+
+    Empty where it is active, and where no audit asked.
+    """
+    values = [check.values for audit in audits for check in audit.checks if check.name == MECHANISM]
+    changed, number = (
+        sum(value for own in values for name, value in own.items() if name.startswith(what))
+        for what in ("changed", "predictions")
+    )
+    if not number or changed >= INACTIVE * number:
+        return ""
+    return f"mechanism inactive: switched off, it changes {changed:.0f} of {number:.0f} predictions"

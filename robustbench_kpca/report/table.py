@@ -8,13 +8,14 @@ import pandas as pd
 
 from robustbench_kpca.metrics import Unit, common_unit, metric_for
 from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.records.audit_versions import inactive
 from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Row
 
 MISSING = "not run"
-FLAGGED, QUICK, UNAUDITED = "⚠", "◐", "○"  # beside a model's name
+FLAGGED, INACTIVE, QUICK, UNAUDITED = "⚠", "∅", "◐", "○"  # beside a model's name
 _AUDITED = "Every model that is attacked here was audited for masked gradients, and no flag was raised."
 _NOT_ASKED = (
     "No audit raised a flag. Audits of this task attack nothing, so nothing here says whether gradients are masked."
@@ -147,7 +148,7 @@ def frame(board: Board) -> pd.DataFrame:
 
 
 def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
-    """Mark -> its meaning here: the flags of the row's audits, quick audits, and attacks without any audit."""
+    """Mark -> its meaning here: the flags of the row's audits, an inactive mechanism, quick audits, missing audits."""
     audits = board.audits(row)
     flags = [
         " ".join(f"{check.name}: {check.saw} ({check.why})".split())
@@ -156,6 +157,8 @@ def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
         for check in audit.flags
     ]
     marks = {FLAGGED: flags} if flags else {}
+    idle = inactive(audit for audit in audits if audit is not None)
+    marks |= {INACTIVE: [idle]} if idle else {}
     checks = sorted({check.name for audit in audits if audit and audit.plan.level == "quick" for check in audit.checks})
     marks |= {QUICK: [f"quick audit, of these checks alone: {', '.join(checks)}"]} if checks else {}
     return marks | ({UNAUDITED: ["not audited"]} if None in audits else {})
@@ -170,7 +173,7 @@ def audit_lines(board: Board) -> list[tuple[str, str, str]]:
             for text in texts:
                 restriction = " for at least one of its attacks" if mark == UNAUDITED and partly[row.title] else ""
                 rows_of.setdefault((mark, f"{text}{restriction}"), []).append(row.title)
-    order = (FLAGGED, QUICK, UNAUDITED)
+    order = (FLAGGED, INACTIVE, QUICK, UNAUDITED)
     everyone = len(attacked_rows(board))
     return [
         (mark, f"all {everyone} rows" if len(rows) == everyone > 3 else "; ".join(rows), text)

@@ -259,7 +259,7 @@ def audited_fully(record: Record, scenario: Scenario) -> str | None:
 
 
 _BY_RIGHT_IMAGES = ("gradients", "slope", "ascent", "reach", "smoothed", "stairs")
-_MAY_BE_EMPTY = ("preflight", "surrogate", "finite", "runs", "untouched")
+_MAY_BE_EMPTY = ("preflight", "mechanism", "surrogate", "finite", "runs", "untouched")
 _SMALLEST_EPS = 1 / 2550
 """A tenth of a level of a pixel."""
 

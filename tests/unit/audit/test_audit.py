@@ -22,10 +22,10 @@ from robustbench_kpca.audit.model_identity import subject_of
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.models import bundled
-from robustbench_kpca.models.mixing import rpc_layers
+from robustbench_kpca.models.mixing import densities, rpc_layers
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit import Audit, AuditFile, Check, load_audit
-from robustbench_kpca.records.audit_versions import summary
+from robustbench_kpca.records.audit_versions import fault, inactive, summary
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named
 
@@ -330,6 +330,20 @@ def test_an_rpc_model_is_compared_with_smoother_copies_of_itself(data):
     surrogate = next(check for check in audit(model, data, limit=1).checks if check.name == "surrogate")
     assert set(surrogate.values) == {"0 iterations", "2 iterations"}
     assert [layer.pursuit for layer in rpc_layers(model)] == pursuits
+
+
+@pytest.mark.parametrize(("lam", "acts"), [(4.0, False), (0.2, True)])
+def test_an_audit_marks_what_the_pursuit_changes(lam, acts, data):
+    few, (images, _) = data.take(range(8)), data.take(range(8)).tensors()
+    model, plain = (load_model("rpc_symvit_digits", lam=value) for value in (lam, float("inf")))
+    done = audit(model, few, batch_size=8, level="quick")
+    mark = next(check for check in done.checks if check.name == "mechanism")
+    with torch.no_grad():
+        changed = model(images).argmax(1) != plain(images).argmax(1)
+    assert (mark.values["predictions on clean images"], mark.values["changed on clean images"]) == (8, changed.sum())
+    assert [mark.values["density in iteration 4"]] == pytest.approx(densities(model, images))
+    assert (mark.flag, mark.limit, fault(done)) == (False, None, None)
+    assert inactive([done]) == ("" if acts else "mechanism inactive: switched off, it changes 0 of 16 predictions")
 
 
 def test_a_flag_must_follow_from_its_numbers(tmp_path):

@@ -226,7 +226,7 @@ def test_pages_show_the_recorded_numbers_and_escape_text(board, tmp_path):
         assert f"{100 * remade:.1f} [" in markdown(board)
 
 
-NONE = ("preflight", "surrogate", "finite", "runs", "untouched")
+NONE = ("preflight", "mechanism", "surrogate", "finite", "runs", "untouched")
 """Checks that have no values where they find nothing."""
 LIMIT = {"slope": 14, "reach": 14, "stairs": 14, "neighbours": 1e-4, **dict.fromkeys(NONE, 0)}
 
@@ -322,6 +322,15 @@ def test_a_model_audited_for_some_of_its_attacks_is_told_from_one_without_audit(
     audit = half.audits(half.spec.rows[0])
     half._audits["vit_digits_adv"] = [*audit, None]
     assert audit_lines(half) == [("○", "vit_digits_adv", "not audited for at least one of its attacks")]
+
+
+def test_a_row_whose_mechanism_is_inactive_is_marked(tmp_path, records):
+    said = {"predictions on clean images": 60, "changed on clean images": 0, "predictions after PGD": 40}
+    idle = Check(name="mechanism", values=said, limit=None, flag=False, saw="", why="")
+    board = audited_board(tmp_path, records, {"vit_digits": [FINE, idle], "vit_digits_adv": [FINE]})
+    line = ("∅", "vit_digits", "mechanism inactive: switched off, it changes 0 of 100 predictions")
+    assert audit_lines(board) == [line]
+    assert "vit_digits ∅" in frame(board)["Model"].tolist()
 
 
 def test_a_board_audited_in_full_without_flags_says_so(tmp_path, records):
