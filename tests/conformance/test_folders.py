@@ -146,6 +146,16 @@ def test_no_corrupted_picture_depends_on_its_batch(name):
     assert np.array_equal(part, whole[1:])
 
 
+def test_as_many_tokens_are_outliers_as_the_severity_says():
+    images = np.zeros((400, 32, 32, 3), np.uint8)
+    for severity in (1, 5):
+        squares = corrupt(images, "outlier_tokens", severity).reshape(400, 4, 8, 4, 8, 3).transpose(0, 1, 3, 2, 4, 5)
+        hit = squares.reshape(400, 16, -1).any(-1)
+        assert (hit.sum(1) == severity).all()
+        assert np.abs(hit.mean(0) - severity / 16).max() < 0.1  # each square as often: 4 standard errors
+        assert squares[hit.reshape(400, 4, 4)].mean() == pytest.approx(127.5, abs=1)
+
+
 def broken(findings):
     return [finding for finding in findings if finding.broken]
 
