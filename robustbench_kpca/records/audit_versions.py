@@ -142,4 +142,4 @@ def inactive(audits: Iterable[Audit]) -> str:
     )
     if not number or changed >= INACTIVE * number:
         return ""
-    return f"mechanism inactive: switched off, it changes {changed:.0f} of {number:.0f} predictions"
+    return f"mechanism is inactive: switched off, it changes {changed:.0f} of {number:.0f} predictions"

@@ -3,12 +3,15 @@
 Nothing is written here but what a test or an audit says. Where it says nothing, the answer says so.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca._core.web.marks import quoted
 from robustbench_kpca.metrics import Metric, metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
+from robustbench_kpca.records.audit import Audit
+from robustbench_kpca.records.audit_versions import inactive
 from robustbench_kpca.report.power import detectable
 
 if TYPE_CHECKING:
@@ -20,8 +23,6 @@ EQUIVALENT, SAME, OPEN = "equivalent", "no difference found", "not yet"
 """Verdicts. It helps only if it beats baseline and control, and is equivalent only if it is to both."""
 NONE, RAISED, UNKNOWN = "no audit flag", "audit flags raised", "not audited throughout"
 """What audits found of masked gradients."""
-COMPARISONS = 2
-"""Comparisons of a question, with baseline and control; all its verdicts together hold with 95 %."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Duel:
         trainings: how many trainings of the other row have a number.
         planned: how many trainings of the other row there are to be.
         difference: subject minus other, over the seeds that both rows have.
-        low, high: 97.5 % interval of the difference. None where nothing was tested: a single training has no spread,
-            and rows are compared on at least two seeds that both have.
-        p_value: p-value of the difference, doubled because a question makes two comparisons; None as `low`.
+        low, high: interval of the difference: 97.5 %, or 95 % in a question without a control. None where nothing was
+            tested: a single training has no spread, and rows are compared on at least two seeds that both have.
+        p_value: of the difference, times the comparisons that the question makes; None as `low`.
         inner_low, inner_high: 95 % interval of the difference, which decides on equivalence; None as `low`.
         seeds: how many seeds both rows have; None as `low`.
         rows: how many rows the spread between seeds is estimated from: all with these seeds, or the two compared ones
@@ -83,7 +84,8 @@ class Answer:
         samples: how many samples the number of the subject is of.
         data: name of their data set, as records have it; empty without a record.
         against: the subject against its baseline; None where either has no number.
-        control: the subject against its control; None where either has no number.
+        control: the subject against its control; None where either has no number, and without a control.
+        idle: that its audits found the mechanism of the subject inactive, in words; empty if they did not.
         audited: what audits of the subject found: `NONE` with the eps, `RAISED` or `UNKNOWN`.
         audit: the same in a sentence.
     """
@@ -100,11 +102,12 @@ class Answer:
     control: Duel | None
     audited: str
     audit: str
+    idle: str = ""
 
     @property
     def has_all_trainings(self) -> bool:
-        """Whether every planned training of the three rows has a number."""
-        rows = (self, self.against, self.control)
+        """Whether every planned training of the rows that are compared has a number."""
+        rows = (self, self.against, self.control)[: 1 + len(self.question.others)]
         return all(row is not None and row.trainings == row.planned for row in rows)
 
     @property
@@ -118,6 +121,8 @@ class Answer:
         """Return the fields for other programs; the metric is of the column."""
         content = asdict(self)
         del content["question"], content["metric"]
+        if not self.idle:
+            del content["idle"]
         return self.question.model_dump() | content
 
 
@@ -129,53 +134,53 @@ def answers(board: "Board") -> list[Answer]:
 def answer(board: "Board", question: "Question") -> Answer:
     """Answer a question.
 
-    Recipes are compared over trainings: seeds are blocks, samples a second source (`records/trainings.py`). Both
-    comparisons together hold with 95 % (Bonferroni): a p-value is doubled, and the interval and the power belong to the
-    same level, so an interval without 0 and a verdict are the same. Where no difference is found, the row is equivalent
-    to both if two one-sided tests at 0.025 each say so for both: if both intervals of 95 % lie inside the margin.
+    Recipes are compared over trainings: seeds are blocks, samples a second source (`records/trainings.py`). With a
+    control, both comparisons together hold with 95 % (Bonferroni): a p-value is doubled, and the interval and the power
+    belong to the same level, so an interval without 0 and a verdict are the same. Where no difference is found, the row
+    is equivalent if two one-sided tests at 0.025 each say so of every comparison: if intervals of 95 % lie inside the
+    margin.
     """
     column = next(column for column in board.spec.column if column.title == question.column)
     metric = metric_for(column.metric)
-    against, control = (
-        _duel(board, question.subject, other, column) for other in (question.baseline, question.ablation)
-    )
+    duels = [_duel(board, question, other, column) for other in question.others]
     number = board.estimate(question.subject, column)
     audited, audit = _audited(board, question.subject)
     return Answer(
         question=question,
         metric=metric,
-        verdict=_verdict(metric, against, control, question.margin),
+        verdict=_verdict(metric, duels, question.margin),
         value=None if number is None else number.value,
         trainings=len(board.trainings(question.subject, column)),
         planned=board.planned(question.subject),
         samples=0 if number is None else number.n,
         data=next((cell[0].spec.data.name for cell in board.trainings(question.subject, column)), ""),
-        against=against,
-        control=control,
+        against=duels[0],
+        control=duels[1] if question.ablation is not None else None,
         audited=audited,
         audit=audit,
+        idle=inactive(audit for audit in _audits(board, question.subject) if audit is not None),
     )
 
 
-def _verdict(metric: Metric, against: Duel | None, control: Duel | None, margin: float | None) -> str:
-    """Return the one verdict: it helps only if it beats both; `margin` is in the unit of the metric."""
-    if against is None or against.p_value is None:
+def _verdict(metric: Metric, duels: Sequence[Duel | None], margin: float | None) -> str:
+    """Return the one verdict: it helps only if it beats all; `margin` is in the unit of the metric."""
+    tested = [duel for duel in duels if duel is not None and duel.p_value is not None]
+    if duels[0] not in tested:
         return OPEN
-    sign = against.sign(metric)
-    if sign < 0:
+    signs = [duel.sign(metric) for duel in tested]
+    if signs[0] < 0:
         return HURTS
-    if control is None or control.p_value is None:
-        return OPEN if sign > 0 else SAME
-    signs = sign, control.sign(metric)
-    if signs[1] < 0:
+    if len(tested) < len(duels):
+        return OPEN if signs[0] > 0 else SAME
+    if min(signs) < 0:
         return LESS
-    if signs == (0, 0) and margin is not None:
-        both = all(duel.within(margin / metric.unit.scale) for duel in (against, control))
-        return EQUIVALENT if both else SAME
+    if not any(signs) and margin is not None:
+        return EQUIVALENT if all(duel.within(margin / metric.unit.scale) for duel in tested) else SAME
     return HELPS if min(signs) > 0 else SAME
 
 
-def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | None:
+def _duel(board: "Board", question: "Question", other: str, column: "Column") -> Duel | None:
+    title, comparisons = question.subject, len(question.others)
     estimate, other_estimate = board.estimate(title, column), board.estimate(other, column)
     if estimate is None or other_estimate is None:
         return None
@@ -184,15 +189,15 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | No
     comparison = board.comparison(title, other, column)
     if comparison is None:
         return duel
-    low, high = comparison.interval(1 - ALPHA / COMPARISONS)
+    low, high = comparison.interval(1 - ALPHA / comparisons)
     inner_low, inner_high = comparison.interval(1 - ALPHA)
-    least = detectable(board, column, (title, other), ALPHA / COMPARISONS)
+    least = detectable(board, column, (title, other), ALPHA / comparisons)
     return replace(
         duel,
         difference=comparison.difference,
         low=low,
         high=high,
-        p_value=min(1.0, COMPARISONS * comparison.p_value),
+        p_value=min(1.0, comparisons * comparison.p_value),
         inner_low=inner_low,
         inner_high=inner_high,
         seeds=comparison.trainings,
@@ -201,10 +206,13 @@ def _duel(board: "Board", title: str, other: str, column: "Column") -> Duel | No
     )
 
 
+def _audits(board: "Board", title: str) -> list[Audit | None]:
+    return board.audits(next(row for row in board.spec.rows if row.title == title))
+
+
 def _audited(board: "Board", title: str) -> tuple[str, str]:
     """Say what the audits of a row found of masked gradients, in short and in a sentence."""
-    row = next(row for row in board.spec.rows if row.title == title)
-    of_trainings = board.audits(row)
+    of_trainings = _audits(board, title)
     audits = [audit for audit in of_trainings if audit is not None]
     flags = sorted({check.name for audit in audits for check in audit.flags})
     if flags:

@@ -188,17 +188,23 @@ class Row(BaseModel):
 class Question(BaseModel):
     """Whether `subject` is better than `baseline` in a column, and whether `ablation`, the control, is as good.
 
-    All three are titles of rows. `asks` is the question in words. `margin`, in the unit of the column, such as points
-    of percent: rows that differ by less are as good as each other. The page answers it: `report/answers.py`.
+    All three are titles of rows; a question without a control makes one comparison in place of two. `asks` is the
+    question in words. `margin`, in the unit of the column, such as points of percent: rows that differ by less are as
+    good as each other. The page answers it: `report/answers.py`.
     """
 
     model_config = STRICT
     subject: str
     baseline: str
-    ablation: str
+    ablation: str | None = None
     column: str
     asks: str | None = None
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """What the subject is compared with: the baseline, and the control if there is one."""
+        return (self.baseline,) if self.ablation is None else (self.baseline, self.ablation)
 
 
 class Described(BaseModel):
@@ -315,7 +321,7 @@ class BoardSpec(BaseModel):
         rows = [row.title for row in self.rows]
         columns = [column.title for column in self.column if not column.untested]
         for question in self.question:
-            for title in (question.subject, question.baseline, question.ablation):
+            for title in (question.subject, *question.others):
                 if title not in rows:
                     raise BadInputError(f"question about '{title}'", expected=f"one of {', '.join(rows)}")
             if question.column not in columns:

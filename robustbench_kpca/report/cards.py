@@ -23,21 +23,25 @@ KINDS = {
 }
 """Verdict -> its colour."""
 _COLOURS = {HELPS: "#1a7f37", HURTS: "#b42318", LESS: "#b42318", EQUIVALENT: INK, SAME: INK, OPEN: INK}
-_HOW = (
+_TWO = (
     "It helps only if it beats baseline and control. The two intervals hold together with 95 % (each has 97.5 %), and "
-    "p-values are doubled. Found reliably: with a probability of 80 %; a true difference within the grey band of the "
-    "picture would not have been. Seeds are blocks: spread is what they leave, of all rows with these seeds, or of "
-    "the two rows where theirs is larger."
+    "p-values are doubled. "
+)
+_ONE = "It helps if it beats its baseline, the only comparison, whose interval has 95 %. "
+_HOW = (
+    "Found reliably: with a probability of 80 %; a true difference within the grey band of the picture would not have "
+    "been. Seeds are blocks: spread is what they leave, of all rows with these seeds, or of the two rows where theirs "
+    "is larger."
 )
 _EQUIVALENT = (
-    "It is equivalent if no difference is found and both intervals of 95 %, {intervals}, lie within ± {margin:g} "
-    "(dotted): two one-sided tests at 2.5 % each."
+    "It is equivalent if no difference is found and {intervals} within ± {margin:g} (dotted): two one-sided tests at "
+    "2.5 % each."
 )
 
 
 def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
     """Return the card of an answer; `spoken`: the names of rows as people say them."""
-    blocks: list[Block] = [Paragraph(_text(answer, spoken))]
+    blocks: list[Block] = [Paragraph(text) for text in (_idle(answer, spoken), _text(answer, spoken)) if text]
     if drawn := _drawn(answer, spoken):
         blocks.append(Figure(drawn))
     blocks.append(Paragraph(_small(answer), soft=True))
@@ -47,7 +51,8 @@ def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
         if duel is not None and duel.p_value is not None
     ]
     audit = f"{answer.audit[0].upper()}{answer.audit[1:]}."
-    decided = " ".join([*tests, audit, _HOW, *_equivalence(answer)])
+    how = f"{_ONE if answer.question.ablation is None else _TWO}{_HOW}"
+    decided = " ".join([*tests, audit, how, *_equivalence(answer)])
     blocks.append(Details("How this is decided", [Paragraph(decided)]))
     return Card(_question(answer, spoken), Verdict(answer.verdict_with_margin, KINDS[answer.verdict]), blocks)
 
@@ -58,12 +63,20 @@ def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
     return [
         f"{_question(answer, spoken)} ",
         Verdict(answer.verdict_with_margin, KINDS[answer.verdict]),
-        f"{part}. {_text(answer, spoken)}",
+        f"{part}. {' '.join(text for text in (_idle(answer, spoken), _text(answer, spoken)) if text)}",
     ]
 
 
 def _question(answer: Answer, spoken: Mapping[str, str]) -> str:
     return answer.question.asks or f"Does {named(spoken, answer.question.subject)} help?"
+
+
+def _idle(answer: Answer, spoken: Mapping[str, str]) -> str:
+    """Say first that the mechanism asked about is inactive, so that the rest is of something else; else nothing."""
+    if not answer.idle:
+        return ""
+    subject, baseline = (named(spoken, title) for title in (answer.question.subject, answer.question.baseline))
+    return f"In {subject} the {answer.idle}. So {subject} without its mechanism is compared with {baseline}."
 
 
 def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
@@ -81,7 +94,7 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
         return f"{text} {why}, so nothing is tested."
     if answer.verdict == EQUIVALENT:
         if end := _end_of_scale(answer):
-            return f"{text} All three are {end}, so there is little to compare."
+            return f"{text} {'All three' if answer.control else 'Both'} are {end}, so there is little to compare."
         return f"{text} Larger differences than the margin are ruled out."
     if answer.verdict == SAME and against.least is not None:
         return f"{text} Only a difference above {unit.gap(against.least)} would have been found reliably."
@@ -105,9 +118,11 @@ def _equivalence(answer: Answer) -> list[str]:
         for duel in duels
         if duel is not None and duel.inner_low is not None and duel.inner_high is not None
     ]
-    if answer.question.margin is None or len(ends) < 2:
+    if answer.question.margin is None or len(ends) < len(answer.question.others):
         return []
-    return [_EQUIVALENT.format(intervals=" and ".join(ends), margin=answer.question.margin)]
+    first, last = ("both intervals", "lie") if len(ends) > 1 else ("the interval", "lies")
+    intervals = f"{first} of 95 %, {' and '.join(ends)}, {last}"
+    return [_EQUIVALENT.format(intervals=intervals, margin=answer.question.margin)]
 
 
 def _gap(duel: Duel, unit: Unit) -> str:

@@ -158,7 +158,7 @@ def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
     ]
     marks = {FLAGGED: flags} if flags else {}
     idle = inactive(audit for audit in audits if audit is not None)
-    marks |= {INACTIVE: [idle]} if idle else {}
+    marks |= {INACTIVE: [f"the {idle}"]} if idle else {}
     checks = sorted({check.name for audit in audits if audit and audit.plan.level == "quick" for check in audit.checks})
     marks |= {QUICK: [f"quick audit, of these checks alone: {', '.join(checks)}"]} if checks else {}
     return marks | ({UNAUDITED: ["not audited"]} if None in audits else {})

@@ -225,7 +225,7 @@ def _item(path: Path, pack: Pack) -> Item:
         used = [name for column in item.column for name in (column.samples, column.against) if name is not None]
         _require(used, pack.paper.samples, "samples", where)
         _require([column.reference for column in item.column if column.reference], item.arms, "arm", where)
-        arms = [arm for question in item.question for arm in (question.subject, question.baseline, question.ablation)]
+        arms = [arm for question in item.question for arm in (question.subject, *question.others)]
         _require(arms, item.arms, "arm", where)
         titles = [title for column in item.column for title in column.titles]
         _require([item.rank_by, *(question.column for question in item.question)], titles, "column", where)

@@ -136,7 +136,8 @@ def _row(arm: str, table: Table, roles: Roles) -> Row:
 
 
 def _with_titles(question: Question, roles: Roles) -> Question:
-    arms = {name: roles.arms[getattr(question, name)].title for name in ("subject", "baseline", "ablation")}
+    arms = {name: getattr(question, name) for name in ("subject", "baseline", "ablation")}
+    arms = {name: roles.arms[arm].title for name, arm in arms.items() if arm is not None}
     return question.model_copy(update=arms)
 
 

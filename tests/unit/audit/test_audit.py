@@ -343,7 +343,7 @@ def test_an_audit_marks_what_the_pursuit_changes(lam, acts, data):
     assert (mark.values["predictions on clean images"], mark.values["changed on clean images"]) == (8, changed.sum())
     assert [mark.values["density in iteration 4"]] == pytest.approx(densities(model, images))
     assert (mark.flag, mark.limit, fault(done)) == (False, None, None)
-    assert inactive([done]) == ("" if acts else "mechanism inactive: switched off, it changes 0 of 16 predictions")
+    assert inactive([done]) == ("" if acts else "mechanism is inactive: switched off, it changes 0 of 16 predictions")
 
 
 def test_a_flag_must_follow_from_its_numbers(tmp_path):

@@ -158,6 +158,23 @@ def test_small_differences_are_not_found_and_the_card_says_which_would_be():
     assert "400 samples of d; 3 trainings; no audit flag at 8/255." in page
 
 
+def test_a_question_without_a_control_makes_one_comparison():
+    made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, spread=0.04)
+    said, both = answer(made, ASKED.model_copy(update={"ablation": None, "margin": 40})), answer(made, ASKED)
+    assert said.against.p_value == pytest.approx(both.against.p_value / 2)
+    assert (said.against.low, said.against.high) == (both.against.inner_low, both.against.inner_high)
+    assert (said.control, said.verdict, said.has_all_trainings) == (None, "equivalent", True)
+    assert "the interval of 95 %" in markdown(Document("t", [card(said, {})]))
+    clear = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.5}), ASKED.model_copy(update={"ablation": None}))
+    assert clear.verdict == "helps"
+
+
+def test_a_card_begins_with_a_mechanism_that_is_inactive():
+    idle = replace(answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED), idle="mechanism is inactive: why")
+    said = "In Robust the mechanism is inactive: why. So Robust without its mechanism is compared with Plain."
+    assert markdown(Document("t", [card(idle, {"RPC": "Robust"})])).split("\n\n")[3] == said
+
+
 def test_other_programs_get_the_fields():
     made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
     fields = json.loads(json.dumps(made.content()))

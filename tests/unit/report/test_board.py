@@ -328,7 +328,7 @@ def test_a_row_whose_mechanism_is_inactive_is_marked(tmp_path, records):
     said = {"predictions on clean images": 60, "changed on clean images": 0, "predictions after PGD": 40}
     idle = Check(name="mechanism", values=said, limit=None, flag=False, saw="", why="")
     board = audited_board(tmp_path, records, {"vit_digits": [FINE, idle], "vit_digits_adv": [FINE]})
-    line = ("∅", "vit_digits", "mechanism inactive: switched off, it changes 0 of 100 predictions")
+    line = ("∅", "vit_digits", "the mechanism is inactive: switched off, it changes 0 of 100 predictions")
     assert audit_lines(board) == [line]
     assert "vit_digits ∅" in frame(board)["Model"].tolist()
 
