@@ -130,8 +130,8 @@ def tracked(*paths: str) -> set[str]:
 
 
 LEFT_OUT = re.compile(
-    r"leaderboards/(.*\.(html|svg|png)|[^/]+/trainings/.*\.safetensors|(answer|answer-cifar10|league-digits)/trainings/.*"
-    r"|(answer|answer-cifar10|chen2023|cifar10|cifar10-patches|imagenet-real|league-digits|league-plugin|league-plugin-cifar10|listops"
+    r"leaderboards/(.*\.(html|svg|png)|[^/]+/trainings/.*\.safetensors|(answer|answer-active|answer-cifar10|league-digits)/trainings/.*"
+    r"|(answer|answer-active|answer-cifar10|chen2023|cifar10|cifar10-patches|imagenet-real|league-digits|league-plugin|league-plugin-cifar10|listops"
     r"|pathfinder|pixels|retrieval|teo2024|waves|wikitext)/records/.*)"
 )
 """What only a checkout has: pages, weights of trainings, and records of models that are not in the package."""
