@@ -5,6 +5,7 @@
                                           [--dtype bfloat16] [--compile] [--profile] [--repeats 15]
     python benchmarks/models.py keys [--std 0.3 0.6 1 2] [--threshold 'lam*mu' 'lam/mu']
     python benchmarks/models.py pursuits [--names rpc_symvit_digits ...]
+    python benchmarks/models.py heads [--model NAME --checkpoint FILE --data FOLDER]
     python benchmarks/models.py gradients [--std 0.3 0.6 1 2] [--threshold 'lam*mu' 'lam/mu']
 
 `cost`: parameters, FLOPs, time and memory of any models, at test and in training, as `rbk reproduce teo2024 --table 13`
@@ -33,9 +34,14 @@ gradients used by attacks. `keys` runs it on Gaussian keys and values, (B, H, N,
 n. `gradients` compares the key gradient of fused attention in single precision with double precision, on the Gaussian
 keys, for a random cotangent.
 
-Columns: density of S; residual ||K - L - S|| / ||K||; the mean largest attention weight of a token; the mean attention
-of a token to itself; the mean entropy of its attention in nats; ||L - V|| / ||V||, 0 if the layer returns V unchanged.
-Row n = 0 is plain symmetric attention on the same keys.
+`heads`: when the pursuit acts. The released threshold is lambda mu = lambda H / (4 mean|k|), so it grows with the
+number of heads H and falls with the size of the keys. Printed is the density of S of Gaussian keys, (B, N, D) =
+(2, 197, 64), in the iteration that the output is computed from, for the settings of the paper. With `--model`, printed
+is that of the keys of all layers of a network, as if they were pursued with lambda = 4, in every iteration.
+
+Columns of the others: density of S; residual ||K - L - S|| / ||K||; the mean largest attention weight of a token; the
+mean attention of a token to itself; the mean entropy of its attention in nats; ||L - V|| / ||V||, 0 if the layer
+returns V unchanged. Row n = 0 is plain symmetric attention on the same keys.
 """
 
 import argparse
@@ -58,6 +64,8 @@ from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.mixing import at_most, attention_weights, density, rpc_layers
+from robustbench_kpca.models.source import stated_view
+from robustbench_kpca.study.diagnostics.taps import find_taps, listening
 from robustbench_kpca.study.reproduction.measuring import passes_of, peak_bytes, subject_of
 
 VITS = ("vit", "symvit", "rpc_symvit", "rpc_symvit_all", "scaled_vit", "primal_vit", "kep_svgp_vit")
@@ -365,6 +373,53 @@ def pursuits(settings: argparse.Namespace) -> None:
     show(gradients, head, ("", "", ".3g", ".3g", ".3g", ".2f"))
 
 
+SETTINGS = ((4.0, 4), (4.0, 6), (3.0, 2), (4.0, 2), (4.0, 1))
+"""lambda and n: first layer of the tables; all layers at base size (tables 7 and 8); the released script for base."""
+
+
+def heads(settings: argparse.Namespace) -> None:
+    """Print how dense S is by the number of heads, for Gaussian keys, or for those of a network."""
+    if settings.model:
+        return of_network(settings)
+    head = ("H", "model of that width", "mean |k|", *(f"λ = {lam:g}, n = {n}" for lam, n in SETTINGS))
+    rows = [
+        [count, name, size, *(last_density(count, size, lam, n) for lam, n in SETTINGS)]
+        for count, name in ((3, "tiny"), (6, "small"), (12, "base"))
+        for size in (0.56, 0.80, 1.10)
+    ]
+    show(rows, head, ("", "", ".2f", *[".4f"] * len(SETTINGS)))
+    return None
+
+
+def last_density(heads: int, size: float, lam: float, iterations: int) -> float:
+    """Return the density of S in the last iteration for Gaussian keys with this mean of |k|, and values of std 1."""
+    rng = torch.Generator().manual_seed(0)
+    k, v = (torch.randn((2, heads, 197, 64), generator=rng) for _ in range(2))
+    return by_iteration(Pursuit(iterations, lam=lam), k * (size / k.abs().mean()), v)[-1]
+
+
+def by_iteration(pursuit: Pursuit, k: Tensor, v: Tensor) -> list[float]:
+    shares: list[float] = []
+    pursuit(k, v, observer=lambda step: shares.append(density(step)))
+    return shares
+
+
+def of_network(settings: argparse.Namespace) -> None:
+    """Print how dense S would be in every layer of a network, for the keys that it has."""
+    model = load_model(settings.model, checkpoint=settings.checkpoint)
+    data = load_data(settings.data, limit=settings.images, view=stated_view(model))
+    images, _ = data.tensors()
+    with torch.no_grad(), listening(find_taps(model)) as readings:
+        model(images)
+        layers = readings()
+    rows = []
+    for number, layer in enumerate(layers, 1):
+        k, v, size = layer.k, layer.v, float(layer.k.abs().mean())
+        rows.append([number, k.shape[1], size, k.shape[1] / size, *by_iteration(Pursuit(), k, v)])
+    head = ("layer", "H", "mean |k|", "λμ", *(f"S in iteration {n}" for n in range(1, 5)))
+    show(rows, head, ("", "", ".2f", ".1f", *[".4f"] * 4))
+
+
 def keys_and_values(model: Any, images: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return keys and values of every RPC layer in a forward pass."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
@@ -465,8 +520,14 @@ def main() -> None:
     part = parts.add_parser("pursuits", help="the pursuit in bundled models")
     part.add_argument("--names", nargs="+", default=list(PURSUING))
     part.set_defaults(run=pursuits)
+    part = parts.add_parser("heads", help="when the pursuit acts, by number of heads")
+    part.add_argument("--model", default="", help="a network whose keys are used in place of Gaussian ones")
+    part.add_argument("--checkpoint")
+    part.add_argument("--data", default="digits")
+    part.add_argument("--images", type=int, default=8)
+    part.set_defaults(run=heads)
     settings = parser.parse_args(sys.argv[1:] or ["cost"])
-    if settings.run in (keys, gradients, pursuits):
+    if settings.run in (keys, gradients, pursuits, heads):
         torch.set_num_threads(1)
         print(header(("torch",)), end="\n\n")
     settings.run(settings)

@@ -102,6 +102,17 @@ def test_mu_by_hand():
     assert torch.allclose(Pursuit(lam=3.0, threshold="lam/mu").bound(k), 3 / embed)
 
 
+def test_the_released_threshold_grows_with_the_heads_and_falls_with_the_keys():
+    """So the same lambda is another mechanism at another number of heads. For Gaussian keys, n = 1, S is a tail."""
+    rng = torch.Generator().manual_seed(0)
+    for heads in (3, 12):
+        k = 1.1 * math.sqrt(math.pi / 2) * torch.randn(4, heads, 197, 64, generator=rng, dtype=torch.float64)
+        bound = Pursuit(lam=4).bound(k)
+        assert bound.flatten() == pytest.approx(4 * heads / (4 * k.abs().mean((-2, -1)).flatten()), rel=1e-12)
+        share = float((k.abs() > bound).double().mean())
+        assert share == pytest.approx(math.erfc(heads / 1.1 / (1.1 * math.sqrt(math.pi / 2)) / math.sqrt(2)), abs=2e-3)
+
+
 @pytest.mark.parametrize(("mu_width", "width"), WIDTHS.items())
 def test_the_causal_mu_is_that_of_every_prefix(mu_width, width):
     k, _ = keys_and_values()
