@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HELPS, HURTS, LESS = "helps", "hurts", "worse than its control"
 EQUIVALENT, SAME, OPEN = "equivalent", "no difference found", "not yet"
-"""Verdicts. It helps only if it beats baseline and control, and is equivalent only if it is to both."""
+"""Verdicts. It helps only if it beats baseline and control; equivalent is said of subject and baseline."""
 NONE, RAISED, UNKNOWN = "no audit flag", "audit flags raised", "not audited throughout"
 """What audits found of masked gradients."""
 
@@ -136,9 +136,9 @@ def answer(board: "Board", question: "Question") -> Answer:
 
     Recipes are compared over trainings: seeds are blocks, samples a second source (`records/trainings.py`). With a
     control, both comparisons together hold with 95 % (Bonferroni): a p-value is doubled, and the interval and the power
-    belong to the same level, so an interval without 0 and a verdict are the same. Where no difference is found, the row
-    is equivalent if two one-sided tests at 0.025 each say so of every comparison: if intervals of 95 % lie inside the
-    margin.
+    belong to the same level, so an interval without 0 and a verdict are the same. Where no difference from the baseline
+    is found, the row is equivalent to it if two one-sided tests at 0.025 each say so: if the interval of 95 % lies
+    inside the margin.
     """
     column = next(column for column in board.spec.column if column.title == question.column)
     metric = metric_for(column.metric)
@@ -165,17 +165,18 @@ def answer(board: "Board", question: "Question") -> Answer:
 def _verdict(metric: Metric, duels: Sequence[Duel | None], margin: float | None) -> str:
     """Return the one verdict: it helps only if it beats all; `margin` is in the unit of the metric."""
     tested = [duel for duel in duels if duel is not None and duel.p_value is not None]
-    if duels[0] not in tested:
+    against = duels[0]
+    if against is None or against not in tested:
         return OPEN
     signs = [duel.sign(metric) for duel in tested]
     if signs[0] < 0:
         return HURTS
-    if len(tested) < len(duels):
-        return OPEN if signs[0] > 0 else SAME
     if min(signs) < 0:
         return LESS
-    if not any(signs) and margin is not None:
-        return EQUIVALENT if all(duel.within(margin / metric.unit.scale) for duel in tested) else SAME
+    if signs[0] == 0:
+        return EQUIVALENT if margin is not None and against.within(margin / metric.unit.scale) else SAME
+    if len(tested) < len(duels):
+        return OPEN
     return HELPS if min(signs) > 0 else SAME
 
 

@@ -34,8 +34,8 @@ _HOW = (
     "is larger."
 )
 _EQUIVALENT = (
-    "It is equivalent if no difference is found and {intervals} within ± {margin:g} (dotted): two one-sided tests at "
-    "2.5 % each."
+    "Equivalent to the baseline: no difference from it is found, and the interval of 95 %, [{low}, {high}], lies within "
+    "± {margin:g} (dotted): two one-sided tests at 2.5 % each."
 )
 
 
@@ -111,18 +111,12 @@ def _end_of_scale(answer: Answer) -> str:
 
 
 def _equivalence(answer: Answer) -> list[str]:
-    """Say when rows are equivalent, where the question has a margin and both differences were tested."""
-    unit, duels = answer.metric.unit, (answer.against, answer.control)
-    ends = [
-        f"[{unit.change(duel.inner_low)}, {unit.change(duel.inner_high)}]"
-        for duel in duels
-        if duel is not None and duel.inner_low is not None and duel.inner_high is not None
-    ]
-    if answer.question.margin is None or len(ends) < len(answer.question.others):
+    """Say when subject and baseline are equivalent, where the question has a margin and their difference was tested."""
+    unit, duel = answer.metric.unit, answer.against
+    if answer.question.margin is None or duel is None or duel.inner_low is None or duel.inner_high is None:
         return []
-    first, last = ("both intervals", "lie") if len(ends) > 1 else ("the interval", "lies")
-    intervals = f"{first} of 95 %, {' and '.join(ends)}, {last}"
-    return [_EQUIVALENT.format(intervals=intervals, margin=answer.question.margin)]
+    low, high = unit.change(duel.inner_low), unit.change(duel.inner_high)
+    return [_EQUIVALENT.format(low=low, high=high, margin=answer.question.margin)]
 
 
 def _gap(duel: Duel, unit: Unit) -> str:
