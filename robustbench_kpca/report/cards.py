@@ -34,8 +34,8 @@ _HOW = (
     "is larger."
 )
 _EQUIVALENT = (
-    "Equivalent to the baseline: no difference from it is found, and the interval of 95 %, [{low}, {high}], lies within "
-    "± {margin:g} (dotted): two one-sided tests at 2.5 % each."
+    "Equivalent to the baseline: no difference from it is found, and the interval of 95 %, [{low}, {high}], lies "
+    "within ± {margin:g} (dotted): two one-sided tests at 2.5 % each."
 )
 
 
