@@ -19,7 +19,7 @@ def split(kind: type[T], settings: Mapping[str, Any]) -> tuple[T, dict[str, Any]
 def takes(*kinds: type) -> Callable[[F], F]:
     """Show fields of dataclasses in a function's signature, for help and completion, before its `**settings`."""
 
-    def shown(function: F) -> F:
+    def with_fields(function: F) -> F:
         signature = inspect.signature(function)
         *parameters, rest = signature.parameters.values()
         more = [
@@ -30,4 +30,4 @@ def takes(*kinds: type) -> Callable[[F], F]:
         function.__signature__ = signature.replace(parameters=[*parameters, *more, rest])  # type: ignore[attr-defined]
         return function
 
-    return shown
+    return with_fields

@@ -56,7 +56,7 @@ def _end() -> None:
         os._exit(_code[0])
 
 
-def said(arguments: Sequence[str]) -> str:
+def message(arguments: Sequence[str]) -> str:
     """Return the line for an interrupted command: by what, what is kept, and the command that goes on."""
     by = f"interrupted by {_received[-1]}" if _received and _received[-1] != "SIGINT" else "interrupted"
     command = arguments[0] if arguments else ""

@@ -149,7 +149,7 @@ def main(arguments: list[str]) -> int:
             raise
         return _fail(f"code of a model or of data left the program ({type(error).__name__}); nothing was finished", 3)
     if code == _INTERRUPTED:
-        return _fail(_interruption.said(arguments), _interruption.CODE)
+        return _fail(_interruption.message(arguments), _interruption.CODE)
     return code if isinstance(code, int) else 0
 
 

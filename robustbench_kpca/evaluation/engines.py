@@ -132,7 +132,7 @@ def make_records(
         return [error]
     with ExitStack() as stack:
         for evaluation in group:
-            stack.enter_context(evaluation.held(wait=engine.waits))
+            stack.enter_context(evaluation.holding_lock(wait=engine.waits))
         unfinished = [evaluation for evaluation in group if evaluation.look() is None]
         parts = iter(engine.make(unfinished, below, progress) if unfinished else ())
         return [

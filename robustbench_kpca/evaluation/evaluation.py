@@ -155,8 +155,8 @@ class Evaluation:
         return self.finished
 
     @contextmanager
-    def held(self, *, wait: bool = False) -> Iterator[None]:
-        """Hold the lock of the record until it is written; None where there is no folder.
+    def holding_lock(self, *, wait: bool = False) -> Iterator[None]:
+        """Hold the lock of the record until it is written; without a folder do nothing.
 
         Another process may have finished the record before: `look` again inside.
 

@@ -41,7 +41,7 @@ class RayCluster(Sharded):
         self.needed, self.ray, self.started = "GPU" if on_gpu else "CPU", _ray(), False
         self.stored: tuple[bytes, Any] = b"", None
         self.tasks: set[Any] = set()
-        self.seen = time.monotonic()
+        self.last_sign = time.monotonic()
         try:
             with _signals_kept(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -107,8 +107,8 @@ class RayCluster(Sharded):
     def require_hope(self) -> None:
         """Refuse to wait any longer where no machine of the cluster has what a task needs."""
         if self._present():
-            self.seen = time.monotonic()
-        elif time.monotonic() - self.seen > PATIENCE:
+            self.last_sign = time.monotonic()
+        elif time.monotonic() - self.last_sign > PATIENCE:
             raise EvaluationError(
                 f"no {self.needed} in the Ray cluster for {PATIENCE:.0f} s",
                 expected="a machine",

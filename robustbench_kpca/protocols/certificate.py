@@ -39,8 +39,8 @@ class Certificate(Common):
         return Threat(self.norm, self.eps, patch=self.patch, corners=self.corners)
 
     @property
-    def asked(self) -> float:
-        """The radius, as outcomes have it: of patches their side."""
+    def radius(self) -> float:
+        """The radius, as outcomes have it: the side of patches, else eps."""
         return float(self.patch or self.eps)
 
     @model_validator(mode="after")

@@ -158,7 +158,7 @@ def _require_bracket(spec: BoardSpec, column: Column, proven: Column, where: str
     for certificate in (needed.resolve()[1] for needed in spec.needed(proven)):
         for attack in (needed.resolve()[1] for needed in spec.needed(column)):
             assert isinstance(certificate, Certificate)
-            if isinstance(attack, Attack) and furthest(certificate, attack) > certificate.asked:
+            if isinstance(attack, Attack) and furthest(certificate, attack) > certificate.radius:
                 raise BadInputError(
                     f"board {where}: column '{column.title}': a certificate within {certificate.threat} "
                     f"beside an attack within {attack.threat}",

@@ -157,7 +157,7 @@ def import_images(
             named, data, f"{IMPORTED}-{digest[:12]}", scenario, options=options, command=command
         )
         require_same(spec, evaluation.spec, exact=False)
-        with evaluation.held():
+        with evaluation.holding_lock():
             return evaluation.finished or _record_of(evaluation, scenario, clean, images)
 
 

@@ -84,11 +84,11 @@ def _compiled(model: nn.Module, mode: str) -> Iterator[None]:
         raise BadInputError(f"{type(model).__name__} has a forward of its own instance", fix="leave compile out")
     forward: Callable[..., Tensor] = torch.compile(model.forward, mode=mode, dynamic=False)
 
-    def shown(x: Tensor, **how: Any) -> Tensor:
+    def copying(x: Tensor, **how: Any) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()
         return forward(_CopyGradient.apply(x), **how).clone()
 
-    model.forward = shown
+    model.forward = copying
     try:
         yield
     finally:

@@ -73,7 +73,7 @@ class Costs:
 
     def __init__(self) -> None:
         self.passes, self.slowest, self.memory = 0, 0.0, 0
-        self.told: set[str] = set()
+        self.warned: set[str] = set()
 
     def note(self, seconds: float) -> None:
         """Note that a pass took so long."""
@@ -96,8 +96,8 @@ class Costs:
             )
 
     def _warn(self, about: str, text: str) -> None:
-        if about not in self.told:
-            self.told.add(about)
+        if about not in self.warned:
+            self.warned.add(about)
             _LOG.warning("warning: %s", text)
 
 

@@ -114,9 +114,9 @@ class _Picture:
 
     def __init__(self, image: NDArray[np.uint8], windowing: Windowing, device: torch.device) -> None:
         self.pixels = torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1) / 255
-        self.shown, self.side = windowing.size(*image.shape[:2]), windowing.window
-        self.padding = [max(self.side - length, 0) for length in self.shown]
-        self.corners = [(y, x) for y in windowing.starts(self.shown[0]) for x in windowing.starts(self.shown[1])]
+        self.canvas, self.side = windowing.size(*image.shape[:2]), windowing.window
+        self.padding = [max(self.side - length, 0) for length in self.canvas]
+        self.corners = [(y, x) for y in windowing.starts(self.canvas[0]) for x in windowing.starts(self.canvas[1])]
         self.remaining = len(self.corners)
         self.sums = torch.empty(0)
         self.prediction: Prediction | None = None
@@ -124,8 +124,8 @@ class _Picture:
     def windows(self) -> Iterator[tuple[tuple[int, int], Tensor]]:
         """Yield the corner of every window, and its input of the model."""
         pixels = self.pixels
-        if pixels.shape[1:] != self.shown:
-            pixels = F.interpolate(pixels[None], self.shown, mode="bilinear", align_corners=False)[0]
+        if pixels.shape[1:] != self.canvas:
+            pixels = F.interpolate(pixels[None], self.canvas, mode="bilinear", align_corners=False)[0]
         canvas = F.pad(pixels, (0, self.padding[1], 0, self.padding[0]), value=GREY)
         for corner in self.corners:
             yield corner, self._at(canvas, corner)
@@ -136,7 +136,7 @@ class _Picture:
             self.sums = logits
         else:
             if not len(self.sums):
-                shape = [length + padding for length, padding in zip(self.shown, self.padding, strict=True)]
+                shape = [length + padding for length, padding in zip(self.canvas, self.padding, strict=True)]
                 self.sums = logits.new_zeros(len(logits), *shape)
             self._at(self.sums, corner).add_(logits)
         self.remaining -= 1
@@ -155,8 +155,8 @@ class _Picture:
             for corner in self.corners:
                 self._at(counts, corner).add_(1)
             means /= counts
-        means = means[:, : self.shown[0], : self.shown[1]]
-        if self.shown == size:
+        means = means[:, : self.canvas[0], : self.canvas[1]]
+        if self.canvas == size:
             return means
         return F.interpolate(means[None], size, mode="bilinear", align_corners=False)[0]
 

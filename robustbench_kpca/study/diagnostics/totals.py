@@ -113,7 +113,7 @@ class Permuted:
     def __init__(self, draws: int, units: int) -> None:
         self.sums = np.zeros((draws, units))
         self.observed = np.zeros(units)
-        self.others = np.zeros(units)
+        self.by_chance = np.zeros(units)
         self.images = self.pairs = 0
         self.log_distinct = 0.0
 
@@ -122,7 +122,7 @@ class Permuted:
         n = len(pairs)
         diagonal = pairs[np.arange(n), np.arange(n)].sum(0)
         self.observed += diagonal
-        self.others += pairs.sum((0, 1)) - diagonal
+        self.by_chance += pairs.sum((0, 1)) - diagonal
         for image in range(n):
             self.sums += pairs[image, orders[:, image]]
         self.images += n
@@ -149,7 +149,7 @@ class Permuted:
         return Null(
             what=statistic.null,
             draws=len(draws),
-            chance=float(over(self.others)) / self.pairs,
+            chance=float(over(self.by_chance)) / self.pairs,
             z=sign * (observed - float(draws.mean())) / spread if spread > slack else None,
             p=(extreme + 1) / (len(draws) + 1),
             least_p=max(1 / (len(draws) + 1), math.exp(-self.log_distinct)),

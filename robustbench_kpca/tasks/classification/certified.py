@@ -60,7 +60,7 @@ class CertifiedAnswers(Answers):
             "votes": votes,
             "rival": rivals,
             "radius": radius.clamp_min(0),
-            "certified": (radius >= protocol.asked).long(),
+            "certified": (radius >= protocol.radius).long(),
         }
 
     def _drawn(self, model: Drawn, image: Tensor, row: int) -> tuple[int, int, int]:

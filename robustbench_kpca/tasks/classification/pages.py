@@ -142,7 +142,7 @@ def votes_give_radius(record: Record, scenario: Scenario) -> str | None:
     radii = np.array([proof.radius(*pair, scenario.eps, scenario.alpha) for pair in zip(votes, rivals, strict=True)])
     same = np.abs(np.maximum(radii, 0) - outcomes["radius"]) <= 2 / DECIMALS  # libraries differ in the last digit
     reached = outcomes["radius"] if proof.drawn else radii
-    same &= (reached >= scenario.asked) == (outcomes["certified"] == 1)
+    same &= (reached >= scenario.radius) == (outcomes["certified"] == 1)
     same &= (outcomes["prediction"] == -1) == (radii < 0)
     return first(outcomes, ~same, "radius {radius:g} for class {prediction}, by {votes} votes against {rival}")
 

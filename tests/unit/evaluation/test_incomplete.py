@@ -97,10 +97,10 @@ def test_the_lock_is_held_until_the_record_is_written(protocol, tmp_path, monkey
 @pytest.mark.parametrize("backend", [None, Here()], ids=["alone", "elsewhere"])
 def test_what_another_run_has_finished_meanwhile_is_not_made_again(backend, protocol, tmp_path, monkeypatch):
     """It looked for the record, found none, and had the lock only after the other run had given it back."""
-    real, other = Evaluation.held, []
+    real, other = Evaluation.holding_lock, []
 
     @contextmanager
-    def held(evaluation, *, wait):
+    def holding_lock(evaluation, *, wait):
         if not other:
             other.append(True)
             other.extend(carry_out(plan(tmp_path, protocol), Reports(), None))
@@ -109,6 +109,6 @@ def test_what_another_run_has_finished_meanwhile_is_not_made_again(backend, prot
         with real(evaluation, wait=wait):
             yield
 
-    monkeypatch.setattr(Evaluation, "held", held)
+    monkeypatch.setattr(Evaluation, "holding_lock", holding_lock)
     assert carry_out(plan(tmp_path, protocol), Reports(), backend) == other[1:]
     assert backend is None or not backend.made

@@ -200,7 +200,7 @@ def test_a_table_on_a_terminal_has_a_clean_head(capsys):
     ],
 )
 def test_an_interruption_names_the_command_that_goes_on(arguments, command):
-    assert _interruption.said(arguments).endswith(f": {command}")
+    assert _interruption.message(arguments).endswith(f": {command}")
 
 
 RUN = """
