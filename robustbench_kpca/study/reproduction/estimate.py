@@ -1,5 +1,6 @@
 """How long the open steps of a pack take at most: what is left of each × the seconds of an epoch or of a pass."""
 
+from contextlib import suppress
 from functools import cache
 
 import torch
@@ -44,25 +45,23 @@ class Estimator:
         return None
 
     def _evaluation(self, request: ModelRequest, data: DataRequest, label: str, scenario: Scenario) -> float | None:
-        untrained = ModelRequest(request.model, untrained=True, options=request.options)  # so seeds are asked once
-        key = (untrained, data, label)
+        untrained = ModelRequest(request.model, untrained=True, options=request.options)
+        key = (untrained, data, label)  # the same for all seeds of an arm
         if key not in self._known:
-            self._known[key] = self._foretold(*key, scenario)
+            self._known[key] = None
+            with suppress(BenchmarkError):  # the step itself says why
+                model = self._model(untrained)
+                samples = self._samples(data, data.view_for(model))
+                row = foretold(model, samples, label, scenario, self.options)
+                self._known[key] = row.seconds.get(self.device)
         return self._known[key]
-
-    def _foretold(self, request: ModelRequest, data: DataRequest, label: str, scenario: Scenario) -> float | None:
-        try:
-            model = self._model(request)
-            samples = self._samples(data, data.view_for(model))
-            return foretold(model, samples, label, scenario, self.options).seconds.get(self.device)
-        except BenchmarkError:  # the step itself says why
-            return None
 
     def _training(self, step: Train) -> float | None:
         """Return the seconds of the epochs that are left: as measured on trainings of this recipe, else by passes."""
         recipe = step.training.load_recipe()
         left = max(0, recipe.epochs - step.training.epochs_done())
-        measured = time_left(left, *timed_epochs(step.training, self.roles, _here()))
+        device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+        measured = time_left(left, *timed_epochs(step.training, self.roles, place(device)))
         if measured is not None:
             return measured
         epoch = self._epoch(step, recipe)
@@ -92,10 +91,6 @@ def timed_epochs(training: Training, roles: Roles, place: tuple[str, str]) -> tu
 def _but_seed(training: Training) -> tuple[str, dict[str, object]]:
     """Return the recipe of a training, with its settings but for the seed."""
     return training.recipe, {key: value for key, value in training.settings.items() if key != "seed"}
-
-
-def _here() -> tuple[str, str]:
-    return place(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))
 
 
 def _passes(recipe: Recipe, classes: int) -> Passes:
