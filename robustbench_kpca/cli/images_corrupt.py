@@ -81,7 +81,7 @@ def corrupt(
         "versions": _versions(),
     }
     make = Stored(_cells(names, levels, profile, mode, seed=seed, frost=frost))
-    plan = Derivation(source, target, tuple(make.cells), ".JPEG", make=make, view=view)
+    plan = Derivation(source, target, tuple(make.cells), make=make, view=view)
     files = sources_of(source, target)
     _try(make, source / files[0], view)
     require_target(target, settings)

@@ -32,7 +32,6 @@ class Derivation:
 
     Attributes:
         folders: relative paths; the relative path of the source is appended to each.
-        suffix: suffix of the output files, such as `.JPEG`.
         make: makes the bytes of a file; must be picklable.
         view: how images are resized and cropped first; None: not at all.
     """
@@ -40,7 +39,6 @@ class Derivation:
     source: Path
     target: Path
     folders: tuple[str, ...]
-    suffix: str
     make: Make
     view: View | None
 
@@ -48,7 +46,7 @@ class Derivation:
         """Yield (folder, path) of every file that is still to be made from `file`."""
         changed = (self.source / file).stat().st_mtime_ns
         for folder in self.folders:
-            path = (self.target / folder / file).with_suffix(self.suffix)
+            path = (self.target / folder / file).with_suffix(".JPEG")
             if not path.is_file() or path.stat().st_mtime_ns < changed:
                 yield folder, path
 
