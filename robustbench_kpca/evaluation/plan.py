@@ -111,6 +111,8 @@ def make_plan(jobs: Sequence[Job], data: DataRequest, options: RunOptions, *, au
         BadInputError: an unknown protocol or option; two models with the same name; a curve without an attack; a folder
             of frost images that no protocol uses; no data, where the models are of no data set of their own.
     """
+    if not isinstance(audit, (Audit, bool)) and audit not in ("full", "quick"):
+        raise BadInputError(f"audit = {audit!r}", expected="'full', 'quick', True, False for none, or an audit")
     plugins.load()  # metrics are listed at the end, so a plugin must fail before
     _require_names(jobs)
     requested = {

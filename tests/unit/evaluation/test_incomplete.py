@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 from stand_ins import Here
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.lock import is_held
 from robustbench_kpca.evaluation import part
 from robustbench_kpca.evaluation.engines import Serial
@@ -67,6 +68,11 @@ def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path)
     options = RunOptions(batch_size=4, device="cpu", out=tmp_path)
     steps = make_plan(jobs, DataRequest("digits", limit=4), options, audit=False).steps
     assert [(step.models, step.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
+
+
+def test_an_audit_that_python_does_not_know_is_refused():
+    with pytest.raises(BadInputError, match=r"audit = 'none'"):
+        make_plan([], DataRequest("digits"), RunOptions(), audit="none")
 
 
 def test_an_incomplete_model_stops_no_other_one(tmp_path):
