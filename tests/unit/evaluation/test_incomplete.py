@@ -70,6 +70,7 @@ def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path)
     assert [(step.models, step.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
 
 
+@pytest.mark.untyped
 def test_an_audit_that_python_does_not_know_is_refused():
     with pytest.raises(BadInputError, match=r"audit = 'none'"):
         make_plan([], DataRequest("digits"), RunOptions(), audit="none")
