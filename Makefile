@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-times test-slow test-all test-lowest test-newest static lint types contracts docs clean
+.PHONY: demo test test-times test-slow test-all rehearsal test-lowest test-newest static lint types contracts docs clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,10 @@ test-slow: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	RBK_TYPECHECK=1 $(BIN)/pytest -m "slow or not slow"
+
+# Every set at its true size, on stand-ins: about an hour (tests/true_size/README.md).
+rehearsal: $(VENV)/.installed-dev
+	RBK_REHEARSAL=whole $(BIN)/pytest -n 0 tests/true_size
 
 # What the package needs in the lowest versions that pyproject.toml states (of others, old releases call what the newest
 # deprecate), and in the newest with pre-releases.

@@ -1,7 +1,7 @@
 """`rbk reproduce`: run the tables and figures of a paper, and write their pages."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,16 +81,13 @@ def reproduce(
     name, content, everything = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
     items = _chosen(everything, wanted)
-    from robustbench_kpca._core.errors import BadInputError, EvaluationError
+    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import require_file, require_writable
     from robustbench_kpca._core.registry import unknown_name
     from robustbench_kpca._core.web.document import README
     from robustbench_kpca.cli._evaluating import reporting, usable_device
     from robustbench_kpca.report.matching import name_of
-    from robustbench_kpca.study.reproduction.pages import STATEMENTS, reasons, write_pages
     from robustbench_kpca.study.reproduction.roles import Roles, data_of, default_folder
-    from robustbench_kpca.study.reproduction.run import Settings, run
-    from robustbench_kpca.study.reproduction.statements import load_statements
     from robustbench_kpca.study.reproduction.steps import most_valuable_first
     from robustbench_kpca.study.reproduction.steps import plan as plan_steps
     from robustbench_kpca.study.reproduction.tables import metrics_of
@@ -130,6 +127,11 @@ def reproduce(
     if plan:
         _show(steps, roles, options, json=json)
         return
+    from robustbench_kpca.study.reproduction.pages import STATEMENTS, write_pages
+    from robustbench_kpca.study.reproduction.run import Settings, run
+    from robustbench_kpca.study.reproduction.statements import load_statements
+    from robustbench_kpca.study.reproduction.states import reasons
+
     settings = Settings(seconds, train, together, audited != "none" and (audited or True), options)
     require_writable(roles.out)
     after = steps
@@ -139,7 +141,7 @@ def reproduce(
     has_statements = load_statements(pack) is not None
     whole = _states_of(plan_steps(everything, roles), after) if wanted else after
     with_statements = has_statements and (not wanted or (roles.out / STATEMENTS / README).is_file())
-    page = write_pages(everything, whole, roles, wanted, statements=with_statements)
+    page, unmade = write_pages(everything, whole, roles, wanted, statements=with_statements)
     if has_statements and not wanted:
         _write_statements(pack, roles)
     if json:
@@ -148,9 +150,18 @@ def reproduce(
         _console.out().print(f"{sum(planned.state == 'done' for planned in after)} of {len(after)} steps are done.")
         _console.show_table("", ("Not run", "Steps"), reasons(after))
         _console.say(str(page))
+    _require_made(after, {name: unmade[name] for name in wanted if name in unmade})
+
+
+def _require_made(after: "Sequence[Planned]", unmade: Mapping[str, str]) -> None:
+    """Say what failed, and which of the items that were asked for cannot be made."""
+    from robustbench_kpca._core.errors import EvaluationError
+
     failed = [planned for planned in after if planned.state == "failed"]
     if failed:
         raise EvaluationError(f"{failed[0].step}: {failed[0].why}" + _more(failed))
+    if unmade:
+        raise EvaluationError("; ".join(f"{name} cannot be made: {why}" for name, why in unmade.items()))
 
 
 def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[Planned]":
@@ -236,11 +247,11 @@ def _more(failed: "Sequence[Planned]") -> str:
 def _show(steps: "Sequence[Planned]", roles: "Roles", options: "RunOptions", *, json: bool) -> None:
     """Print the steps with their estimates."""
     from robustbench_kpca._core.progress import spell
-    from robustbench_kpca.study.reproduction.estimate import Estimator
-    from robustbench_kpca.study.reproduction.pages import reasons
+    from robustbench_kpca.study.reproduction.estimate import Estimator, decision
+    from robustbench_kpca.study.reproduction.states import reasons
 
     estimator = Estimator(roles, options)
-    seconds = [estimator.seconds(planned.step) if planned.state == "open" else 0.0 for planned in steps]
+    seconds = [0.0 if planned.state == "done" else estimator.seconds(planned.step) for planned in steps]
     if json:
         _console.show_json([_row(planned) | {"seconds": most} for planned, most in zip(steps, seconds, strict=True)])
         return
@@ -249,9 +260,6 @@ def _show(steps: "Sequence[Planned]", roles: "Roles", options: "RunOptions", *, 
         for planned, most in zip(steps, seconds, strict=True)
         if planned.state != "absent"
     ]
-    _console.show_table("", ("Step", "For", "State", "At most"), rows)
+    _console.show_table("", ("Step", "For", "State", f"At most, on one {estimator.device}"), rows)
     _console.show_table("", ("Not at hand", "Steps"), reasons(step for step in steps if step.state == "absent"))
-    unknown = sum(most is None for most in seconds)
-    text = f"open: at most {spell(sum(most or 0.0 for most in seconds))} by the rates of one {estimator.device}, "
-    text += "audits and diagnoses aside"
-    _console.say(text + (f"; {unknown} steps without estimate" if unknown else ""))
+    _console.say(f"{decision(steps, seconds, estimator)} (audits and diagnoses aside)")

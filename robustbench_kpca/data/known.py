@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from robustbench_kpca.data.shifted_imagenet import SHIFTED
+
 
 class Known(NamedTuple):
     """A whole split: its number of samples, and its digest as `Dataset.digest` computes it."""
@@ -38,6 +40,20 @@ KNOWN: Mapping[tuple[str, str], Known] = {
 
 CLASSES: Mapping[str, int] = {"digits": 10, "shapes": 8, "listops": 10, "grammar": 50, "waves": 4}
 """Classes of these sets, or words of the vocabulary."""
+
+_RARE = dict.fromkeys(("imagenet-a", "imagenet-o", "imagenet-r"), 10_000)
+_PUBLISHED: Mapping[str, Mapping[str, int]] = {
+    "imagenet": {"train": 1_281_167, "val": 50_000, **_RARE},
+    "ade20k": {"train": 20_210, "val": 2_000},
+}
+
+
+def published(name: str, split: str) -> int | None:
+    """Return the number of images of a split as published, for ImageNet, the sets beside it and ADE20K, else None."""
+    if name in SHIFTED:
+        return SHIFTED[name].images
+    return _PUBLISHED.get(name, {}).get(split)
+
 
 SAMPLES = Path(__file__).parent / "lists" / "samples.txt.xz"
 """A line for each digest of these sets, and of the data of committed boards (`tests/forgery/known_samples.py`)."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -18,8 +18,10 @@ from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.models.mixing import densities
 from robustbench_kpca.tasks import TASKS
-from robustbench_kpca.training.machine import Machine
 from robustbench_kpca.types import Images
+
+if TYPE_CHECKING:  # it imports accelerate
+    from robustbench_kpca.training.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class Ledger:
         self.history, self.machines, self.provenance = history, machines, provenance
         return content
 
-    def replaced(self) -> list[Machine]:
+    def replaced(self) -> "list[Machine]":
         """Return the machines of a finished run of the same name and recipe; none if there is no such run."""
         path = self.weights_path()
         try:

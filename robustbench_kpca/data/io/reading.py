@@ -184,7 +184,9 @@ def no_images(folder: Path) -> str:
 
 
 def _suffix(path: str) -> str:
-    return Path(path).suffix.lower()
+    """Return the suffix as `Path.suffix` has it, in lower case; a `Path` of each of 3.75 million names takes long."""
+    stem, dot, end = path.rpartition("/")[2].rpartition(".")
+    return f"{dot}{end}".lower() if stem.strip(".") and end else ""
 
 
 def _by_suffix(files: Counter[str]) -> str:

@@ -32,6 +32,9 @@ def load(request: Request) -> ImageFiles:
     split = request.split_of("imagenet", SPLITS)
     split = "val" if split == "test" else split
     part = "train" if split == "train" else "val"
+    other = next((name for name in ("train", "val") if name != part and (root / name).is_dir()), "")
+    if other and not (root / part).is_dir():
+        raise BadInputError(f"{root} has a folder {other} and no folder {part}", fix="give a folder with both")
     root = root / part if (root / part).is_dir() else root
     files, labels = read_classes(root, "imagenet") if sub_folders(root) else _flat(root)
     if split == "train":

@@ -1,5 +1,6 @@
 """How long the open steps of a pack take at most: what is left of each × the seconds of an epoch or of a pass."""
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -8,15 +9,19 @@ import torch
 from robustbench_kpca._core.errors import BenchmarkError
 from robustbench_kpca._core.progress import read_spent, time_left
 from robustbench_kpca._engine.attack_loop.engine import build_attack
-from robustbench_kpca._engine.attack_loop.passes import Passes, passes_of
+from robustbench_kpca._engine.attack_loop.passes import Passes, most_passes, passes_of
 from robustbench_kpca._engine.inference.environment import place
+from robustbench_kpca._engine.inference.work import DEVICES
+from robustbench_kpca.data.known import published
 from robustbench_kpca.evaluation.execute import foretold
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
+from robustbench_kpca.models.families import ARCHITECTURES, shape_of
+from robustbench_kpca.models.operations import operations_of, parameters_of
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.scenario import Scenario, Stage
+from robustbench_kpca.protocols.scenario import Scenario, Stage, cells_of
 from robustbench_kpca.study.reproduction.roles import Roles, Training
-from robustbench_kpca.study.reproduction.steps import Evaluate, Step, Train
+from robustbench_kpca.study.reproduction.steps import Evaluate, Planned, Step, Train
 from robustbench_kpca.training.recipe import Recipe
 
 
@@ -45,6 +50,8 @@ class Estimator:
         return None
 
     def _evaluation(self, request: ModelRequest, data: DataRequest, label: str, scenario: Scenario) -> float | None:
+        if self.roles.scale == "paper" and request.model in ARCHITECTURES:
+            return self._by_shape(request, data, scenario)
         untrained = ModelRequest(request.model, untrained=True, options=request.options)
         key = (untrained, data, label)  # the same for all seeds of an arm
         if key not in self._known:
@@ -55,6 +62,44 @@ class Estimator:
                 row = foretold(model, samples, label, scenario, self.options)
                 self._known[key] = row.seconds.get(self.device)
         return self._known[key]
+
+    def _by_shape(self, request: ModelRequest, data: DataRequest, scenario: Scenario) -> float | None:
+        """Return the seconds of an evaluation from the shape of a network; to build one and show it data takes long."""
+        operations, images = operations_of(request.model, request.options), self.images(data)
+        shape = shape_of(request.model, request.options)
+        if operations is None or images is None or "decoder" in shape:  # a scene is several windows
+            return None
+        passes = most_passes(scenario, shape["num_classes"])
+        return None if passes is None else images * passes.in_forwards * operations / self._rate
+
+    def images(self, data: DataRequest) -> int | None:
+        """Return the number of images at hand or, where they are absent, as published; None where it is not known."""
+        assert isinstance(data.data, str)
+        name = data.data.partition(":")[0]
+        loaded = self.roles.load(name, data.split)
+        known = published(name, data.split or "") if isinstance(loaded, str) else len(loaded)
+        if known is None or data.limit is None:
+            beside = 0 if data.against is None else published(data.against.partition(":")[0], "test") or 0
+            return None if known is None else known + beside
+        return min(known, data.limit)
+
+    def bytes_of(self, step: Step) -> int:
+        """Return about how many bytes a training keeps, or the record of an evaluation; 0 where it is not known."""
+        if isinstance(step, Train):
+            request = step.model.request
+            if operations_of(request.model, request.options) is None:
+                return 0
+            kept = step.training.load_recipe().epochs // step.training.keep_every if step.training.keep_every else 0
+            return (1 + kept) * _NUMBER_BYTES * parameters_of(request.model, request.options)
+        if not isinstance(step, Evaluate):
+            return 0
+        cells = len(cells_of(step.evaluation.resolve()[1]))
+        return cells * _ROW_BYTES * (self.images(self.roles.data_request(step.evaluation)) or 0)
+
+    @property
+    def _rate(self) -> float:
+        """The operations of a second that are assumed."""
+        return DEVICES[self.device].operations
 
     def _training(self, step: Train) -> float | None:
         """Return the seconds of the epochs that are left: as measured on trainings of this recipe, else by passes."""
@@ -68,13 +113,67 @@ class Estimator:
         return None if epoch is None else left * epoch
 
     def _epoch(self, step: Train, recipe: Recipe) -> float | None:
-        """Return the seconds of an epoch by its passes; None for a training from files, whose steps are not known."""
-        data = "files" if step.training.data else self.roles.load(recipe.data, "train")
+        """Return the seconds of an epoch by its passes; None where the size of its network or data is not known."""
+        if step.training.data:
+            operations = operations_of(step.model.request.model, step.model.request.options)
+            images = published(step.training.data, "train")
+            passes = _passes(recipe, 1000).in_forwards
+            return None if operations is None or images is None else images * passes * operations / self._rate
+        data = self.roles.load(recipe.data, "train")
         if isinstance(data, str):
             return None
         request = DataRequest(self.roles.source(recipe.data), "train")
         once = self._evaluation(step.model.request, request, *load_scenario("clean"))
         return None if once is None else once * _passes(recipe, data.classes).in_forwards
+
+
+_ROW_BYTES, _NUMBER_BYTES = 10, 4
+"""Of an image under one corruption or attack in packed outcomes (decision 7); of a parameter."""
+
+
+def decision(steps: Sequence[Planned], seconds: Sequence[float | None], estimator: Estimator) -> str:
+    """Say in one sentence what the steps that are not done take, what is missing, and what to type first.
+
+    Hours are of one A100 at the paper's scale, whose steps no core finishes. Each number is the most: a sample that
+    breaks leaves. `seconds`: of each step on `estimator.device`.
+    """
+    roles, device = estimator.roles, "A100" if estimator.roles.scale == "paper" else estimator.device
+    scale = DEVICES[estimator.device].operations / DEVICES[device].operations / 3600
+    left = [(own, most) for own, most in zip(steps, seconds, strict=True) if own.state != "done"]
+    if not left:
+        return "every step is done"
+    parts = []
+    for kind, noun in ((Train, "trainings"), (Evaluate, "evaluations")):
+        hours = [most for own, most in left if isinstance(own.step, kind)]
+        unknown = f", {hours.count(None)} of them without estimate" if None in hours else ""
+        total = sum(most or 0 for most in hours) * scale
+        parts += [f"{len(hours)} {noun} of at most {total:,.1f} hours{unknown}"] if hours else []
+    items = {name: [own for own, _ in left if name in own.items] for own, _ in left for name in own.items}
+    cost = {name: [most for own, most in left if name in own.items] for name in items}
+    first = min(items, key=lambda name: (None in cost[name], sum(most or 0 for most in cost[name])))
+    missing = _missing([own for own, _ in left], roles)
+    needed = _missing(items[first], roles)
+    given = [f"{name}:{folder}" for name, folder in roles.folders.items()]
+    words = [f"--data {where}" for where in (*given, *(f"{name}:DIR" for name in needed))]
+    size = sum(estimator.bytes_of(own.step) for own, _ in left) / 1e9
+    return (
+        f"{', '.join(items)}: {' and '.join(parts) or f'{len(left)} steps'} on one {device} "
+        f"({DEVICES[device].operations / 1e12:g} TFLOP/s are assumed), {size:,.1f} GB of disk beside the data; "
+        f"missing: {', '.join(missing) or 'nothing'}; first: {' '.join([roles.command, '--item', first, *words])}"
+    )
+
+
+def _missing(steps: Iterable[Planned], roles: Roles) -> list[str]:
+    """Return the data sets that steps need and that are not at hand."""
+    absent = dict[str, None]()
+    for step in (planned.step for planned in steps if planned.state == "absent"):
+        wanted: list[tuple[str, str | None]] = []
+        if isinstance(step, Evaluate):
+            wanted = [(step.evaluation.data, step.evaluation.split), (step.evaluation.against or "", None)]
+        elif isinstance(step, Train) and step.training.data not in roles.folders:
+            absent |= dict.fromkeys(filter(None, [step.training.data]))
+        absent |= {name: None for name, split in wanted if name and isinstance(roles.load(name, split), str)}
+    return list(absent)
 
 
 def timed_epochs(training: Training, roles: Roles, place: tuple[str, str]) -> tuple[int, float]:

@@ -1,7 +1,7 @@
 """The pages of a pack: one for each table or figure, and an index that says what is shown, and what not and why."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
@@ -20,11 +20,12 @@ from robustbench_kpca.study.diagnostics.epochs import load_trajectory
 from robustbench_kpca.study.diagnostics.figures import trajectory
 from robustbench_kpca.study.diagnostics.pages import write_comparison
 from robustbench_kpca.study.reproduction.cost import document as cost
-from robustbench_kpca.study.reproduction.efficiency import Measure, load_costs
 from robustbench_kpca.study.reproduction.efficiency import document as efficiency
+from robustbench_kpca.study.reproduction.efficiency import load_costs
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Roles
-from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train
+from robustbench_kpca.study.reproduction.states import counted, reasons
+from robustbench_kpca.study.reproduction.steps import Diagnose, Follow, Planned, Train
 from robustbench_kpca.study.reproduction.tables import board_or_trouble
 
 COMPLETE = "complete"
@@ -42,8 +43,10 @@ def write_pages(
     only: Collection[str] = (),
     *,
     statements: bool = False,
-) -> Path:
-    """Write the pages of items that have results, and the index of all; return the path of the index as markdown.
+) -> tuple[Path, dict[str, str]]:
+    """Write the pages of items that have results, and the index of all.
+
+    Return the path of the index as markdown, and why items have no page though nothing of them is left to do here.
 
     Args:
         items: items of the pack: all of them, since the index lists them.
@@ -54,6 +57,7 @@ def write_pages(
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
     records = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
     pages, rows, sentences = {}, [], list[tuple[str, Sequence[doc.Word]]]()
+    unmade: dict[str, str] = {}
     for name, item in items.items():
         (board, trouble), has_page = boards.get(name, (None, "")), (roles.out / name / doc.PAGE).is_file()
         try:
@@ -68,13 +72,22 @@ def write_pages(
         except BadInputError as error:
             has_page, trouble = False, str(error)
         pages[name] = has_page
+        if not has_page and (why := trouble or _hindrance(item, [own for own in steps if name in own.items])):
+            unmade[name] = why
         if board and has_page:
             sentences += [(name, changed)] if (changed := contrast(board)) else []
             finished = [answer for answer in answers(board) if answer.has_all_trainings]
             sentences += [(name, in_a_line(answer, spoken(board))) for answer in finished]
         rows.append(_row(name, item, steps, trouble, page=has_page))
     write_page(_index(roles, rows, pages, sentences, reasons(steps), statements=statements), roles.out)
-    return roles.out / doc.README
+    return roles.out / doc.README, unmade
+
+
+def _hindrance(item: Item, steps: Sequence[Planned]) -> str:
+    """Return why an item cannot be made here; empty where a step of it can be carried out or failed."""
+    if isinstance(item, Open):
+        return item.reason
+    return steps[0].why if all(planned.state == "absent" for planned in steps) else ""
 
 
 def _index(
@@ -165,42 +178,3 @@ def _figures(item: Curves | Epochs, origin: doc.Paragraph, figures: Mapping[str,
         blocks += [doc.Heading(title), doc.Figure(figure[figure.index("<svg") :], title, f"{safe_name(title)}.svg")]
     blocks += [doc.Paragraph(doc.Prose(item.intro)), origin]
     return doc.Document(item.title, blocks, style=_WHITE) if figures else None
-
-
-_NOUNS = {
-    Train: ("training", "trainings"),
-    Evaluate: ("evaluation", "evaluations"),
-    Diagnose: ("diagnosis", "diagnoses"),
-    Follow: ("course of a training", "courses of trainings"),
-    Measure: ("measurement", "measurements"),
-}
-_STATES = {"open": "not run yet", "absent": "cannot be run here", "failed": "failed"}
-
-
-def counted(steps: Sequence[Planned]) -> str:
-    """Say how many steps of each kind are done: `2 of 22 trainings, 18 of 171 evaluations`."""
-    texts = []
-    for kind, nouns in _NOUNS.items():
-        finished = [planned.made for planned in steps if isinstance(planned.step, kind)]
-        texts += [f"{sum(finished)} of {len(finished)} {nouns[len(finished) > 1]}"] if finished else []
-    return ", ".join(texts)
-
-
-def reasons(steps: Iterable[Planned]) -> list[tuple[str, str]]:
-    """Return every reason why steps were not run, with the number of those steps by kind, and the first of them."""
-    by_reason: dict[str, list[Planned]] = {}
-    for planned in steps:
-        if planned.state != "done":
-            state = "" if planned.ended and planned.state == "open" else _STATES[planned.state]
-            by_reason.setdefault(": ".join(filter(None, (state, planned.why))), []).append(planned)
-    return [(why, _steps_of(same)) for why, same in by_reason.items()]
-
-
-def _steps_of(steps: Sequence[Planned]) -> str:
-    if len(steps) == 1:
-        return str(steps[0].step)
-    texts = []
-    for kind, nouns in _NOUNS.items():
-        number = sum(isinstance(planned.step, kind) for planned in steps)
-        texts += [f"{number} {nouns[number > 1]}"] if number else []
-    return f"{' and '.join([', '.join(texts[:-1])] * bool(texts[1:]) + texts[-1:])}; the first: {steps[0].step}"

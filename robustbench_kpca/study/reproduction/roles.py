@@ -11,6 +11,7 @@ from robustbench_kpca._core.files import from_here, name_with_seed
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.models.bundle import bundled
+from robustbench_kpca.models.sources import source_of
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.curves import epochs_in
@@ -127,7 +128,8 @@ class Roles:
         for order, name in enumerate(arm.models):
             file = self.checkpoints.get(name)
             request = ModelRequest(name) if file is None else ModelRequest(name, str(file), name=_plain(name))
-            missing = "" if file or name in bundled() else f"no weights: --checkpoint {name}=FILE"
+            own = name in bundled() or (":" in name and not source_of(name)[0])  # a factory brings its weights
+            missing = "" if file or own else f"no weights: --checkpoint {name}=FILE"
             yield Model(role, request.label, order, None, request, why_not=why_not or missing)
         if not arm.recipe:
             return

@@ -18,7 +18,6 @@ from robustbench_kpca.report.matching import fill, shown_metrics
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, ItemColumn, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.training.scoring import overfitting
 
 SEED = 0
 
@@ -111,6 +110,8 @@ def _epochs(model: Model) -> dict[int, str]:
     recipe = model.training.load_recipe()
     if recipe.adversarial is None:
         return {}
+    from robustbench_kpca.training.scoring import overfitting  # a training's libraries take seconds to import
+
     score = next(iter(task_named(task_of(recipe.model)).scores))
     rows = read_curves(model.training.weights).rows
     notes = {int(row["epoch"]) + 1: overfitting(row, recipe.adversarial, score) for row in rows}

@@ -260,7 +260,9 @@ def test_a_training_whose_weights_were_given_is_not_followed(pack, tmp_path):
     steps, _ = planned(pack, tmp_path, checkpoints=given)
     assert list(named(steps, Follow).values()) == [("absent", "its training is not here, only its weights")]
     words = ["reproduce", str(pack), "-o", str(tmp_path / "out"), "--figure", "1", "--trained"]
-    assert main([*words, "--checkpoint", f"vit_digits-epochs2-s0={given['vit_digits-epochs2-s0']}"]) == 0
+    assert main([*words, "--checkpoint", f"vit_digits-epochs2-s0={given['vit_digits-epochs2-s0']}"]) == 3, (
+        "the figure that was asked for is not made"
+    )
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,35 @@ def test_a_plan_shows_estimates_and_writes_nothing(own, tmp_path, capsys):
     assert not out.exists()
 
 
+def test_a_plan_of_the_papers_scale_says_what_it_costs_and_what_to_type_first(tmp_path, capsys, monkeypatch):
+    """Without data: the size of a training follows from the shape of its network, 1,281,167 images and 300 epochs."""
+    monkeypatch.delenv("RBK_DATA", raising=False)
+    words = ["reproduce", "teo2024", "--scale", "paper", "--table", "9", "-o", str(tmp_path / "out"), "--plan"]
+    assert main([*words, "--json"]) == 0
+    training = next(one for one in json.loads(capsys.readouterr().out) if one["step"] == "train symfan_tiny-s0")
+    assert training["seconds"] == pytest.approx(300 * 1_281_167 * 3 * 2_319_719_424 / 7e10)
+    assert main(words) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    hours = training["seconds"] * 7e10 / 1e13 / 3600
+    assert said.startswith("table-9: 2 trainings of at most")
+    assert float(re.search(r"at most ([\d.]+) hours", said)[1]) == pytest.approx(2 * hours, rel=0.05)
+    assert "missing: imagenet, imagenet-r, imagenet-a; first: rbk reproduce teo2024 --scale paper" in said
+    assert "--data imagenet:DIR" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table", "2"], "table-2 cannot be made: no <i>program</i> of it"),
+        (["--table", "1", "--scale", "paper"], "table-1 cannot be made: no folder: --data imagenet:DIR"),
+    ],
+)
+def test_an_item_that_is_asked_for_and_not_made_is_an_error(own, tmp_path, arguments, message, capsys, monkeypatch):
+    monkeypatch.delenv("RBK_DATA", raising=False)
+    assert main(["reproduce", str(own), *arguments, "-o", str(tmp_path / "out"), "-q"]) == 3
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

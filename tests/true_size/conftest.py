@@ -1,0 +1,17 @@
+"""Show what the rehearsal measured; whole, its tests take longer than others may."""
+
+import form
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    """Let no test of the whole form be stopped after ten minutes."""
+    for item in items:
+        if form.WHOLE:
+            item.add_marker(pytest.mark.timeout(3600))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the table of seconds and memory."""
+    for line in ["| what | n | seconds | of the processor | MB so far |", *form.LINES] if form.LINES else ():
+        terminalreporter.write_line(line)

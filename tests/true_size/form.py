@@ -1,0 +1,25 @@
+"""Two forms of the rehearsal: short, at sizes that show what depends on n; and whole, with RBK_REHEARSAL=whole."""
+
+import os
+import resource
+import time
+from contextlib import contextmanager
+
+WHOLE = os.environ.get("RBK_REHEARSAL") == "whole"
+LINES: list[str] = []
+"""What was measured, as rows of a table."""
+
+
+def sized(short, whole):
+    """Return the size of the form that runs."""
+    return whole if WHOLE else short
+
+
+@contextmanager
+def measured(what, n):
+    """Measure the seconds and the most memory of a step: `with measured("imagenet-c", 3_750_000): ...`."""
+    started, cpu = time.perf_counter(), time.process_time()
+    yield
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    seconds, busy = time.perf_counter() - started, time.process_time() - cpu
+    LINES.append(f"| {what} | {n:,} | {seconds:.1f} | {busy:.1f} | {peak:,.0f} |")
