@@ -63,9 +63,9 @@ def _changes(context: AuditContext, images: Images, switch: str) -> tuple[int, i
 
 def _densities(context: AuditContext) -> dict[int, float]:
     """Return the density of S by iteration, averaged over layers; empty without RPC attention."""
-    with watched(context.model) as seen, torch.no_grad():
+    with watched(context.model) as observed, torch.no_grad():
         context.runner.logits(context.images[: context.runner.batch_size])
     shares: dict[int, list[float]] = {}
-    for _, iteration, share in seen:
+    for _, iteration, share in observed:
         shares.setdefault(iteration, []).append(share)
     return {iteration: fmean(of_layers) for iteration, of_layers in shares.items()}

@@ -25,13 +25,13 @@ class OutlierTokens:
 
     def exact(self, image: Pixels, parameter: int, rng: np.random.RandomState | np.random.Generator) -> Pixels:
         """Replace squares; `parameter` is c. Sides of other sizes than 4 k are cut as evenly as whole pixels allow."""
-        made = image.copy()
+        corrupted = image.copy()
         rows, columns = (np.linspace(0, size, SQUARES + 1).astype(int) for size in image.shape[:2])
         for square in rng.permutation(SQUARES**2)[:parameter]:
             row, column = divmod(int(square), SQUARES)
-            part = made[rows[row] : rows[row + 1], columns[column] : columns[column + 1]]
+            part = corrupted[rows[row] : rows[row + 1], columns[column] : columns[column + 1]]
             part[:] = np.frombuffer(rng.bytes(part.size), np.uint8).reshape(part.shape)
-        return made
+        return corrupted
 
     fast = exact
 

@@ -32,20 +32,20 @@ def attention_weights(query: Heads, keys: Heads) -> Tensor:
 @torch.no_grad()
 def densities(model: nn.Module, images: Images) -> list[float]:
     """Return the density of S in the last iteration of every RPC layer, the one that its output is computed from."""
-    with watched(model) as seen:
+    with watched(model) as observed:
         model(images)
-    return list({layer: share for layer, _, share in seen}.values())
+    return list({layer: share for layer, _, share in observed}.values())
 
 
 @contextmanager
 def watched(model: nn.Module) -> Iterator[list[tuple[int, int, float]]]:
     """Yield a list that gets RPC layer, iteration and density of S of every iteration that is made while it lasts."""
-    seen: list[tuple[int, int, float]] = []
+    observed: list[tuple[int, int, float]] = []
     layers = rpc_layers(model)
     for number, layer in enumerate(layers):
-        layer.observer = lambda made, number=number: seen.append((number, made.iteration, density(made)))
+        layer.observer = lambda iterate, number=number: observed.append((number, iterate.iteration, density(iterate)))
     try:
-        yield seen
+        yield observed
     finally:
         for layer in layers:
             layer.observer = None

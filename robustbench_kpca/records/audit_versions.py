@@ -137,7 +137,7 @@ def inactive(audits: Iterable[Audit]) -> str:
     """
     values = [check.values for audit in audits for check in audit.checks if check.name == MECHANISM]
     changed, number = (
-        sum(value for own in values for name, value in own.items() if name.startswith(what))
+        sum(value for counts in values for name, value in counts.items() if name.startswith(what))
         for what in ("changed", "predictions")
     )
     if not number or changed >= INACTIVE * number:

@@ -128,8 +128,8 @@ class Roles:
         for order, name in enumerate(arm.models):
             file = self.checkpoints.get(name)
             request = ModelRequest(name) if file is None else ModelRequest(name, str(file), name=_plain(name))
-            own = name in bundled() or (":" in name and not source_of(name)[0])  # a factory brings its weights
-            missing = "" if file or own else f"no weights: --checkpoint {name}=FILE"
+            has_weights = name in bundled() or (":" in name and not source_of(name)[0])  # a factory brings its weights
+            missing = "" if file or has_weights else f"no weights: --checkpoint {name}=FILE"
             yield Model(role, request.label, order, None, request, why_not=why_not or missing)
         if not arm.recipe:
             return
