@@ -24,6 +24,7 @@ NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+"
 """A number of at least 0, as a pattern."""
 _FRACTION = re.compile(rf"\s*({NUMBER})\s*(?:/\s*({NUMBER}))?\s*")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_MISSING = ("missing", "missing_argument")
 
 
 def validate(kind: type[T], data: Any, where: str) -> T:
@@ -162,7 +163,12 @@ def _one_line(kind: type[Any], error: "ValidationError", where: str) -> BadInput
         name = str(first["loc"][-1])
         hint = did_you_mean(name, fields) if fields and len(first["loc"]) == 1 else "correct or remove it"
         return BadInputError(f"{where}: unknown key '{key}'", fix=hint)
-    if first["type"] in ("missing", "missing_argument"):
+    if first["type"] in _MISSING:
+        places = [detail["loc"] for detail in error.errors() if detail["type"] in _MISSING]
+        beside = [".".join(map(str, place)) for place in places if place[:-1] == first["loc"][:-1]]
+        if len(beside) > 1:
+            names = ", ".join(f"'{name}'" for name in beside)
+            return BadInputError(f"{where}: the keys {names} are missing", fix="add them")
         return BadInputError(f"{where}: key '{key}' is missing", fix="add it")
     if first["type"] == "json_invalid":  # shows nothing of the file, which may be anybody's
         return BadInputError(f"{where} is not valid JSON", fix="correct it")

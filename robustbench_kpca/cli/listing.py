@@ -26,17 +26,34 @@ _FOUND: dict[Shelf, Literal["leaderboards", "packs"]] = {"boards": "leaderboards
 
 def listing(
     what: Annotated[Shelf | None, typer.Argument(help="What to list; without it, what there is to list.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A protocol, or a short file of one: it is printed with every field.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """List models, attacks, corruptions, data sets, protocols, metrics, boards, packs, recipes, or what is installed.
 
     `rbk list machine` shows versions, devices, free disk space, missing packages and how to install them.
     """
+    if name is not None:
+        _console.say(_whole(what, name))
+        return
     rows = _shelves() if what is None else _rows(what)
     if json:
         _console.show_json(rows)
     elif rows:
         _console.show_table(_FOLDERS if what == "data" else "", list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _whole(what: Shelf | None, name: str) -> str:
+    from robustbench_kpca._core.errors import BadInputError
+    from robustbench_kpca.protocols.loading import load_scenario, read_protocol
+    from robustbench_kpca.protocols.short import as_toml
+
+    if what != "protocols":
+        raise BadInputError(f"rbk list {what} {name}", expected=f"rbk list protocols {name}, or rbk list {what}")
+    load_scenario(name)
+    return as_toml(read_protocol(name)[1]).rstrip()
 
 
 def _shelves() -> list[dict[str, Any]]:

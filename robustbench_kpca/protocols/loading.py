@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from robustbench_kpca._core.address import is_address
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import did_you_mean
 from robustbench_kpca._core.strict import parse_fraction
-from robustbench_kpca.protocols import presets
-from robustbench_kpca.protocols.scenario import UNHASHED, Override, Scenario, parse_scenario
+from robustbench_kpca.protocols import presets, short
+from robustbench_kpca.protocols.scenario import UNHASHED, Attack, Override, Scenario, parse_scenario
 
 _TABLES = ("stage", "grid")
 _OPTIONAL = "backward_of"
@@ -18,7 +19,10 @@ _OF_ATTACKS = "storage"
 
 
 def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
-    """Load a protocol by name or TOML path and override fields; return its label and the parsed protocol.
+    """Load a protocol and override fields; return its label and the parsed protocol.
+
+    It is a name of the package; the path of a TOML file, which may be short (`read_protocol`); or the address of an
+    attack (`my_attack.py:climb`), whose eps, norm and options are overrides, too.
 
     An override replaces a field of the protocol (`eps`) or of its tables: `steps` in every stage that has it,
     `backward_of` in every stage, `severities` in every part of a grid, `window` in `[inference]`. It changes the digest
@@ -27,14 +31,43 @@ def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = 
     Raises:
         BadInputError: unknown protocol, unknown or misspelt key, invalid value.
     """
-    name, data = presets.load_protocol(protocol)
+    name, data = read_protocol(protocol)
+    alone = is_address(str(protocol))
+    if alone and "eps" not in (overrides or {}):
+        raise BadInputError(f"attack '{protocol}' without an eps", fix="add --set eps=2/255, or name a TOML file")
     for key, value in (overrides or {}).items():
         value = _plain(value)
-        _override(data, key, value, name)
+        if alone:  # an attack without a file: what is no field of the protocol is an option of the attack
+            (data if key in Attack.model_fields else data["stage"][0])[key] = value
+        else:
+            _override(data, key, value, name)
         text = ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
         name += f"+{key}={text.replace('/', '_').replace(' ', '')}"
         data["title"] = f"{data.get('title', name)}, with {key} = {text}"
     return name, parse_scenario(data, f"protocol '{name}'")
+
+
+def read_protocol(protocol: str | Path) -> tuple[str, dict[str, Any]]:
+    """Return the label of a protocol and its content with every field.
+
+    A file may have the key `like`, the name or file of another protocol: its other keys replace fields of that one, as
+    overrides do. Or it is an attack that leaves out what is usual (`short.USUAL`).
+
+    Raises:
+        BadInputError: unknown protocol, unreadable file, unknown key beside `like`.
+    """
+    if is_address(str(protocol)):
+        return short.of_attack(str(protocol))
+    name, data = presets.load_protocol(protocol)
+    if "like" not in data:
+        return name, short.completed(data, name)
+    _, whole = presets.load_protocol(data.pop("like"))
+    for key, value in data.items():
+        if key in short.WHOLE:
+            whole[key] = value
+        else:
+            _override(whole, key, value, name)
+    return name, whole if "title" in data else whole | {"title": name}
 
 
 def along_curve(eps: Iterable[str | float], *, independent: bool = False) -> list[dict[str, Override]]:
