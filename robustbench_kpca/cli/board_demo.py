@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import reporting
+from robustbench_kpca.cli._evaluating import screen
 from robustbench_kpca.cli._options import Device, Json, Quiet
 
 
@@ -26,6 +26,7 @@ def demo(
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
+    from robustbench_kpca.evaluation.reporter import Tally
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.protocols.presets import board_path
     from robustbench_kpca.records.record import find_records
@@ -42,8 +43,8 @@ def demo(
     jobs = [Job(ModelRequest(model), [needed.protocol for needed in spec.evaluations]) for model in spec.models]
     options = RunOptions(seed=spec.seed, batch_size=64, device=device, out=records)
     plan = make_plan(jobs, DataRequest(spec.data, spec.split), options, audit=False)
-    with reporting(quiet=quiet or json) as reporter:
-        execute(plan, reporter)
+    with screen(quiet=quiet or json) as on_screen:
+        execute(plan, Tally(on_screen, len(spec.models), len(spec.evaluations)))
     board = load_board("digits", find_records(records))
     pages = write_board(board, out)
     if json:
