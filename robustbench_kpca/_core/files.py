@@ -91,6 +91,21 @@ def as_csv(rows: Iterable[Iterable[object]]) -> str:
     return text.getvalue()
 
 
+_ACTIVE = tuple("=+-@\t\r\x1b\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""What a text begins with that a spreadsheet would compute, or a terminal obey; and marks that turn the direction."""
+
+
+def inert(cell: object) -> object:
+    """Return a cell of a table for spreadsheets: a text that begins with `_ACTIVE` gets a ' before it; numbers stay."""
+    if not isinstance(cell, str) or not cell.startswith(_ACTIVE):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write `data` to a hidden file beside `path`, flush it to disk, rename it to `path`, and flush the folder.
 

@@ -3,8 +3,8 @@
 Nothing is written here but what a test or an audit says. Where it says nothing, the answer says so.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from robustbench_kpca._core.web.marks import quoted
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HELPS, HURTS, LESS = "helps", "hurts", "worse than its control"
 EQUIVALENT, SAME, OPEN = "equivalent", "no difference found", "not yet"
 """Verdicts. It helps only if it beats baseline and control; equivalent is said of subject and baseline."""
+_MOST_DECIDED_FIRST = (HELPS, HURTS, LESS, EQUIVALENT, SAME, OPEN)
 NONE, RAISED, UNKNOWN = "no audit flag", "audit flags raised", "not audited throughout"
 """What audits found of masked gradients."""
 
@@ -116,6 +117,19 @@ class Answer:
         if self.verdict != EQUIVALENT:
             return self.verdict
         return f"{self.verdict} within ± {self.question.margin:g}{' points' if self.metric.unit.points else ''}"
+
+    @property
+    def decidedness(self) -> tuple[int, float]:
+        """A key that sorts the most decided answers first: by verdict, then by p-value."""
+        p_value = None if self.against is None else self.against.p_value
+        return _MOST_DECIDED_FIRST.index(self.verdict), 1.0 if p_value is None else p_value
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], question: "Question", metric: Metric) -> "Answer":
+        """Return the answer whose `content` this is."""
+        own = {each.name: content[each.name] for each in fields(cls) if each.name in content}
+        duels = {role: content[role] and Duel(**content[role]) for role in ("against", "control")}
+        return cls(question=question, metric=metric, **(own | duels))
 
     def content(self) -> dict[str, Any]:
         """Return the fields for other programs; the metric is of the column."""

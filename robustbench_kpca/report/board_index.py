@@ -16,8 +16,9 @@ from robustbench_kpca._core.web.as_html import html
 from robustbench_kpca._core.web.as_html import line as html_line
 from robustbench_kpca._core.web.figures import on_white
 from robustbench_kpca.metrics import PERCENT, Metric, metric_for
-from robustbench_kpca.report.answers import Duel
-from robustbench_kpca.report.cards import forest
+from robustbench_kpca.report.answers import SAME, Answer, Duel
+from robustbench_kpca.report.board_spec import Question
+from robustbench_kpca.report.cards import card, forest
 from robustbench_kpca.report.lead import explained
 from robustbench_kpca.report.render import JSON
 
@@ -27,12 +28,14 @@ MANY = 3
 OVERVIEW = "overview.svg"
 _FOUND = (
     "The method minus its baseline, and minus its control: a twin without its mechanism. Both intervals of a question "
-    "hold together with 95 %. The most precise answers come first. Grey: what these trainings could not find reliably."
+    "hold together with 95 %. The most decided answers come first. Grey: what these trainings could not find reliably."
 )
 MADE = "Made by `rbk board index`."
 """Stands at the end of the page that is written here, and tells it from others."""
-Answered = tuple[Metric, dict[str, Any]]
-"""The metric of a question, and its answer as in board.json."""
+Answered = tuple[str, Answer]
+"""The folder of a board, and an answer on its page."""
+_WIDE = 7.6
+"""Inches of the picture of all answers."""
 
 
 @dataclass(frozen=True)
@@ -69,26 +72,36 @@ def write_index(folder: Path) -> Path:
     packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
     if not boards and not packs:
         raise BadInputError(f"no rendered board below {folder}", fix="run: rbk board render NAME")
-    answers, page = answers_below(folder), folder / doc.PAGE
+    found, page = answers_below(folder), folder / doc.PAGE
+    answers = [answer for _, answer in found]
     drawn = overview(answers)
     require_marked([page], html_line(doc.Prose(MADE)), "was not written by rbk board index")
-    words = explained(" ".join(f"{answer['subject']} {answer['baseline']}" for _, answer in answers))
-    write_atomic(page, html(_document(boards, packs, (doc.Strong(verdicts(answers)), words), drawn)).encode())
+    words = explained(" ".join(f"{answer.question.subject} {answer.question.baseline}" for answer in answers))
+    sentences = (doc.Strong(verdicts(answers)), words)
+    cards = [(answer.verdict, card(answer, {}, place)) for place, answer in found]
+    write_atomic(page, html(_document(boards, packs, sentences, drawn, cards)).encode())
     if drawn:
         write_atomic(folder / OVERVIEW, on_white(drawn))
     return page
 
 
 def _document(
-    boards: Sequence[Entry], packs: Sequence[dict[str, Any]], findings: Sequence[doc.Line], drawn: str
+    boards: Sequence[Entry],
+    packs: Sequence[dict[str, Any]],
+    findings: Sequence[doc.Line],
+    drawn: str,
+    cards: Sequence[tuple[str, doc.Card]],
 ) -> doc.Document:
     blocks: list[doc.Block] = []
     if drawn:
         blocks += [
             doc.Heading("What was found"),
             *(doc.Paragraph(line) for line in findings if line),
+            *(shown for verdict, shown in cards if verdict != SAME),
             doc.Figure(drawn, _FOUND),
         ]
+        undecided = [shown for verdict, shown in cards if verdict == SAME]
+        blocks += [doc.Details(f"{SAME[0].upper()}{SAME[1:]}: {len(undecided)}", undecided)] if undecided else []
     for heading, whole in (("Boards", True), ("In progress", False)):
         rows = [
             (doc.Link(board.title, board.link), board.first, board.rank_by, board.data, str(board.rows), board.how_far)
@@ -161,46 +174,49 @@ def rendered(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def answers_below(folder: Path) -> list[Answered]:
-    """Return the answers of all boards below a folder that are tested, in points, with all trainings evaluated."""
-    every_answer: list[Answered] = []
+    """Return the answers of all boards below a folder, the most decided first.
+
+    These are the ones that are tested, in points, with all trainings evaluated.
+    """
+    found: list[Answered] = []
     for path in sorted([*folder.glob(f"*/{JSON}"), *folder.glob(f"*/*/{JSON}")]):
         with rendered(path) as board:
             metrics = {column["title"]: metric_for(column["metric"]) for column in board["columns"]}
-            every_answer += [(metrics[answer["column"]], answer) for answer in board["answers"]]
-    tested = [(metric, answer) for metric, answer in every_answer if metric.unit.points and answer["against"]]
-    return [(metric, answer) for metric, answer in tested if answer["against"]["low"] is not None and _is_whole(answer)]
+            for content in board["answers"]:
+                asked = {name: content[name] for name in Question.model_fields if name in content}
+                answer = Answer.of(content, Question(**asked), metrics[content["column"]])
+                found.append((path.parent.relative_to(folder).as_posix(), answer))
+    shown = [(place, answer) for place, answer in found if answer.metric.unit.points and answer.has_all_trainings]
+    tested = [(place, answer) for place, answer in shown if answer.against and answer.against.low is not None]
+    return sorted(tested, key=lambda pair: pair[1].decidedness)
 
 
-def _is_whole(answer: dict[str, Any]) -> bool:
-    rows = filter(None, (answer, answer["against"], answer["control"]))
-    return all(row["trainings"] == row["planned"] for row in rows)
-
-
-def verdicts(answers: Sequence[Answered]) -> str:
+def verdicts(answers: Sequence[Answer]) -> str:
     """Say how many questions have each verdict, and how often a gain above the margin is excluded."""
-    counts = Counter(answer["verdict"] for _, answer in answers)
+    counts = Counter(answer.verdict for answer in answers)
     each = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    small = sum(_gains_little(metric, answer) for metric, answer in answers)
+    small = sum(map(_gains_little, answers))
     excluded = f" In {small} a gain over the baseline above the planned margin is excluded." if small else ""
     return f"{len(answers)} question{'s' * (len(answers) > 1)}: {each}.{excluded}" if answers else ""
 
 
-def _gains_little(metric: Metric, answer: dict[str, Any]) -> bool:
-    most, margin = _gain(Duel(**answer["against"]), metric).high, answer.get("margin")
-    return margin is not None and most is not None and bool(metric.unit.scale * most < margin)
+def _gains_little(answer: Answer) -> bool:
+    assert answer.against is not None
+    most, margin = _gain(answer.against, answer.metric).high, answer.question.margin
+    return margin is not None and most is not None and bool(answer.metric.unit.scale * most < margin)
 
 
-def overview(answers: Sequence[Answered]) -> str:
-    """Draw them, the most precise first, better to the right; return the text of an SVG, empty where there is none."""
+def overview(answers: Sequence[Answer]) -> str:
+    """Draw them in their order, better to the right; return the text of an SVG, empty where there is none."""
     rows = []
-    for metric, answer in sorted(answers, key=lambda pair: pair[1]["against"]["high"] - pair[1]["against"]["low"]):
-        against, control = (None if answer[role] is None else Duel(**answer[role]) for role in ("against", "control"))
+    for answer in answers:
+        asked = answer.question
         labels = {
-            f"{answer['subject']} − {answer['baseline']}\n{answer['column']}, {answer['data']}": against,
-            f"− {answer['ablation']} (control)": control,
+            f"{asked.column} ({answer.data}): {asked.subject} − {asked.baseline}": answer.against,
+            f"− {asked.ablation} (control)": answer.control,
         }
-        rows += [(label, _gain(duel, metric), answer["verdict"]) for label, duel in labels.items() if duel is not None]
-    return forest(rows, PERCENT, title="Answers of all boards")
+        rows += [(label, _gain(duel, answer.metric), answer.verdict) for label, duel in labels.items() if duel]
+    return forest(rows, PERCENT, title="Answers of all boards", width=_WIDE)
 
 
 def _gain(duel: Duel, metric: Metric) -> Duel:

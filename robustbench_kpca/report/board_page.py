@@ -33,6 +33,7 @@ from robustbench_kpca.report.notes import (
 )
 from robustbench_kpca.report.plots import against_eps, clean_and_robust, clean_columns, eps_panels
 from robustbench_kpca.report.power import power_of
+from robustbench_kpca.report.separation import separation
 from robustbench_kpca.report.table import (
     audit_balls,
     audit_lines,
@@ -85,9 +86,11 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
 
 def _lead(board: Board, names: Mapping[str, str]) -> Iterator[doc.Block]:
     """Say in one line what was found, and what a row is."""
-    sentences = [text for text in (contrast(board), lead(board, names)) if text]
+    decided, sentences = separation(board), [text for text in (contrast(board), lead(board, names)) if text]
+    if decided:
+        yield doc.Paragraph(doc.Strong(decided))
     if sentences:
-        yield doc.Paragraph(doc.Strong(" ".join(sentences)))
+        yield doc.Paragraph(" ".join(sentences) if decided else doc.Strong(" ".join(sentences)))
         if all(board.planned(row.title) == 1 for row in board.spec.rows):
             samples = resampled(board)
             yield doc.Paragraph(
@@ -96,16 +99,17 @@ def _lead(board: Board, names: Mapping[str, str]) -> Iterator[doc.Block]:
 
 
 def table_block(board: Board, names: Mapping[str, str], downloads: Sequence[str] = ()) -> doc.Block:
-    """Return the table: sortable and filterable in HTML."""
+    """Return the table: sortable and filterable in HTML, where the ranked column is the first, so a phone shows it."""
     rows = _rows(board)
     for row in rows:
         row["name"] = named(names, row["model"])
+    order = sorted(range(len(board.columns)), key=lambda place: board.columns[place].title != board.spec.rank_by)
     values = {
         "title": board.spec.title,
-        "rows": rows,
+        "rows": [{**row, "columns": [row["columns"][place] for place in order]} for row in rows],
         "facets": _facets(rows),
         "values": values_of(board),
-        "columns": [_head(board, column) for column in board.columns],
+        "columns": [_head(board, board.columns[place]) for place in order],
         "downloads": downloads,
         "ranking": ranking(board),
     }

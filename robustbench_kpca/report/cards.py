@@ -1,10 +1,11 @@
 """An answer as a card: the question, one verdict, a plot of two differences on one axis, and small print."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from robustbench_kpca._core.errors import printable_lines
-from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Paragraph, Verdict, Word
+from robustbench_kpca._core.errors import printable
+from robustbench_kpca._core.web.document import Block, Card, Details, Figure, Link, Paragraph, Verdict
 from robustbench_kpca._core.web.figures import INK, drawing, svg_of
 from robustbench_kpca.metrics import Unit
 from robustbench_kpca.report.answers import EQUIVALENT, HELPS, HURTS, LESS, OPEN, SAME, Answer, Duel
@@ -39,12 +40,28 @@ _EQUIVALENT = (
 )
 
 
-def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
-    """Return the card of an answer; `spoken`: the names of rows as people say them."""
+def card(answer: Answer, spoken: Mapping[str, str], folder: str = "") -> Card:
+    """Return the card of an answer; on a page over several boards it is short, and names the board.
+
+    Args:
+        answer: of a board.
+        spoken: names of rows as people say them.
+        folder: the way to the page of the board from a page over several; "" on the page itself.
+    """
     blocks: list[Block] = [Paragraph(text) for text in (_idle(answer, spoken), _text(answer, spoken)) if text]
     if drawn := _drawn(answer, spoken):
         blocks.append(Figure(drawn))
+    verdict = Verdict(answer.verdict_with_margin, KINDS[answer.verdict])
+    if folder:
+        where = Link(f"{answer.question.column} ({answer.data})", folder=folder)
+        return Card((where, f": {_question(answer, spoken)}"), verdict, blocks)
     blocks.append(Paragraph(_small(answer), soft=True))
+    blocks.append(Details("How this is decided", [Paragraph(_how(answer, spoken))]))
+    return Card(_question(answer, spoken), verdict, blocks)
+
+
+def _how(answer: Answer, spoken: Mapping[str, str]) -> str:
+    """Say how the verdict follows: the tests, the audits, and the rule."""
     tests = [
         f"Against {named(spoken, duel.other)}: p = {duel.p_value:.2g}, {duel.seeds} seeds, spread of {duel.rows} rows."
         for duel in (answer.against, answer.control)
@@ -52,19 +69,7 @@ def card(answer: Answer, spoken: Mapping[str, str]) -> Card:
     ]
     audit = f"{answer.audit[0].upper()}{answer.audit[1:]}."
     how = f"{_ONE if answer.question.ablation is None else _TWO}{_HOW}"
-    decided = " ".join([*tests, audit, how, *_equivalence(answer)])
-    blocks.append(Details("How this is decided", [Paragraph(decided)]))
-    return Card(_question(answer, spoken), Verdict(answer.verdict_with_margin, KINDS[answer.verdict]), blocks)
-
-
-def in_a_line(answer: Answer, spoken: Mapping[str, str]) -> list[Word]:
-    """Return an answer in one line, for pages that list several."""
-    part = f" ({answer.trainings} of {answer.planned} trainings)" if answer.trainings < answer.planned else ""
-    return [
-        f"{_question(answer, spoken)} ",
-        Verdict(answer.verdict_with_margin, KINDS[answer.verdict]),
-        f"{part}. {' '.join(text for text in (_idle(answer, spoken), _text(answer, spoken)) if text)}",
-    ]
+    return " ".join([*tests, audit, how, *_equivalence(answer)])
 
 
 def _question(answer: Answer, spoken: Mapping[str, str]) -> str:
@@ -84,9 +89,9 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
     if answer.against is None:
         return f"{answer.question.subject} or {answer.question.baseline} has no number in {answer.question.column} yet."
     unit, against = answer.metric.unit, answer.against
-    parts = [f"{_gap(against, unit)} against {named(spoken, against.other)}"]
+    parts = [f"{_gap(answer, against, unit)} against {named(spoken, against.other)}"]
     if answer.control is not None:
-        parts.append(f"{_gap(answer.control, unit)} against {named(spoken, answer.control.other)}")
+        parts.append(f"{_gap(answer, answer.control, unit)} against {named(spoken, answer.control.other)}")
     text = f"{'; '.join(parts)}; in {answer.question.column}."
     if against.p_value is None:
         single = min(answer.trainings, against.trainings) < 2
@@ -119,12 +124,15 @@ def _equivalence(answer: Answer) -> list[str]:
     return [_EQUIVALENT.format(low=low, high=high, margin=answer.question.margin)]
 
 
-def _gap(duel: Duel, unit: Unit) -> str:
-    """Write a difference with its interval."""
+def _gap(answer: Answer, duel: Duel, unit: Unit) -> str:
+    """Write a difference with its interval: that of the numbers in the table, unless it is of other seeds."""
     points = " points" if unit.points else ""
+    value, other = 0.0 if answer.value is None else answer.value, duel.value
+    of_table = math.isclose(value - other, duel.difference, abs_tol=1e-9)
+    difference = unit.difference(value, other) if of_table else unit.change(duel.difference)
     if duel.low is None or duel.high is None:
-        return f"{unit.change(duel.difference)}{points}"
-    return f"{unit.change(duel.difference)} [{unit.change(duel.low)}, {unit.change(duel.high)}]{points}"
+        return f"{difference}{points}"
+    return f"{difference} [{unit.change(duel.low)}, {unit.change(duel.high)}]{points}"
 
 
 def _small(answer: Answer) -> str:
@@ -154,14 +162,18 @@ def forest(
     better: str = "right",
     title: str = "differences",
     margin: float | None = None,
+    width: float = 3.8,
 ) -> str:
     """Draw differences with their intervals, the first on top, and a band for what could not be found reliably.
+
+    A label stands above its line, so the drawing is as narrow as a phone; the axis is at the top.
 
     Args:
         rows: label, difference and verdict, which gives the colour; those that were not tested are left out.
         better: the side of the better.
         title: for readers who do not see it.
         margin: within which rows are equivalent, in the unit; None: none is drawn.
+        width: in inches.
 
     Returns:
         The text of an SVG; empty where nothing was tested.
@@ -169,27 +181,33 @@ def forest(
     tested = [(label, duel, verdict) for label, duel, verdict in rows if duel.low is not None]
     if not tested:
         return ""
-    widest = max(len(part) for label, *_ in tested for part in label.split("\n"))
-    with drawing((3.4 + 0.067 * widest, 0.57 + 0.32 * len(tested))) as (figure, buffer):
+    with drawing((width, 0.55 + 0.42 * len(tested))) as (figure, buffer):
         axis = figure.subplots()
-        for place, (_, duel, verdict) in enumerate(tested):
+        for place, (label, duel, verdict) in enumerate(tested):
+            axis.text(0, place - 0.02, printable(label), va="bottom", transform=axis.get_yaxis_transform())
             _draw(axis, place, duel, unit, _COLOURS[verdict])
-        axis.axvline(0, color=INK, linewidth=0.8)
-        for end in () if margin is None else (-margin, margin):
-            axis.axvline(end, color=INK, linewidth=0.8, linestyle=":")
-        axis.set_yticks(range(len(tested)), [printable_lines(label) for label, *_ in tested])
+            axis.plot([0, 0], [place, place + _BAND], color=INK, linewidth=0.8)
+            for end in () if margin is None else (-margin, margin):
+                axis.plot([end, end], [place, place + _BAND], color=INK, linewidth=0.8, linestyle=":")
         what = "points" if unit.points else "difference"
-        axis.set(ylim=(len(tested) - 0.5, -0.5), xlabel=f"{what}; better is {better}")
-        axis.tick_params(left=False)
-        axis.spines["left"].set_visible(False)
+        axis.set(ylim=(len(tested) - 1 + _BAND, _BAND - 1), yticks=[], xlabel=f"{what}; better is {better}")
+        axis.xaxis.tick_top()
+        axis.xaxis.set_label_position("top")
+        axis.spines[["left", "bottom"]].set_visible(False)
+        axis.spines["top"].set_visible(True)
     return svg_of(buffer, f"{title}, with intervals")
+
+
+_BAND = 0.45
+"""Height of what is drawn of a difference; the rest, up to 1, is its label."""
 
 
 def _draw(axis: "Axes", place: int, duel: Duel, unit: Unit, colour: str) -> None:
     assert duel.low is not None
     assert duel.high is not None
+    middle = place + _BAND / 2
     if duel.least is not None:
         edge = unit.scale * duel.least
-        axis.fill_betweenx([place - 0.4, place + 0.4], -edge, edge, color="#8884", linewidth=0)
-    axis.plot([unit.scale * duel.low, unit.scale * duel.high], [place, place], color=colour, linewidth=2)
-    axis.plot([unit.scale * duel.difference], [place], marker="o", markersize=5, color=colour)
+        axis.fill_betweenx([place, place + _BAND], -edge, edge, color="#8884", linewidth=0)
+    axis.plot([unit.scale * duel.low, unit.scale * duel.high], [middle, middle], color=colour, linewidth=2)
+    axis.plot([unit.scale * duel.difference], [middle], marker="o", markersize=5, color=colour)

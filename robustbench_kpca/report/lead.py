@@ -1,8 +1,8 @@
 """What a board found, in a line: who is best and who is last; and the names of rows as people say them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from robustbench_kpca.metrics import metric_for
+from robustbench_kpca.metrics import Unit, metric_for
 from robustbench_kpca.models.families import ARCHITECTURES
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
@@ -135,8 +135,10 @@ def contrast(board: Board) -> str:
 def _range(board: Board, column: Column, rows: Sequence[str]) -> str:
     """Return the smallest and the largest value of rows in a column, as `3.1 to 52.0 %`; empty without values."""
     values = [number.value for row in rows if (number := board.estimate(row, column)) is not None]
-    if not values:
-        return ""
-    unit = metric_for(column.metric).unit
+    return ends(values, metric_for(column.metric).unit) if values else ""
+
+
+def ends(values: Collection[float], unit: Unit) -> str:
+    """Return the smallest and the largest of values, as `3.1 to 52.0 %`."""
     low, high = unit.text(min(values)), unit.text(max(values))
     return high if low == high else f"{unit.number(min(values))} to {high}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.files import as_csv, require_marked, safe_name, write_atomic
+from robustbench_kpca._core.files import as_csv, inert, require_marked, safe_name, write_atomic
 from robustbench_kpca._core.web import as_html, as_markdown
 from robustbench_kpca._core.web.document import PAGE, README
 from robustbench_kpca.metrics import metric_for
@@ -60,7 +60,7 @@ def csv_text(board: Board) -> str:
             column_fields = [column.title, column.metric, " ".join(column.protocols)]
             cell_fields = [cell["n"] or "", int(cell["best"]), "; ".join(cell["flags"])]
             lines.append([row["rank"] or "", row["model"], *column_fields, *numbers, *cell_fields])
-    return as_csv(lines)
+    return as_csv(map(inert, line) for line in lines)
 
 
 def json_text(board: Board) -> str:

@@ -1,6 +1,7 @@
 """Pages as HTML: one file that makes no request."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from markupsafe import Markup, escape
 
@@ -55,7 +56,11 @@ def _prose(text: str) -> Markup:
 
 
 def _blocks(blocks: Sequence[doc.Block]) -> Markup:
-    return Markup("\n").join(map(_block, blocks))
+    shown = []
+    for are_cards, group in groupby(blocks, lambda block: isinstance(block, doc.Card)):
+        text = Markup("\n").join(map(_block, group))
+        shown.append(Markup('<div class="cards">\n{}\n</div>').format(text) if are_cards else text)
+    return Markup("\n").join(shown)
 
 
 def _block(block: doc.Block) -> Markup:

@@ -43,6 +43,10 @@ class Unit:
         """Write a difference with its sign: `-1.5`."""
         return f"{self.scale * difference:+.{self.digits}f}"
 
+    def difference(self, value: float, other: float) -> str:
+        """Write the difference of two values as they are written: of 39.7 and 39.5 it is `+0.2`."""
+        return self.change(float(self.number(value)) / self.scale - float(self.number(other)) / self.scale)
+
     def gap(self, difference: float) -> str:
         """Write how far apart two values are: `1.5 points`, where values are percentages."""
         number = self.number(abs(difference))

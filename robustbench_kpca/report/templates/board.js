@@ -42,9 +42,6 @@ document.getElementById("clear").addEventListener("click", () => {
 });
 choose();
 
-const ranked = heads.find(head => head.hasAttribute("aria-sort")), frame = table.parentElement;
-if (ranked) frame.scrollLeft = Math.max(0, ranked.offsetLeft + ranked.offsetWidth - frame.clientWidth);
-
 async function copy(button, text) {
   try {
     await navigator.clipboard.writeText(text);

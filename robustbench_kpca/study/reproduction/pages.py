@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
@@ -11,7 +12,7 @@ from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.cards import in_a_line
+from robustbench_kpca.report.cards import card
 from robustbench_kpca.report.curves import draw_curves, read_curves
 from robustbench_kpca.report.lead import contrast, spoken
 from robustbench_kpca.report.render import write_board
@@ -56,7 +57,8 @@ def write_pages(
     """
     boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
     records = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
-    pages, rows, sentences = {}, [], list[tuple[str, Sequence[doc.Word]]]()
+    pages, rows, changes = {}, [], list[doc.Line]()
+    cards = list[tuple[tuple[int, float], doc.Card]]()
     unmade: dict[str, str] = {}
     for name, item in items.items():
         (board, trouble), has_page = boards.get(name, (None, "")), (roles.out / name / doc.PAGE).is_file()
@@ -75,11 +77,13 @@ def write_pages(
         if not has_page and (why := trouble or _hindrance(item, [own for own in steps if name in own.items])):
             unmade[name] = why
         if board and has_page:
-            sentences += [(name, changed)] if (changed := contrast(board)) else []
+            changes += [(doc.Link(name, folder=name), f": {changed}")] if (changed := contrast(board)) else []
             finished = [answer for answer in answers(board) if answer.has_all_trainings]
-            sentences += [(name, in_a_line(answer, spoken(board))) for answer in finished]
+            cards += [(answer.decidedness, card(answer, spoken(board), name)) for answer in finished]
         rows.append(_row(name, item, steps, trouble, page=has_page))
-    write_page(_index(roles, rows, pages, sentences, reasons(steps), statements=statements), roles.out)
+    found: list[doc.Block] = [doc.Bullets(changes)] if changes else []
+    found += [shown for _, shown in sorted(cards, key=itemgetter(0))]
+    write_page(_index(roles, rows, pages, found, reasons(steps), statements=statements), roles.out)
     return roles.out / doc.README, unmade
 
 
@@ -94,7 +98,7 @@ def _index(
     roles: Roles,
     rows: Sequence[Sequence[str]],
     pages: Mapping[str, bool],
-    sentences: Sequence[tuple[str, Sequence[doc.Word]]],
+    found: Sequence[doc.Block],
     absent: Sequence[tuple[str, str]],
     *,
     statements: bool,
@@ -104,9 +108,8 @@ def _index(
     table = [[doc.Link(row[0], folder=row[0]) if pages[row[0]] else row[0], *row[1:]] for row in rows]
     finished = [row[:-1] for row in table if row[-1] == COMPLETE]
     unfinished = [row for row in table if row[-1] != COMPLETE]
-    answered = [(doc.Link(name, folder=name), ": ", *line) for name, line in sentences]
     scale, *rest = re.split(r"(?<=\.)\s", roles.chosen.intro.strip(), maxsplit=1)
-    blocks: list[doc.Block] = [*([doc.Bullets(answered)] if answered else []), doc.Paragraph(doc.Prose(scale))]
+    blocks: list[doc.Block] = [*found, doc.Paragraph(doc.Prose(scale))]
     if finished:
         blocks.append(doc.Table(("Item", "Title", "Done"), finished))
     if unfinished:

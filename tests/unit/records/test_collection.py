@@ -10,6 +10,7 @@ import pytest
 
 from robustbench_kpca import load_record, load_records
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import inert
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.collection import Records
 from robustbench_kpca.report.export import FORMATS, export
@@ -90,6 +91,14 @@ def test_csv_and_json_hold_the_same_numbers(few):
     for row, one in zip(rows, objects, strict=True):
         assert float(row["clean_accuracy"]) == pytest.approx(one["clean_accuracy"], abs=1e-15)
     assert len(json.loads(export(few, "json", by="sample"))) == 192
+
+
+def test_a_name_that_a_spreadsheet_would_compute_is_quoted_and_numbers_stay(few):
+    for name in ("=1+1", "+cmd", "-2+3", "@SUM(A1)", "\x1b[2J", "\u202eabc"):
+        [row] = csv.DictReader(io.StringIO(export(Records([renamed(few[0], name)]), "csv")))
+        assert row["model"] == f"'{name}"
+        assert float(row["clean_accuracy"]) == few[0].metrics["clean_accuracy"].value
+    assert [inert(cell) for cell in ("-1.5", "-inf", -2, None, "a=b", "")] == ["-1.5", "-inf", -2, None, "a=b", ""]
 
 
 def test_the_commands_write_files(tmp_path, capsys):

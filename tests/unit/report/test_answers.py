@@ -20,7 +20,7 @@ from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.trainings import OverSamples, compare, residual_variance
-from robustbench_kpca.report.answers import answer, answers
+from robustbench_kpca.report.answers import Answer, answer, answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_page import _lead
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
@@ -173,6 +173,24 @@ def test_a_card_begins_with_a_mechanism_that_is_inactive():
     idle = replace(answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED), idle="mechanism is inactive: why")
     said = "In Robust the mechanism is inactive: why. So Robust without its mechanism is compared with Plain."
     assert markdown(Document("t", [card(idle, {"RPC": "Robust"})])).split("\n\n")[3] == said
+
+
+def test_a_card_says_the_difference_of_the_numbers_in_the_table():
+    """39.74 and 39.46 are 39.7 and 39.5: +0.2, though the difference is 0.28; of other seeds it is their own."""
+    made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
+    duel = replace(made.against, value=0.3946, difference=0.0028)
+    assert "+0.2 [" in card(replace(made, value=0.3974, against=duel), {}).blocks[0].text
+    assert "+0.9 [" in card(replace(made, value=0.3974, against=replace(duel, difference=0.009)), {}).blocks[0].text
+    assert COLUMN_METRIC.unit.difference(0.5, 0.5) == "+0.0"
+    assert metric_for("perplexity").unit.difference(1234.4, 20.126) == "+1213.87"
+
+
+def test_a_card_on_another_page_names_its_board_and_leaves_out_how_it_is_decided():
+    made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
+    page = markdown(Document("t", [card(made, {}, "table-1")]))
+    assert "### [PGD (d)](table-1/README.md): Does RPC help?" in page
+    assert "How this is decided" not in page
+    assert Answer.of(json.loads(json.dumps(made.content())), ASKED, COLUMN_METRIC) == made
 
 
 def test_other_programs_get_the_fields():

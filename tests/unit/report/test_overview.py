@@ -1,6 +1,7 @@
 """The picture of all answers: which questions are in it, and that the better is on the right."""
 
 import json
+import re
 
 import pytest
 
@@ -8,10 +9,10 @@ from robustbench_kpca._core import plugins
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report import board_index
-from robustbench_kpca.report.answers import Duel
+from robustbench_kpca.report.answers import Answer, Duel
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_index import write_index
-from robustbench_kpca.report.board_spec import BoardSpec, Column
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Question
 from robustbench_kpca.report.lead import spoken
 
 DUEL = {
@@ -21,6 +22,7 @@ DUEL = {
 ANSWER = {
     "subject": "RPC", "baseline": "plain", "ablation": "identity", "column": "PGD", "data": "digits",
     "verdict": "helps", "trainings": 3, "planned": 3, "against": DUEL, "control": {**DUEL, "other": "identity"},
+    "value": 0.5, "samples": 9, "audited": "", "audit": "no audit",
 }  # fmt: skip
 
 
@@ -36,18 +38,41 @@ def test_boards_and_tables_of_packs_are_asked_for_what_they_tested(tmp_path):
     rendered(tmp_path / "early", {**ANSWER, "trainings": 2})
     rendered(tmp_path / "words", ANSWER, metric="perplexity")  # its differences are no points
     asked = board_index.answers_below(tmp_path)
-    assert [answer["verdict"] for _, answer in asked] == ["helps", "hurts"]
-    assert board_index.verdicts(asked) == "2 questions: 1 helps, 1 hurts."
-    drawn = board_index.overview(asked)
-    for text in ("RPC − plain", "PGD, digits", "− identity (control)", "better is right"):
+    assert [(place, answer.verdict) for place, answer in asked] == [("board", "helps"), ("pack/table-1", "hurts")]
+    answers = [answer for _, answer in asked]
+    assert board_index.verdicts(answers) == "2 questions: 1 helps, 1 hurts."
+    drawn = board_index.overview(answers)
+    for text in ("PGD (digits): RPC − plain", "− identity (control)", "better is right"):
         assert text in drawn
+
+
+def test_the_index_shows_cards_the_most_decided_first(tmp_path):
+    made = {
+        "a": {**ANSWER, "verdict": "no difference found"},
+        "b": {**ANSWER, "verdict": "hurts"},
+        "c": ANSWER,
+        "d": {**ANSWER, "subject": "Surer", "against": {**DUEL, "p_value": 0.001}},
+    }
+    head = {"data": "digits", "split": "test", "rank_by": "PGD", "rows": [], "runs": 1, "ready": 1}
+    for name, answer in made.items():
+        rendered(tmp_path / name, answer)
+        path = tmp_path / name / "board.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | head | {"title": name}))
+    page = write_index(tmp_path).read_text()
+    cards = re.findall(r'class="card"><h2><a href="(.)/index.html">PGD \(digits\)</a>: Does (.*?) help', page)
+    assert cards == [("d", "Surer"), ("c", "RPC"), ("b", "RPC"), ("a", "RPC")]
+    assert page.index("No difference found: 1") > page.index("Answers of all boards"), "what is not decided is folded"
+    assert page.count("better is right") == 5, "each has its own plot"
 
 
 @pytest.mark.parametrize(("metric", "high", "low", "times"), [("robust_accuracy", 0.019, -0.3, 1),
     ("robust_accuracy", 0.021, -0.3, 0), ("mce", 0.3, -0.019, 1), ("mce", 0.3, -0.021, 0)])  # fmt: skip
 def test_gains_above_the_margin_that_are_excluded_are_counted(metric, high, low, times):
     answer = {**ANSWER, "margin": 2.0, "against": {**DUEL, "low": low, "high": high}}
-    said = board_index.verdicts([(metric_for(metric), answer), (metric_for(metric), ANSWER)])
+    question = Question(subject="RPC", baseline="plain", ablation="identity", column="PGD", margin=2.0)
+    plain = question.model_copy(update={"margin": None})
+    answers = [(answer, question), (ANSWER, plain)]
+    said = board_index.verdicts([Answer.of(content, asked, metric_for(metric)) for content, asked in answers])
     assert ("In 1 a gain over the baseline above the planned margin is excluded." in said) == bool(times)
 
 
