@@ -72,9 +72,12 @@ def _board(name):
     return json.loads((ROOT / "leaderboards" / name / "board.json").read_text("utf-8"))
 
 
-def _points(compared):
-    """Return a difference as pages write it: +0.1 [−2.2, +2.5]."""
-    value, low, high = (f"{100 * compared[key]:+.1f}".replace("-", "−") for key in ("difference", "low", "high"))
+def _points(answer, key="against"):
+    """Return a difference as pages write it: that of the numbers in the table, +0.1 [−2.2, +2.5]."""
+    compared = answer[key]
+    difference = round(100 * answer["value"], 1) - round(100 * compared["value"], 1)
+    numbers = (difference, *(100 * compared[end] for end in ("low", "high")))
+    value, low, high = (f"{number:+.1f}".replace("-", "−") for number in numbers)
     return f"{value} [{low}, {high}]"
 
 
@@ -85,7 +88,7 @@ PLANNED = ("answer-cifar10/adversarial", "answer-cifar10/protocol", "answer-cifa
 @pytest.mark.parametrize("table", PLANNED)
 def test_the_numbers_of_planned_answers_are_those_of_the_packs(table):
     answer = _board(table)["answers"][0]
-    numbers = [_points(answer[key]) for key in ("against", "control")]
+    numbers = [_points(answer, key) for key in ("against", "control")]
     assert f"| {' | '.join(numbers)} |" in (ROOT / "docs" / "findings.md").read_text()
 
 
@@ -114,16 +117,16 @@ def test_the_numbers_of_the_league_are_those_of_the_pack():
     assert [(answer["column"], answer["verdict"]) for answer in answers] == list(zip(columns, verdicts, strict=True))
     findings = " ".join((ROOT / "docs" / "findings.md").read_text().split())
     changes = " ".join((ROOT / "CHANGELOG.md").read_text().split())
-    for compared, what in ((few["against"], " points over softmax"), (few["control"], " over no mixing")):
-        assert f"{_points(compared)}{what}" in findings
-    assert f"gains {_points(trained_few['against'])} points" in " ".join(README.split())
-    assert f"as well: {_points(trained_few['against'])} and {_points(trained_few['control'])}" in findings
-    assert f"AutoAttack fast 4/255: {_points(small['against'])}." in findings
-    both = f"{_points(trained_small['against'])}; {_points(trained_small['control'])} against no mixing"
-    assert f"at 16/255: {both}. Cosine attention: {_points(cosine['against'])}." in findings
+    for key, what in (("against", " points over softmax"), ("control", " over no mixing")):
+        assert f"{_points(few, key)}{what}" in findings
+    assert f"gains {_points(trained_few)} points" in " ".join(README.split())
+    assert f"as well: {_points(trained_few)} and {_points(trained_few, 'control')}" in findings
+    assert f"AutoAttack fast 4/255: {_points(small)}." in findings
+    both = f"{_points(trained_small)}; {_points(trained_small, 'control')} against no mixing"
+    assert f"at 16/255: {both}. Cosine attention: {_points(cosine)}." in findings
     for compared, what in ((few, " points more than softmax"), (trained_few, " more.")):
-        value, ends = _points(compared["against"]).removeprefix("+").replace("+", "").split(" ", 1)
-        assert f"{value} {ends}{what}" in changes
+        ends = _points(compared).replace("+", "").split(" ", 1)[1]
+        assert f"{100 * compared['against']['difference']:.1f} {ends}{what}" in changes
 
 
 def _stand(model, protocol):
