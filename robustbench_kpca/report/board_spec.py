@@ -18,16 +18,16 @@ from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.records.names import mistakable
 from robustbench_kpca.records.proof import norm_of
 
-Limit = Annotated[int, Field(ge=1)] | None
+AtLeastOne = Annotated[int, Field(ge=1)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One protocol on one set of samples: what a record must be of to fill a cell.
+    """A protocol and a set of samples: a record fills a cell only if it is of both.
 
     limit: the number of samples, spread over the split; None: any number.
-    against: the data of no known class, for out-of-distribution detection.
+    against: data whose samples have no known class, for out-of-distribution detection.
     eps: the budget of an attack, where it is not the protocol's own.
     digest: digest of the samples; None: any samples of that name, split and number.
     draws: passes that are averaged into every answer and gradient, where it is not the protocol's own number.
@@ -59,17 +59,15 @@ class Evaluation:
 
     @property
     def samples(self) -> "tuple[str, str, int | None, str | None]":
-        """The set of samples: data, split, limit and the data of no known class."""
+        """The set of samples: data, split, limit and, if any, the data without a known class."""
         return self.data, self.split, self.limit, self.against
 
     @property
     def recorded_data(self) -> tuple[str, ...]:
-        """The names of the data in a record: a JPEG copy or an excerpt is named after its set; folders are left out.
-
-        Sizes stay, and so does a set of another set: `pixels:side=8:cifar10` is `pixels-cifar10-side8`.
-        """
+        """The names that records can give the data: their source may be stated (a set) or left out (a folder)."""
         name, _, rest = self.data.partition(":")
-        sizes, _, source = rest.partition(":") if "=" in rest.partition(":")[0] else ("", "", rest)
+        first, _, others = rest.partition(":")
+        sizes, source = (first, others) if "=" in first else ("", rest)  # `pixels:side=8:cifar10`: side=8, cifar10
         end = "".join(f"-{size.replace('=', '')}" for size in sizes.split(",") if size)
         end += "" if self.against is None else f"-against-{self.against.partition(':')[0]}"
         names = [name, f"{name}-{source}"] if source else [name]
@@ -85,8 +83,8 @@ class Column(BaseModel):
     draws: passes that are averaged, where it is not the protocol's own number; a model that draws noise needs several.
     corruption: only this corruption of the protocol's.
     reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
-    against: the data of no known class, for out-of-distribution detection.
-    imported: whether images that others found in the same set count, too (`rbk records import-images`): best known.
+    against: data whose samples have no known class, for out-of-distribution detection.
+    imported: whether adversarial images by others (`rbk records import-images`) count, too: the worst known case.
     certificate: a protocol of kind `certificate`: cells show [certified, attacked], between which the truth lies.
     digest: digest of the column's own samples, where `data`, `limit` or `against` is stated; see `BoardSpec`.
     """
@@ -97,9 +95,9 @@ class Column(BaseModel):
     metric: str
     data: str | None = None
     split: str | None = None
-    limit: Limit = None
+    limit: AtLeastOne | None = None
     eps: str | None = None
-    draws: Limit = None
+    draws: AtLeastOne | None = None
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
@@ -108,7 +106,7 @@ class Column(BaseModel):
     digest: Digest = None
 
     @model_validator(mode="after")
-    def _check_samples(self) -> "Column":
+    def _check_fields(self) -> "Column":
         if self.digest is not None and not self.has_own_samples:
             raise BadInputError(
                 f"column '{self.title}' has a digest, but the samples of the board",
@@ -147,7 +145,7 @@ class Column(BaseModel):
 
     @property
     def untested(self) -> str:
-        """Of which few pictures the images of no known class are pieces; empty where they are not.
+        """The few pictures from which the images without a known class are cut, in words; empty where there are none.
 
         Rows are not compared in such a column: a test over the pieces would say nothing of other pictures.
         """
@@ -277,7 +275,7 @@ class BoardSpec(BaseModel):
     data: str
     split: str
     seed: int
-    limit: Limit = None
+    limit: AtLeastOne | None = None
     digest: Digest = None
     models: tuple[str, ...] = ()
     row: tuple[Row, ...] = ()
@@ -390,8 +388,8 @@ class BoardSpec(BaseModel):
 
     def needs(self, model: str, column: Column) -> bool:
         """Tell whether a model is to have a number in a column: not where it is certified in another norm."""
-        norm = norm_of(self.described(model).options)
-        return norm in (None, column.proven_norm or norm)
+        norm, proven_norm = norm_of(self.described(model).options), column.proven_norm
+        return not proven_norm or norm in (None, proven_norm)
 
     def _evaluations(self, columns: Iterable[Column]) -> list[Evaluation]:
         parts = [part for column in columns for part in (column, column.proven) if part is not None]

@@ -16,7 +16,7 @@ from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._core.strict import STRICT, load_toml, validate
 from robustbench_kpca.protocols.presets import pack_path
 from robustbench_kpca.protocols.scenario import Scalar
-from robustbench_kpca.report.board_spec import Limit, Question
+from robustbench_kpca.report.board_spec import AtLeastOne, Question
 from robustbench_kpca.report.lead import CORRECTED, LITERAL
 
 PACK, STATEMENTS = "pack.toml", "statements.toml"
@@ -33,7 +33,7 @@ class Samples(BaseModel):
     model_config = STRICT
     data: str
     split: str
-    limit: Limit = None
+    limit: AtLeastOne | None = None
     followed: tuple[str, ...] = ()
 
 
@@ -89,7 +89,7 @@ class ItemColumn(BaseModel):
     metric: str
     corrected: str = ""
     eps: str | None = None
-    draws: Limit = None
+    draws: AtLeastOne | None = None
     corruption: str | None = None
     reference: str | None = None
     against: str | None = None
