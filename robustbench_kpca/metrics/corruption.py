@@ -9,7 +9,7 @@ arXiv:1903.12261, section 4. With E a top-1 error in [0, 1], c a corruption and 
 All are fractions: 1.0 is as bad as the reference (for ImageNet-C AlexNet), which tables print as 100. The unnormalised
 mean error, mean_{c,s} E_{s,c}, is not mCE, though it has been published under that name. Means over corruptions leave
 out the four extra ones. Relative CE is unstable where the reference hardly degrades (AlexNet on brightness: by 0.13),
-so it belongs beside its mean, corruption by corruption.
+so show it for each corruption beside its mean.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -109,13 +109,13 @@ def _combine(grid: CorruptionGrid, shares: Mapping[str, float]) -> Values:
 def _scale(
     corruptions: Sequence[str], severities: Sequence[int], reference: ErrorTable, relative: bool = False
 ) -> PerCorruption:
-    """Return what (relative) CE divides by. An error is of an image at least, so what is smaller is rounding."""
+    """Return what (relative) CE divides by. One wrong image is the least error; what is smaller is rounding."""
     base = reference.required_clean() if relative else 0.0
     scale = {name: mean - base for name, mean in reference.mean_by_corruption(corruptions, severities).items()}
-    faultless = [name for name, value in scale.items() if value < 1e-9]
-    if faultless:
+    unusable = [name for name, value in scale.items() if value < 1e-9]
+    if unusable:
         what = "is no worse than on clean images" if relative else "makes no error"
-        raise BadInputError(f"{reference.name} {what} under {', '.join(faultless)}", fix="choose another reference")
+        raise BadInputError(f"{reference.name} {what} under {', '.join(unusable)}", fix="choose another reference")
     return scale
 
 
@@ -190,7 +190,7 @@ def _enough_clean(outcomes: Outcomes, scenario: Scenario) -> bool:
     return isinstance(scenario, Corruption) and scenario.clean and int(right.sum()) >= ENOUGH
 
 
-def _by_alexnet(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
+def _asks_for_mce(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
     """Whether a protocol asks for AlexNet's errors on what papers mean by mCE: 15 corruptions at severities 1 to 5.
 
     On any other grid the mean of ratios is not mCE: there is the unnormalised mean error.
@@ -200,8 +200,8 @@ def _by_alexnet(outcomes: Outcomes, scenario: Scenario) -> bool:  # noqa: ARG001
     return set(COMMON) <= set(scenario.names) and scenario.levels == SEVERITIES
 
 
-def _by_alexnet_and_clean(outcomes: Outcomes, scenario: Scenario) -> bool:
-    return _by_alexnet(outcomes, scenario) and isinstance(scenario, Corruption) and scenario.clean
+def _asks_for_relative_mce(outcomes: Outcomes, scenario: Scenario) -> bool:
+    return _asks_for_mce(outcomes, scenario) and isinstance(scenario, Corruption) and scenario.clean
 
 
 _mean = partial(Mean, task="classification", unit=PERCENT, kinds=("corruption",))
@@ -239,7 +239,7 @@ METRICS = (
         what="Mean corruption error: errors by corruption divided by a reference's, AlexNet's or another model's; then "
         "the mean.",
         of=_mce,
-        applies=_by_alexnet,
+        applies=_asks_for_mce,
     ),
     # A model that is bad on clean images too can have a small one: read it beside the clean accuracy.
     RelativeError.by_alexnet(
@@ -248,7 +248,7 @@ METRICS = (
         what="Relative mean corruption error: what corruption costs over the clean error, divided by what it costs a "
         "reference.",
         of=_relative_mce,
-        applies=_by_alexnet_and_clean,
+        applies=_asks_for_relative_mce,
     ),
     Statistic(
         name="retention",
