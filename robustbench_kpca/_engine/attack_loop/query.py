@@ -45,7 +45,7 @@ class Tally:
     broken: Mask
 
     def summed(self, sample: Labels, counted: Mask, samples: int) -> "Tally":
-        """Return the sums over the rows of every sample that are counted; it is broken if one of them is."""
+        """Return the sums over the `counted` rows of each sample, `sample[i]` for row i; broken if one of them is."""
         totals = self.counts.new_zeros(len(COUNTS), samples).index_add(1, sample, self.counts * counted)
         broken = sample.new_zeros(samples).index_add(0, sample, (self.broken & counted).long()) > 0
         return Tally(totals, broken)
@@ -56,11 +56,11 @@ ALL = slice(None)
 
 
 class CountingQuery:
-    """A `Query` for one step of one batch; it counts per sample.
+    """A `Query` (its docstring explains `outside`) for one step of one batch; it counts per sample.
 
     Images are in the coordinates of `space`. `labels` are the classes to move away from;
     `truth` are the true labels, whose ranks are noted.
-    Where `stage` says so, each gradient goes back through a twin, whose forward pass is counted, too.
+    With `backward_of` in `stage`, each gradient goes back through that twin, whose forward pass is counted, too.
     `worst` holds the images of lowest margin so far; with `stops`, the first broken image of a sample replaces it.
     """
 
@@ -87,7 +87,7 @@ class CountingQuery:
         self.forwards, self.backwards, self.nonfinite, self.zero_gradients = self.counts
         self.broken = labels.new_zeros(len(labels), dtype=torch.bool)
         self.checks = Checks()
-        self.at: Rows = ALL  # the samples that are asked now
+        self.at: Rows = ALL  # the samples that this query is for
 
     @property
     def classes(self) -> int:
@@ -153,7 +153,7 @@ class CountingQuery:
             yield values, self._pulled_back(gradient, logits)
 
     def rows(self, mask: Mask) -> "CountingQuery":
-        """Return a query for the samples where `mask` is true."""
+        """Return a query for the samples where `mask` is true; it writes into the same counts."""
         part = copy(self)
         part.at = mask.nonzero()[:, 0] if isinstance(self.at, slice) else self.at[mask]
         return part
@@ -161,7 +161,7 @@ class CountingQuery:
     def module(self) -> nn.Module:
         """Return the model for attacks of other libraries: it counts passes and checks gradients, but no images.
 
-        It shows one draw per pass, in single precision.
+        It shows one draw per pass, in single precision; gradients are from inside the box (`edge`) if the loop's are.
 
         Raises:
             BadInputError: gradients of the loop are not the model's, which such an attack would not see.
@@ -169,12 +169,12 @@ class CountingQuery:
         if self.through_twin:
             raise BadInputError(f"attack '{self.attack}' calls the model itself", expected="no backward_of")
 
-        shows = self.runner.presentation if self.runner.presentation.inside else ANY_LOGITS
+        presentation = self.runner.presentation if self.runner.presentation.inside else ANY_LOGITS
 
         def answer(x: Tensor) -> Tensor:
             image = self.space.leave(x).clone()
             with unharmed(image):
-                logits: Tensor = shows.show(self.runner.model, image)
+                logits: Tensor = presentation.show(self.runner.model, image)
             return logits.float()
 
         rows = torch.arange(len(self.labels), device=self.labels.device)[self.at]
@@ -184,14 +184,14 @@ class CountingQuery:
     def _pulled_back(self, gradient: Images, logits: Logits) -> Images:
         """Count a backward pass; return its gradient in the coordinates of the attack, or 0 where it is not finite.
 
-        That is refused, but where the logits are not finite either: then the model gave no answer, and is broken.
+        A gradient that is not finite is refused, unless the logits are not either: then the sample counts as broken.
         """
         gradient = self.space.pull_back(gradient)
         _add(self.backwards, self.at, self.runner.draws)
         if self.through_twin:
             _add(self.forwards, self.at, self.runner.draws)
         largest = gradient.flatten(1).abs().amax(1)
-        if waits(largest.device) or not bool(torch.isfinite(largest).all()):
+        if waits(largest.device) or not bool(torch.isfinite(largest).all()):  # do not wait for a GPU
             finite = torch.isfinite(largest)
             self.checks.add(~finite & torch.isfinite(logits).flatten(1).all(1), self._refuse_nonfinite)
             gradient = torch.where(per_sample(finite, gradient), gradient, 0)
@@ -224,7 +224,7 @@ class CountingQuery:
             better |= broken & ~self.broken[rows]
         self.broken[rows] |= broken
         _add(self.nonfinite, rows, self.success.unanswered(prediction))
-        if waits(x.device):
+        if waits(x.device):  # do not ask how many are better
             new = Worst(x.detach(), margins, prediction, self.success.rank(logits, self.truth[rows]))
             for old, values in zip(vars(self.worst).values(), vars(new).values(), strict=True):
                 old[rows] = choose(better, values.to(old.dtype), old[rows])
