@@ -1,4 +1,4 @@
-"""No code of a model ends the program as if it had succeeded, or holds it when all is done.
+"""Keep code of a model from ending the program as if it had succeeded, and from holding it when all is done.
 
 `os._exit(0)` and `os.execv` raise while a run lasts; a thread that does not end is left behind.
 """
@@ -18,7 +18,7 @@ _EXITS = ("_exit", "execv", "execve")  # all other functions of `os` that replac
 _PLACES = (os, sys.modules[os.name])  # the second has the functions themselves: `posix` or `nt`
 _REAL = {name: getattr(os, name) for name in _EXITS}
 _lock = Lock()
-_runs = 0  # that last; they can be in several threads
+_runs = 0  # number of runs that last, in all threads
 
 
 @contextmanager
@@ -32,9 +32,9 @@ def no_early_exit() -> Iterator[None]:
 
 
 def refuse_early_exit() -> None:
-    """Let `os._exit` with code 0, and what replaces the process, raise SystemExit in this process.
+    """Make `os._exit` with code 0, and what replaces the process, raise SystemExit in this process.
 
-    Other codes are seen by whoever started the process. A fork may end as it likes.
+    Other codes pass: whoever started the process sees them as a failure. A fork may end as it likes.
     """
     global _runs
     with _lock:
@@ -51,7 +51,7 @@ def end_without_threads(code: int) -> None:
     timer = Timer(GRACE, _end, (code,))
     timer.daemon = True
     timer.start()
-    atexit.register(timer.cancel)  # Python calls the last one first
+    atexit.register(timer.cancel)  # registered last, so called first: the others may take longer
 
 
 def _end(code: int) -> None:
@@ -74,7 +74,7 @@ def _set(name: str, function: Any) -> None:
 
 def _leave(name: str, owner: int, *what: Any, **named: Any) -> Any:
     """Do what `os.NAME` does, unless it would end the run of the process `owner` as if that had succeeded."""
-    code = [*what, *named.values(), 0][0]
+    code = [*what, *named.values(), 0][0]  # the first argument; of `execv`, the path
     if os.getpid() != owner or (name == "_exit" and code % 256):
         return _REAL[name](*what, **named)
     raise SystemExit(f"os.{name}({code!r})")

@@ -1,4 +1,4 @@
-"""A file that is run with the modules of its folder, apart from modules of the same names elsewhere.
+"""Run a file with the modules of its folder, apart from modules of the same names elsewhere.
 
 The modules get names of their own, and an `import` in them looks in the folder first, as in a script that Python runs
 there, also if a function imports later. So `helpers.py` of one folder is never taken for that of another. Every file
@@ -48,7 +48,7 @@ class _Folder:
         return sys.modules[f"{self.name}.{name.partition('.')[0]}"]
 
     def _has(self, name: str) -> bool:
-        """Whether a module is taken from the folder; a folder without code is a package only if there is no other."""
+        """Whether a module is taken from the folder; a folder without code only if no other place has code so named."""
         if name in sys.stdlib_module_names or name == _OURS:
             return False
         spec = PathFinder.find_spec(name, [str(self.path)])
@@ -65,12 +65,12 @@ class _Loader(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
     def exec_module(self, module: ModuleType) -> None:
-        vars(module)["__builtins__"] = _folders[_top(module.__name__)].builtins
+        vars(module)["__builtins__"] = _folders[_top(module.__name__)].builtins  # `import` calls its `__import__`
         super().exec_module(module)
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of folders by their names here."""
+    """Finds modules of a `_Folder` by their full names, such as `robustbench_kpca_folder_1.helpers`."""
 
     def find_spec(
         self,
@@ -114,7 +114,7 @@ def is_local(module: str) -> bool:
 
 @contextmanager
 def searched(folder: Path, *, leave: bool = True) -> Iterator[None]:
-    """Search a folder for modules, after all others; unless they are to be left, those found there are forgotten.
+    """Search a folder for modules, after all others; without `leave`, those found there are forgotten at the end.
 
     Code that imports by a computed name needs this.
     """
