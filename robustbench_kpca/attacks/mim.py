@@ -40,8 +40,8 @@ class MIM(OneGradient):
 
     def propose(self, x: Images, gradient: Images, state: State, threat: Threat) -> Images:
         """Take one step along the momentum."""
-        length = gradient.abs().flatten(1).sum(1).clamp_min(torch.finfo(gradient.dtype).tiny)
-        state["momentum"] = self.decay * state["momentum"] + gradient / per_sample(length, gradient)
+        l1_norm = gradient.abs().flatten(1).sum(1).clamp_min(torch.finfo(gradient.dtype).tiny)
+        state["momentum"] = self.decay * state["momentum"] + gradient / per_sample(l1_norm, gradient)
         return x + parse_step(self.step_size, threat.eps) * ascent_direction(state["momentum"], threat.norm)
 
 

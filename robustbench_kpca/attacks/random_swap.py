@@ -1,6 +1,6 @@
-"""Random words at random places, the most that are allowed: the baseline for every attack on words.
+"""Replace random words, as many as are allowed, by random others: the baseline for every attack on words.
 
-The same as the corruption of word swap, but for the choice of the worst of many draws. What attacks find beyond this
+The corruption word swap does the same with one draw; here the worst of many draws counts. What attacks find beyond this
 baseline is theirs: Ebrahimi, Rao, Lowd & Dou (2018), "HotFlip: White-Box Adversarial Examples for Text Classification",
 arXiv:1712.06751, compare with random changes, too.
 """
@@ -44,18 +44,18 @@ class RandomSwap:
         }
 
     def step(self, state: State, threat: Threat, query: Query) -> State:
-        """Show one draw."""
+        """Show one draw; the query keeps the worst."""
         x = _draw(state, threat, query.classes)
         query.logits(x)
         count = state["query"] + 1
         return state | {"x": x, "query": count, "finished": count >= self.queries}
 
     def ahead(self, state: State, threat: Threat, queries: Labels) -> State:  # noqa: ARG002
-        """Count more draws."""
+        """Skip draws."""
         return state | {"query": state["query"] + queries}
 
     def kept(self, before: State, after: State) -> Mask:  # noqa: ARG002
-        """Return False: no draw depends on another."""
+        """Return False everywhere: no draw depends on an earlier one."""
         return torch.zeros_like(after["finished"])
 
 
@@ -63,14 +63,14 @@ def _draw(state: State, threat: Threat, vocabulary: int) -> Images:
     clean = state["clean"]
     require_vocabulary(vocabulary)
     length = clean.shape[3]
-    words, closed = clean.flatten(1), fixed(clean).flatten(1)
+    words, line_ends = clean.flatten(1), fixed(clean).flatten(1)
     draws = uniforms(state["key"], state["query"], 2 * length)
-    order = draws[:, :length].masked_fill(closed, 2.0).argsort(dim=1, stable=True)
+    order = draws[:, :length].masked_fill(line_ends, 2.0).argsort(dim=1, stable=True)  # ends come last
     places = order[:, : threat.swaps(length)]
     old = words.gather(1, places)
-    new = 1 + (draws[:, length:].gather(1, places) * (vocabulary - 2)).floor()  # from 1, without the old word
+    new = 1 + (draws[:, length:].gather(1, places) * (vocabulary - 2)).floor()  # 0 ends a line; skip the old word
     new = torch.where(new >= old, new + 1, new).to(old.dtype)
-    return words.scatter(1, places, torch.where(closed.gather(1, places), old, new)).view_as(clean)
+    return words.scatter(1, places, torch.where(line_ends.gather(1, places), old, new)).view_as(clean)
 
 
 ATTACK = RandomSwap
