@@ -1,7 +1,7 @@
 """Elliptical attention: distances between tokens count more along the head's coordinates in which values change.
 
 Nielsen et al. (2024), "Elliptical Attention", arXiv:2406.13770. The estimator is that of the released code for
-ImageNet, "over layers" with "maxscale": its constant step cancels.
+ImageNet, "over layers" with "maxscale"; the constant by which that code divides changes cancels in m.
 """
 
 from typing import Any
@@ -20,10 +20,10 @@ Metric = Float[Tensor, "batch heads #tokens head_dim"]
 
 
 def metric(v: Heads, before: Heads, *, causal: bool = False, mask: KeyMask | None = None) -> Metric:
-    """Return m_d = mean_n |v_nd - before_nd| / max_d of the same, (batch, heads, 1, width); 1 where nothing changes.
+    """Return m_d = c_d / max_d c_d, c_d = mean_n |v_nd - before_nd|: (batch, heads, 1, width); 1 where nothing changes.
 
-    The mean leaves padding out. Causal, which the released code is not: over tokens up to t, (batch, heads, tokens,
-    width).
+    The mean leaves padding out. With `causal`, which the released code lacks, the mean at token t is over tokens up to
+    t: (batch, heads, tokens, width).
     """
     change = (v - before).abs()
     if causal:
@@ -41,8 +41,8 @@ def metric(v: Heads, before: Heads, *, causal: bool = False, mask: KeyMask | Non
 class EllipticalAttention(ChainedAttention):
     """out = proj(softmax(Q diag(m) K^T / sqrt(D)) V), m from V of this layer and of the one before in the chain.
 
-    The first layer of the chain is softmax attention, and so are all where m = 1; the parameters are its parameters. As
-    released, m is a constant: gradient `released`. The authors' median over tokens in place of the mean is left out.
+    The first layer of the chain, and any with m = 1, is softmax attention; the parameters are the same. With gradient
+    `released`, as in the authors' code, m counts as a constant. Their median over tokens, not mean, is left out.
     """
 
     def __init__(self, dim: int, num_heads: int = 8, *, gradient: Gradient = "restored", **options: Any) -> None:
