@@ -17,14 +17,14 @@ DRAWS = 65536
 
 @lru_cache(maxsize=5)
 def quantiles(photons: float) -> Pixels:
-    """Tabulate the stored level for 2^16 equally likely draws at each clean level; probabilities exact to 2^-17."""
-    counts = np.arange(np.ceil(photons + 12 * np.sqrt(photons) + 12))
+    """Return the stored levels of 2^16 equally likely draws, a row per clean level; probabilities exact to 2^-17."""
+    counts = np.arange(np.ceil(photons + 12 * np.sqrt(photons) + 12))  # 12 standard deviations above the mean
     stored = truncate((counts / photons).clip(0, 1) * 255)
     table = np.empty((256, DRAWS), np.uint8)
     for row, level in zip(table, LEVELS, strict=True):
-        last = np.rint(DRAWS * pdtr(counts, level * photons)).astype(np.int64)
-        last[-1] = DRAWS
-        row[:] = np.repeat(stored, np.diff(last, prepend=0))
+        ends = np.rint(DRAWS * pdtr(counts, level * photons)).astype(np.int64)
+        ends[-1] = DRAWS
+        row[:] = np.repeat(stored, np.diff(ends, prepend=0))
     return table
 
 
@@ -40,16 +40,16 @@ class ShotNoise:
 
     def exact(self, image: Pixels, parameter: float, rng: np.random.RandomState) -> Pixels:
         """Draw photon counts; `parameter` is c, the photons of the brightest value."""
-        photons = rng.poisson((LEVELS * parameter).take(image))
-        levels = truncate((np.arange(photons.max() + 1) / parameter).clip(0, 1) * 255)
-        return levels.take(photons)
+        counts = rng.poisson((LEVELS * parameter).take(image))
+        levels = truncate((np.arange(counts.max() + 1) / parameter).clip(0, 1) * 255)
+        return levels.take(counts)
 
     def fast(self, image: Pixels, parameter: float, rng: np.random.Generator) -> Pixels:
         """Draw photon counts by table, with one 16-bit draw for each value."""
         place = image.astype(np.intp)
         place *= DRAWS
         place += rng.integers(0, DRAWS, image.shape, dtype=np.uint16)
-        return quantiles(parameter).ravel().take(place, mode="clip")
+        return quantiles(parameter).ravel().take(place, mode="clip")  # all lie inside; this mode skips the check
 
 
 CORRUPTION = ShotNoise()

@@ -1,4 +1,4 @@
-"""Stored corruptions: the same images in the same order for every cell, that is (corruption, severity)."""
+"""Stored corruptions: every cell, that is (corruption, severity), has the same images in the same order."""
 
 import hashlib
 from abc import abstractmethod
@@ -23,7 +23,7 @@ class CellSamples(Samples):
     Attributes:
         corruptions: the stored corruptions, in the published order.
         severities: the severities of every corruption, ascending.
-        made: of images by `rbk images corrupt`: profile, storage and frost as in a protocol; None for published images.
+        made: profile, storage and frost, as in a protocol, of images that `rbk images corrupt` made; None for others.
     """
 
     made: tuple[str, str, str] | None = None
@@ -45,14 +45,14 @@ class CellSamples(Samples):
                 fix=f"known: {', '.join(self.corruptions)} at {', '.join(map(str, self.severities))}"
                 + (" and the clean images" if self.has_clean() else "; no clean images (folder clean)"),
             )
-        cells: dict[tuple[str, int], Samples] = self.__dict__.setdefault("_made", {})
+        cells: dict[tuple[str, int], Samples] = self.__dict__.setdefault("_cells", {})
         if place not in cells:
             cells[place] = self._make(corruption, severity)
         return cells[place]
 
     @property
     def places(self) -> list[tuple[str, int]]:
-        """All cells."""
+        """All cells; the clean one, if it is stored, is the first."""
         clean = [CLEAN] if self.has_clean() else []
         return clean + [(name, severity) for name in self.corruptions for severity in self.severities]
 
@@ -65,7 +65,7 @@ class CellSamples(Samples):
         """Return a cell that exists."""
 
     def image(self, index: int) -> Image:
-        """Clean image number `index`."""
+        """Return the clean image number `index`."""
         return self.cell(*CLEAN).image(index)
 
     def size(self, index: int) -> tuple[int, int]:
