@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from robustbench_kpca.records.record import Record
 
-_LINES = pytest.StashKey[list[str]]()
+_LINES = pytest.StashKey[list[str]]()  # of the summary, one for each finding
 
 
 class AssertRobust:
-    """What the fixture `assert_robust` is; it adds what it measured to `lines`."""
+    """The fixture `assert_robust`; each call adds what it measured to `lines`."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -43,8 +43,8 @@ class AssertRobust:
             model: a module, or the name of a model as in `rbk eval`.
             data: as in `evaluate`: the name of a data set, a pair (images, labels), a loader, or a `Dataset`.
             protocol: name of a protocol, or a TOML file.
-            at_least: of the metric, such as 0.4 for 40 %. The test fails where the whole 95 % interval lies below it
-                (for metrics where lower is better: above it).
+            at_least: limit of the metric, such as 0.4 for 40 %. The test fails where the whole 95 % interval lies below
+                it (for metrics where lower is better: above it).
             baseline: a record, or a folder with one, to compare with sample by sample, as `rbk check` does.
             drop: the rule of that comparison, such as "robust_accuracy:-2pp". The test fails where the metric dropped
                 by more and the paired test has p < 0.05.

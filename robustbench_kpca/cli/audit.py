@@ -65,10 +65,10 @@ def audit(
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.strict import parse_assignments
 
-    require_names(models=[model], protocols=[] if protocol is None else [protocol], data=[data])
+    require_names(models=[model], protocols=[] if protocol is None else [protocol], data=[data])  # before torch loads
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.audit.budgets import eps_for
-    from robustbench_kpca.audit.run import audit as ask
+    from robustbench_kpca.audit.run import audit as run_audit
     from robustbench_kpca.audit.run import show
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
 
@@ -91,7 +91,7 @@ def audit(
         _console.note(f"{request.label}  {text}", quiet=quiet or json)
 
     with screen(quiet=quiet or json) as terminal:
-        done = ask(
+        done = run_audit(
             loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
             device=usable_device(device), name=request.label,
             out=out,
@@ -104,5 +104,5 @@ def audit(
         _console.show_table("", ("Check", "", "What was seen"), rows)
         for check in done.flags:
             _console.note(f"{check.name}: {check.why}", quiet=quiet)
-        show(done, terminal, existed=not announced)
+        show(done, terminal, existed=not announced)  # only a new audit announces anything
     return 1 if done.flags else 0
