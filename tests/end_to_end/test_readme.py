@@ -121,9 +121,9 @@ def test_the_numbers_of_the_league_are_those_of_the_pack():
         assert f"{_points(few, key)}{what}" in findings
     assert f"gains {_points(trained_few)} points" in " ".join(README.split())
     assert f"as well: {_points(trained_few)} and {_points(trained_few, 'control')}" in findings
-    assert f"AutoAttack fast 4/255: {_points(small)}." in findings
-    both = f"{_points(trained_small)}; {_points(trained_small, 'control')} against no mixing"
-    assert f"at 16/255: {both}. Cosine attention: {_points(cosine)}." in findings
+    assert f"softmax is {_points(small)} under AutoAttack fast 4/255." in findings
+    both = f"{_points(trained_small)}, and {_points(trained_small, 'control')} from no mixing"
+    assert f"at 16/255 it is {both}. Cosine attention there: {_points(cosine)}." in findings
     for compared, what in ((few, " points more than softmax"), (trained_few, " more.")):
         ends = _points(compared).replace("+", "").split(" ", 1)[1]
         assert f"{100 * compared['against']['difference']:.1f} {ends}{what}" in changes
