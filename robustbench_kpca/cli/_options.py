@@ -59,7 +59,12 @@ SplitOfTask = Annotated[
 ]
 Protocols = Annotated[
     list[str],
-    typer.Option("--protocol", "-p", help=f"Protocol: a name of `rbk list protocols`, or a TOML file. {SEVERAL}"),
+    typer.Option(
+        "--protocol",
+        "-p",
+        help="Protocol: a name of `rbk list protocols`, a TOML file, or your own FILE.py:ATTACK with --set eps=2/255. "
+        f"{SEVERAL}",
+    ),
 ]
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Number of images to use, evenly spread over the set; by default all.")

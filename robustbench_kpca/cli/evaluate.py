@@ -72,7 +72,8 @@ def evaluate(
         raise BadInputError(f"--curve {curve}", expected="different values of eps, and no --set eps=… in addition")
     if independent and not budgets:
         raise BadInputError("--independent without --curve", fix="add --curve 1/255,2/255")
-    require_names(models=models, protocols=protocols, overrides=overrides, data=[data, against])
+    fields = overrides | ({"eps": budgets[0]} if budgets else {})
+    require_names(models=models, protocols=protocols, overrides=fields, data=[data, against])
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest

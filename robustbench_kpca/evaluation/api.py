@@ -188,7 +188,8 @@ def evaluate(
             `Dataset` of this package, of torch or of Hugging Face (`data.given.as_dataset`). A named model may do
             without: it is evaluated on the set of its family.
         labels: one integer per image, if `images` is a tensor or array.
-        protocol: name of a preset (`rbk list protocols`) or path of a TOML file; or a list of these.
+        protocol: name of a preset (`rbk list protocols`), path of a TOML file, or address of an attack, whose eps is
+            then a keyword; or a list of these.
         **settings: see `Settings`, such as `name="mine"`, `size=32`, `seed=1`, `out="runs"`, `executor="ray"`; fields
             of the protocol to replace, such as `eps="3/255"`; and, for a list of records, see `Several`.
 

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,10 +10,11 @@ from stand_ins import Flat, short_audits
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core import progress
-from robustbench_kpca._core.progress import Every, Line, spell
+from robustbench_kpca._core.progress import Every, Line, Screen, spell
 from robustbench_kpca._engine.attack_loop import passes
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.evaluation.reporter import Tally
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -203,3 +205,17 @@ class TestPythonShowsWhatTheCommandShows:
         )
         assert told[-1] == len(digits)
         assert "━" not in capsys.readouterr().err
+
+
+def test_many_records_are_counted_and_a_model_is_a_line():
+    said, begun = [], []
+    shown = Screen(said.append, said.append, said.append, lambda title: begun.append(title))
+    tally = Tally(shown, models=2, protocols=2)
+    for model in ("a", "b"):
+        for protocol, value in (("clean", 0.98), ("pgd", 0.5)):
+            tally.start(f"{model}  {protocol}")
+            spec = SimpleNamespace(model=SimpleNamespace(name=model), protocol=SimpleNamespace(name=protocol))
+            metrics = {"clean_accuracy": SimpleNamespace(value=value), "ece": SimpleNamespace(value=0.1)}
+            tally.recorded(SimpleNamespace(spec=spec, metrics=metrics))
+    assert begun[::3] == ["0 of 4  a  clean", "3 of 4  b  pgd"]
+    assert said == ["a  clean 98.0 %, pgd 50.0 %", "b  clean 98.0 %, pgd 50.0 %"]

@@ -70,5 +70,7 @@ def test_an_attack_of_ones_own_needs_no_file(capsys):
     _, scenario = load_scenario("climb.py:climb", {"eps": "2/255", "norm": "l2", "restarts": 2, "steps": 3})
     [stage] = scenario.stage
     assert (scenario.norm, stage.restarts, stage.options) == ("l2", 2, {"steps": 3})
+    assert main([*asked, "--curve", "1/255,2/255", "-o", "curve"]) == 0
+    assert "climb-climb+eps=1_255" in capsys.readouterr().out
     assert main(asked) == 2
     assert "without an eps; add --set eps=2/255" in capsys.readouterr().err
