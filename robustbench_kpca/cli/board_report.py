@@ -29,14 +29,15 @@ def report(
 
     from robustbench_kpca.metrics import metric_for
     from robustbench_kpca.report.consistency import load_all
-    from robustbench_kpca.report.inferred import infer
+    from robustbench_kpca.report.inferred import cell_of, infer
+    from robustbench_kpca.report.newest import newest, remark
     from robustbench_kpca.report.render import write_report
     from robustbench_kpca.report.table import cells, frame
 
     for name in metric:
         metric_for(name)
     folder = out or (records[0] if records[0].is_dir() else records[0].parent)
-    loaded = load_all(records)
+    loaded, aside = newest(load_all(records), cell_of)
     words = ["rbk", "board", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
     title = records[0].absolute().name
     boards, left_out = infer(loaded, title, shlex.join(words), metric)
@@ -46,9 +47,13 @@ def report(
         return
     for board in boards:
         _console.show_frame(board.spec.title, frame(board))
+    for text in (remark(aside), *(board.left_out for board in boards)):
+        _console.note(text, quiet=quiet)
     if left_out:
         _console.note(
-            f"{left_out} of {len(loaded)} records are not on the page: give those of another seed alone", quiet=quiet
+            f"{left_out} of {len(loaded)} records are not on the page, which shows one seed, and of each model the "
+            "network of its newest record",
+            quiet=quiet,
         )
     for page in pages:
         _console.say(str(page))

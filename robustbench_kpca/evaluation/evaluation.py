@@ -1,5 +1,6 @@
 """One evaluation of one model under one protocol: find its record or identify it, and write its record afterwards."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -151,7 +152,7 @@ class Evaluation:
         now = self.algorithms, self.surroundings, self.scenario
         self.outdated = () if record is None else outdated(record, *now)
         if record is not None:
-            self.finished = None if self.outdated else _renewed(record, self.scenario, self.audit, out)
+            self.finished = None if self.outdated else _renewed(_dated(record, out), self.scenario, self.audit, out)
         return self.finished
 
     @contextmanager
@@ -211,7 +212,7 @@ class Evaluation:
             environment=self.surroundings,
             citations=self.scenario.citations,
             flags=tuple(notes),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            created=_now(),
             seconds=round(work.seconds, 3),
             command=self.command,
             algorithms=self.algorithms,
@@ -338,6 +339,36 @@ def _stored_record(out: Path, spec: Spec, scenario: Scenario, images: int) -> Re
     columns = task_named(spec.data.task).table(scenario.table).columns
     same = record.spec.digest() == spec.digest() and record.outcomes_file.columns == columns
     return record if same and len(samples) >= images else None
+
+
+def _dated(record: Record, out: Path) -> Record:
+    """Date a stored record anew where a newer one of its name, samples, protocol and seed is of other weights or code.
+
+    The network was evaluated again after another one, as when a change is taken back, so it is the current one again.
+    """
+    siblings = out.glob(f"{record.spec.stem().rpartition('__')[0]}__*{SUFFIX}")
+    if not any(_replaces(path, record) for path in siblings):
+        return record
+    dated = record.model_copy(update={"created": _now()})
+    dated.save(out)
+    return dated
+
+
+def _replaces(path: Path, record: Record) -> bool:
+    """Whether the record at a path is newer than another one, and of another model or code on the same samples."""
+    ours = record.spec.model_dump(mode="json")
+    try:
+        content = json.loads(path.read_bytes())
+        theirs, newer = content["spec"], content["created"] >= record.created
+        same_data = theirs["data"]["digest"] == ours["data"]["digest"]
+        return bool(newer and same_data and any(theirs[part] != ours[part] for part in ("model", "code")))
+    except (OSError, ValueError, KeyError, TypeError):  # no record that is read here
+        return False
+
+
+def _now() -> str:
+    """Return the time to a thousandth of a second, so that of two records of one second the newer one is known."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _renewed(record: Record, scenario: Scenario, audit: Audit | None, out: Path) -> Record:

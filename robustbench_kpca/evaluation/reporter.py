@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ class Reporter:
 
     def __init__(self, screen: Screen, progress: Progress | None = None) -> None:
         self.screen, self.progress, self.insisted = screen, progress, set[str]()
-        self.begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     @cached_property
     def code(self) -> str:
@@ -56,7 +54,7 @@ class Reporter:
 
         names = task_named(record.spec.data.task).pages.headline(record)
         numbers = ", ".join(f"{name} {metric_for(name).unit.text(record.metrics[name].value)}" for name in names)
-        how, spec = "kept" if record.created < self.begun else f"{record.seconds:.1f} s", record.spec
+        how, spec = f"{record.seconds:.1f} s" if record.path is None else "kept", record.spec
         self.screen.say(f"{spec.model.name}  {spec.protocol.name}  {numbers}  ({how})")
         if how == "kept" and (then := _code_of(record)) != self.code:
             self.screen.say(f"  made by {then}, this is {self.code}; --fresh makes it again")

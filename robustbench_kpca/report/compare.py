@@ -14,6 +14,7 @@ from robustbench_kpca.metrics import Unit, leading, metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.consistency import load_all
+from robustbench_kpca.report.newest import current, remark
 
 MARK = "<!-- robustbench-kpca -->"
 """First line of a comment, by which the next run finds it."""
@@ -114,12 +115,13 @@ def compare(
 
     A counterpart has the baseline's model name, data name, split and protocol name, or, where a folder holds one model
     only, everything but the model's name. Data digest, sample ids and protocol digest must then agree. Weights,
-    checkpoint and seed may differ.
+    checkpoint and seed may differ. Of several records of one place, the current one is compared (`report.newest`).
 
     Raises:
-        BadInputError: nothing to compare, a baseline record without counterpart (unless `partial`), two candidates
-            for one, unlike data or protocol, or a rule that no record can answer.
+        BadInputError: nothing to compare, a baseline record without counterpart (unless `partial`), unlike data or
+            protocol, or a rule that no record can answer.
     """
+    records, baseline = (current(each)[0] for each in (records, baseline))
     by_place = _by_place(records)
     models = {record.spec.model.name for record in records}, {record.spec.model.name for record in baseline}
     if len(models[0]) == len(models[1]) == 1:
@@ -177,6 +179,10 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
             ET.SubElement(case, "failure", message=done.title).text = str(done)
         else:
             ET.SubElement(case, "system-out").text = str(done)
+    return _xml(suite)
+
+
+def _xml(suite: ET.Element) -> bytes:
     ET.indent(suite)
     text: bytes = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
@@ -195,14 +201,9 @@ Place = tuple[str, str, str, str]
 
 
 def _by_place(records: Sequence[Record]) -> dict[Place, Record]:
-    places: dict[Place, Record] = {}
-    for record in records:
-        spec = record.spec
-        place = (spec.model.name, spec.data.name, spec.data.split, spec.protocol.name)
-        if place in places:
-            raise BadInputError(f"two records of {_name(place)}", fix="keep one seed of each in a folder")
-        places[place] = record
-    return places
+    specs = [record.spec for record in records]
+    places = [(spec.model.name, spec.data.name, spec.data.split, spec.protocol.name) for spec in specs]
+    return dict(zip(places, records, strict=True))
 
 
 def _name(place: Place) -> str:
@@ -245,8 +246,20 @@ def _escape(text: str, *, in_property: bool = False) -> str:
     return escaped.replace(":", "%3A").replace(",", "%2C") if in_property else escaped
 
 
-def comment(comparisons: Sequence[Comparison]) -> str:
-    """Return one line that says the verdict, and a table of all comparisons, regressions first."""
+def unfinished(what: str) -> tuple[str, bytes]:
+    """Return the comment and the JUnit XML of a check that did not come to its end: both say that it failed.
+
+    They are written before anything can fail, so that no report of an earlier run stands for this one.
+    """
+    verdict = f"{what} did not finish, so nothing was compared"
+    suite = ET.Element("testsuite", name="robustbench-kpca", tests="1", failures="0", errors="1")
+    case = ET.SubElement(suite, "testcase", classname="robustbench-kpca", name=what)
+    ET.SubElement(case, "error", message=verdict)
+    return f"{MARK}\n### Robustness\n\n**Failed: {verdict}.** Its output says why.\n", _xml(suite)
+
+
+def comment(comparisons: Sequence[Comparison], aside: Sequence[Record] = ()) -> str:
+    """Return one line that says the verdict, a table of all comparisons, regressions first, and what was set aside."""
     regressions = sum(done.regression for done in comparisons)
     many = f"{len(comparisons)} comparisons"
     verdict = f"**{regressions} of {many} are regressions.**" if regressions else f"**No regression in {many}.**"
@@ -255,9 +268,8 @@ def comment(comparisons: Sequence[Comparison]) -> str:
         f"A regression is a drop beyond the allowed points that the paired test on the same samples confirms "
         f"(p < {ALPHA:g} each)."
     )
-    return "\n".join(
-        [MARK, f"### Robustness\n\n{verdict}\n", rows.to_markdown(index=False, disable_numparse=True), "", rule, ""]
-    )
+    head, said = f"### Robustness\n\n{verdict}\n", [plain(text), ""] if (text := remark(aside)) else []
+    return "\n".join([MARK, head, rows.to_markdown(index=False, disable_numparse=True), "", rule, "", *said])
 
 
 @dataclass(frozen=True)
@@ -304,12 +316,13 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
 def against_baseline(record: Record, baseline: Path, rule: str) -> Finding:
     """Fail where the metric of the rule dropped by more than it allows and the paired test has p < 0.05.
 
-    `baseline` is a record, or a folder in which exactly one record is of the same data and protocol.
+    `baseline` is a record, or a folder in which the current records of the same data and protocol (`report.newest`) are
+    of one model, or one of them is of this model.
 
     Raises:
         BadInputError: no such record, or several; another rule than `METRIC:-POINTSpp`.
     """
-    candidates = load_all([baseline])
+    candidates, aside = current(load_all([baseline]))
     spec = record.spec
     place = (spec.data.digest, spec.protocol.digest)
     like = [other for other in candidates if (other.spec.data.digest, other.spec.protocol.digest) == place]
@@ -322,7 +335,8 @@ def against_baseline(record: Record, baseline: Path, rule: str) -> Finding:
             )
         like = same
     (done,) = compare([record], like, [Rule.parse(rule)])
-    return Finding(not done.regression, f"{_what(record)}: {done.metric} {done}{_instead(record, like[0])}")
+    said = f"; {text}" if (text := remark(aside)) else ""
+    return Finding(not done.regression, f"{_what(record)}: {done.metric} {done}{_instead(record, like[0])}{said}")
 
 
 def _instead(record: Record, baseline: Record) -> str:

@@ -77,6 +77,12 @@ def infer(records: Sequence[Record], title: str, command: str, metrics: Sequence
     return boards, len(records) - sum(run.record is not None for board in boards for run in board.runs)
 
 
+def cell_of(record: Record) -> tuple[str, str, str, int]:
+    """Return what tells a record from others of a report: model, samples, protocol and seed; code is not among them."""
+    spec = record.spec
+    return spec.model.name, spec.data.digest, spec.protocol.name, spec.seed
+
+
 def _of_one_seed(records: Sequence[Record]) -> list[Record]:
     """Return the records with the most frequent seed."""
     ((seed, _),) = Counter(record.spec.seed for record in records).most_common(1)
