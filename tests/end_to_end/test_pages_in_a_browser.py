@@ -145,7 +145,7 @@ def test_a_cell_leads_to_its_records_and_copies_the_command_that_makes_it(visit,
 
 def test_every_column_explains_itself(visit):
     page = visit("digits/index.html")
-    page.locator("#board thead .ask").last.click()
+    page.locator("#board thead .ask").nth(1).click()
     shown = page.locator(".help:popover-open")
     assert "PGD-20 8/255" in shown.inner_text()
     assert shown.locator("a").first.get_attribute("href") == "https://arxiv.org/abs/1706.06083"
@@ -163,6 +163,14 @@ def test_head_and_first_column_stick_while_the_table_scrolls(visit):
     assert box["moved"] > 50
     assert box["head"][1] == pytest.approx(box["frame"][1], abs=2)
     assert box["name"][0] == pytest.approx(box["frame"][0], abs=2)
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_place_and_the_ranked_column_are_on_the_first_screen(width, visit):
+    page = visit("digits/index.html", viewport={"width": width, "height": 844})
+    heads = [page.locator("#board thead th", has_text=name).bounding_box() for name in ("Place", "PGD-20 8/255")]
+    assert heads[0]["x"] >= 0
+    assert heads[1]["x"] + heads[1]["width"] <= width
 
 
 def test_without_script_there_are_plain_tables(visit):
