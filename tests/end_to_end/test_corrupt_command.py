@@ -20,20 +20,16 @@ from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.request import View
 from robustbench_kpca.protocols.corruption_names import COMMON
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 RBK = [sys.executable, "-m", "robustbench_kpca"]
 SOME = ["--corruption", "gaussian_noise", "--corruption", "contrast", "--severity", "2", "--severity", "5"]
 CELLS = [f"{name}/{severity}" for name in ("contrast", "gaussian_noise") for severity in (2, 5)]
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RBK_FROST", raising=False)
-    monkeypatch.setattr(os, "environ", os.environ.copy())
-
-
 @pytest.fixture
-def source(tmp_path):
+def source(tmp_path, monkeypatch):
+    monkeypatch.delenv("RBK_FROST", raising=False)
     rng = np.random.default_rng(0)
     for stem, wnid in list(robustbench_validation().items())[:6]:
         (tmp_path / "src" / wnid).mkdir(parents=True, exist_ok=True)

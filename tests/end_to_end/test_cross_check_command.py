@@ -8,14 +8,9 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.verification.equivalents import REFERENCES
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 VERIFY = ["cross-check", "symvit_digits_adv", "--limit", "24"]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RBK_PRESETS", raising=False)
-    return tmp_path
 
 
 def test_it_prints_both_programs_and_a_verdict(capsys, tmp_path):

@@ -1,7 +1,6 @@
 """`rbk diagnose` as a user meets it: models, files, texts, real data, and one line for what fails."""
 
 import json
-import os
 
 import pytest
 
@@ -9,13 +8,9 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 FOUR = ("eigenvalues", "gamma", "projection_loss", "value_vectors")
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "environ", os.environ.copy())
 
 
 def rbk(*arguments):

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 
 import numpy as np
 import pytest
@@ -14,6 +13,8 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.report.pictures import grid, render
 from robustbench_kpca.tasks.segmentation.drawing import coloured, legend_of
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 MODEL = """
 import torch
@@ -29,13 +30,6 @@ class ByRed(torch.nn.Module):
 
 build = ByRed
 """
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(os, "environ", os.environ.copy())
 
 
 def model(folder, classes: int = 8, name: str = "byred") -> str:

@@ -1,7 +1,6 @@
 """`rbk eval` and `rbk records show` on scenes: what works, and one line where model, data and protocol do not fit."""
 
 import json
-import os
 
 import pytest
 
@@ -9,17 +8,10 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.records.record import find_records, load_record
 
+pytestmark = pytest.mark.usefixtures("elsewhere", "fork")  # what is untrained draws weights
+
 EVAL = ["eval", "--data", "shapes", "--limit", "6", "-o", "out", "--quiet"]
 UNTRAINED = [*EVAL, "-m", "symvit_shapes", "--set=model.untrained=true"]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch, fork):
-    assert fork is None  # `--untrained` draws weights
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RBK_PRESETS", raising=False)
-    monkeypatch.setattr(os, "environ", os.environ.copy())
-    return tmp_path
 
 
 def rbk(*arguments: str) -> int:

@@ -2,14 +2,13 @@
 
 import errno
 import random
-import resource
 import time
-from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 import torch
+from full_disk import full_disk
 from test_kills import begin, content, evaluation, training
 
 from robustbench_kpca import evaluate
@@ -32,23 +31,12 @@ def hidden(folder):
     return [path for path in folder.rglob(".*") if path.is_file()]
 
 
-@contextmanager
-def full_disk(most):
-    """No file of this process may grow beyond so many bytes; the server that starts others is not limited."""
-    forkserver.ensure_running()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_full_disk_is_one_line_and_what_is_finished_is_kept(processes, toy, digits, tmp_path):
     run(toy, digits, tmp_path / "plain", 1)
     out = tmp_path / "out"
     out.mkdir()
+    forkserver.ensure_running()  # the server that starts other processes is not limited
     with (
         full_disk(250),
         pytest.raises(EvaluationError, match=r"cannot write .*takes no file of this size.*free disk space"),

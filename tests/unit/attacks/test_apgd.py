@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from attack_checks import batch, network
+from attack_checks import Unbreakable, batch, network
 from torch import nn
 
 from robustbench_kpca import attack
@@ -167,18 +167,6 @@ def test_where_the_box_binds(linear, norm):
     assert torch.equal(result.broken[decided], flips[decided])
 
 
-class Unbreakable(nn.Module):
-    """Class 0 wins everywhere, with useful gradients."""
-
-    def __init__(self, classes):
-        super().__init__()
-        weight = torch.randn(48, classes, generator=torch.Generator().manual_seed(4))
-        self.weight, self.lead = nn.Parameter(weight), 3.0 * (torch.arange(classes) == 0)
-
-    def forward(self, x):
-        return torch.tanh(x.flatten(1) @ self.weight) + self.lead
-
-
 @pytest.mark.parametrize(
     ("protocol", "classes", "steps", "runs"),
     [("apgd-ce-linf-8_255", 10, 100, 1), ("apgd-t-linf-8_255", 10, 12, 9), ("apgd-t-linf-8_255", 4, 12, 3)],
@@ -191,18 +179,6 @@ def test_passes_of_a_sample_that_is_never_broken(protocol, classes, steps, runs)
     assert not bool(result.broken.any())
     assert result.backwards.tolist() == [runs * (steps + 1)] * 3
     assert result.forwards.tolist() == [runs * (steps + 1) + (2 if runs > 1 else 1)] * 3
-
-
-@pytest.mark.usefixtures("fork")
-def test_the_loop_gives_the_first_samples_the_same_verdict_whatever_follows():
-    model = network("conv", activation=nn.ReLU)
-    x, y = batch(model, "conv", 9)
-    options = {"batch_size": 3, "steps": 10, "eps": 0.03}
-    many = attack(model, x, y, "apgd-t-linf-8_255", **options)
-    few = attack(model, x[:5], y[:5], "apgd-t-linf-8_255", **options)
-    assert 0 < int(many.broken.sum()) < 9
-    for one, other in ((many.images, few.images), (many.broken, few.broken), (many.backwards, few.backwards)):
-        assert torch.equal(one[:5], other)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

@@ -113,13 +113,3 @@ def test_pgd_equals_torchattacks_from_the_same_start(model, norm, digits):
     assert bool(state["finished"].all())
     assert torch.allclose(state["x"], theirs, atol=1e-12, rtol=0)
     assert float((state["x"] - x).flatten(1).norm(dim=1).min()) > 0.1
-
-
-def test_a_random_start_does_not_depend_on_the_batch(digits):
-    x, y = digits
-    threat, keys = Threat("linf", 0.1), torch.arange(len(y))
-    pgd = PGD(steps=1, step_size="1 eps", random_start=True)
-    whole = pgd.start(x, y, threat, keys)["x"]
-    part = pgd.start(x[5:8], y[5:8], threat, keys[5:8])["x"]
-    assert torch.equal(whole[5:8], part)
-    assert not torch.equal(whole[0] - x[0], whole[1] - x[1])

@@ -5,7 +5,6 @@ than 10 classes; RuntimeError for int32 labels and float64 images; images outsid
 seeded anew; windows, signs and starts shared by the batch, so that verdicts depend on its size and order.
 """
 
-import numpy as np
 import pytest
 import torch
 from attack_checks import batch, network
@@ -54,18 +53,8 @@ def test_nan_on_every_perturbed_image_is_broken_and_flagged(protocol):
     )
     assert record.metrics["clean_accuracy"].value == 1
     assert record.metrics["robust_accuracy"].value == 0
+    assert record.outcomes["prediction"].tolist() == [-1] * 4
     assert any("4 samples met NaN or infinite logits" in flag for flag in record.flags)
-
-
-@pytest.mark.usefixtures("fork")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("classes", [2, 5])
-def test_fewer_than_ten_classes(protocol, classes):
-    model = network("mlp", classes)
-    images, labels = batch(model, "mlp")
-    result = attack(model, images, labels, protocol, **SHORT, eps=EPS[protocol])
-    with torch.no_grad():
-        assert torch.equal(model(result.images).argmax(1) != labels, result.broken)
 
 
 def test_integer_labels_of_any_width_are_the_same(case):
@@ -86,28 +75,6 @@ def test_double_precision_works_if_the_model_has_it_too(case):
     with pytest.raises(BadInputError, match=r"float64"):
         attack(model, images.double(), labels, PROTOCOLS[0], **SHORT)
     assert attack(model.double(), images.double(), labels, PROTOCOLS[0], **SHORT).images.dtype == torch.float64
-
-
-@pytest.mark.parametrize("value", [1.01, -0.01])
-def test_images_outside_the_box_are_refused(case, value):
-    model, images, labels = case
-    images = images.clone()
-    images[3, 0, 0, 0] = value
-    with pytest.raises(BadInputError, match=r"\[0, 1\]"):
-        attack(model, images, labels, PROTOCOLS[0], **SHORT)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS[1:2])
-def test_the_caller_s_generators_go_on_as_if_nothing_had_happened(case, protocol):
-    model, images, labels = case
-    torch.manual_seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    attack(model, images, labels, protocol, **SHORT, eps=EPS[protocol])
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
-    torch.manual_seed(1234)
-    np.random.seed(1234)  # noqa: NPY002
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

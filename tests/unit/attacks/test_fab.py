@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from attack_checks import batch, network
+from attack_checks import Unbreakable, batch, network
 from scipy.optimize import linprog, minimize
 from torch import nn
 
@@ -230,18 +230,6 @@ def test_the_projection_at_its_edges(norm):
     assert float(way[3].abs().max()) > 0.01, "scales do not matter"
     assert torch.equal(way[4], torch.zeros(1, 3, 3)), "already there"
     assert way.dtype == x.dtype
-
-
-class Unbreakable(nn.Module):
-    """Class 0 wins everywhere, with useful gradients."""
-
-    def __init__(self, classes):
-        super().__init__()
-        weight = torch.randn(48, classes, generator=torch.Generator().manual_seed(4))
-        self.weight, self.lead = nn.Parameter(weight), 3.0 * (torch.arange(classes) == 0)
-
-    def forward(self, x):
-        return torch.tanh(x.flatten(1) @ self.weight) + self.lead
 
 
 @pytest.mark.parametrize(

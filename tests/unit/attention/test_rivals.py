@@ -63,40 +63,7 @@ def model(fork):
     return timm.create_model("vit_tiny_patch16_224", **shape).eval()
 
 
-def mixed(name, q, k, v, **options):
-    """What a layer of one head of this width makes of queries, keys and values (tokens, width)."""
-    built = ATTENTIONS.get(name)(q.shape[-1], 1, **options).double().eval()
-    return built.attend(*(part.double()[None, None] for part in (q, k, v)))[0, 0]
-
-
 # --- hand-computed cases ---
-
-
-def test_twicing_of_two_tokens(fork):
-    a = torch.tensor([[0.75, 0.25], [0.25, 0.75]], dtype=torch.float64)
-    made = layer("twicing").mixed(a[None, None], torch.eye(2, dtype=torch.float64)[None, None])
-    assert torch.allclose(made[0, 0], torch.tensor([[0.875, 0.125], [0.125, 0.875]], dtype=torch.float64))
-
-
-@pytest.mark.parametrize(
-    ("loss", "steps"),
-    [
-        ("l1", (3.66667, 2.42777, 1.62764, 1.20148)),
-        ("mcp", (3.66667, 1.43715, 0.85599, 0.88617)),
-        ("huber", (3.66667, 2.77727, 2.55790, 2.51013)),
-    ],
-)
-def test_pro_attention_of_three_numbers(fork, loss, steps):
-    """Equal weights on 0, 1 and 10: the mean moves towards the median."""
-    v = torch.tensor([[0.0], [1.0], [10.0]])
-    for iterations, expected in enumerate(steps):
-        made = mixed("pro", torch.zeros(3, 1), torch.zeros(3, 1), v, loss=loss, iterations=iterations)
-        assert made.flatten().tolist() == pytest.approx([expected] * 3, abs=6e-6)
-
-
-def test_kernel_density_of_two_keys(fork):
-    q, k = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[3.0, 0.0], [0.0, 5.0]])
-    assert mixed("kde", q, k, torch.eye(2))[0].tolist() == pytest.approx([0.80443, 0.19557], abs=5e-6)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +190,8 @@ def robust_by_hand(q, k, v, loss, form, a):
 
 
 TRANSCRIBED = [
-    (name, {"loss": "mcp"} if name == "pro" else {"loss": "huber", "form": "released", "a": 0.2} if name == "robust_kde"
-     else options)
+    (name, {"loss": "mcp"} | options if name == "pro"
+     else {"loss": "huber", "form": "released", "a": 0.2} | options if name == "robust_kde" else options)
     for name, options in FORMS if name not in ("differential", "median_of_means")
 ]  # fmt: skip
 

@@ -17,7 +17,6 @@ from stand_ins import attack_protocol, corruption_protocol
 from robustbench_kpca import evaluate
 from robustbench_kpca._core import address, plugins
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
-from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.attacks import ATTACKS
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.cli.main import main
@@ -216,10 +215,6 @@ def test_an_attack_that_fails_ends_the_evaluation_in_one_line(folder, capfd):
     assert not list((folder / "runs").glob("*.record.json"))
 
 
-def test_an_attack_that_states_no_passes_is_not_estimated(folder):
-    assert most_passes(load_scenario("push.toml")[1], 10) is None
-
-
 @pytest.mark.parametrize("family", [ATTACKS, CORRUPTIONS, ATTENTIONS, DATASETS, CLAIMS])
 def test_a_member_of_the_wrong_kind_is_not_added(family):
     with pytest.raises(BadInputError, match=rf"{family.kind} 'odd' is a float without .*; expected an object with"):
@@ -321,13 +316,6 @@ def test_a_member_that_no_worker_can_import_is_refused_before_workers_start(modu
     scenario = load_scenario("push.toml")[1]
     with pytest.raises(BadInputError, match=r"attack 'local' was added by code .* name it FILE.py:OBJECT"):
         added_members(scenario, "classification", runs_script=False)
-
-
-def test_workers_of_ray_find_addresses(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", FakeRay())
-    assert rbk(*EVAL, "-p", "push.toml", "-o", "one") == 0
-    assert rbk(*EVAL, "-p", "push.toml", "-o", "two", "--executor", "ray", "--processes", 2) == 0
-    assert stems(folder / "one") == stems(folder / "two")
 
 
 def stems(folder):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from stand_ins import Flat, short_audits
+from unfinished_states import Clock
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core import progress
@@ -17,13 +18,6 @@ from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.reporter import Tally
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 def test_without_better_news_the_time_left_is_a_straight_line():

@@ -61,9 +61,16 @@ def test_a_cut_copy_is_refused(tmp_path, keep):
         load_data(f"cifar10:{tmp_path}")
 
 
-def test_a_part_of_the_official_files_is_known_to_be_one(tmp_path):
+def test_the_official_files_are_read_and_a_part_of_them_is_known_to_be_one(tmp_path):
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
-    (folder / "test_batch.bin").write_bytes(bytes(3073 * 2))
-    samples = load_data(f"cifar10:{tmp_path}")
-    assert (len(samples), samples.expected) == (2, 10_000)
+    images = np.random.default_rng(0).integers(0, 256, (6, 40, 3 * 32 * 32), dtype=np.uint8)
+    labels = (np.arange(40) % 10).astype(np.uint8)
+    for name, part in zip([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"], images, strict=True):
+        (folder / f"{name}.bin").write_bytes(np.hstack([labels[:, None], part]).tobytes())
+    test, train, val = (load_data(f"cifar10:{tmp_path}", part) for part in ("test", "train", "val"))
+    assert (len(test), len(train), len(val), test.expected) == (40, 190, 10, 10_000)
+    assert np.array_equal(test.image(7).transpose(2, 0, 1).ravel(), images[5, 7])
+    assert (test.name, test.labels) == ("cifar10", labels.tolist())
+    assert not set(train.ids) & set(val.ids)
+    assert sorted(val.labels) == list(range(10))

@@ -73,25 +73,6 @@ def test_windows_cover_an_axis_and_stay_inside(length, window, stride):
     assert all(after - before <= stride for before, after in pairwise(places))
 
 
-@pytest.mark.parametrize("size", [(8, 8), (1, 1), (3, 20), (20, 3), (17, 23)])
-@pytest.mark.parametrize("stride", [8, 5, 1])
-def test_a_position_independent_model_sees_the_whole_picture(size, stride):
-    model, image = Pixelwise(), picture(*size)
-    whole = model(tensor(image))[0].argmax(0).numpy()
-    prediction = segment(model, image, stride=stride)
-    assert prediction.dtype == np.int16
-    assert np.array_equal(prediction, whole)
-
-
-@pytest.mark.parametrize("size", [(5, 5), (17, 23), (31, 9)])
-@pytest.mark.parametrize("stride", [8, 5])
-def test_overlapping_logits_are_averaged(size, stride):
-    model, image = Positioned(), picture(*size)
-    assert np.array_equal(
-        segment(model, image, stride=stride), by_hand(model, tensor(image), 8, stride)[0].argmax(0).numpy()
-    )
-
-
 @pytest.mark.parametrize("size", [(21, 34), (34, 21)])
 def test_batches_change_no_prediction(size):
     model, image = Positioned(), picture(*size)
@@ -124,17 +105,6 @@ def test_what_a_model_returns_is_not_written_to():
     found = segment(Runner(model, 1, torch.device("cpu")), image, stride=3)
     assert torch.equal(model.answer, before)
     assert np.array_equal(found, by_hand(lambda x: before, tensor(image), 8, 3)[0].argmax(0).numpy())
-
-
-def test_a_resized_picture_has_resized_logits():
-    model, image = Positioned(), picture(30, 50)
-    x = F.interpolate(tensor(image), (8, 13), mode="bilinear")
-    expected = F.interpolate(by_hand(model, x, 8, 8), (30, 50), mode="bilinear")[0]
-    top = expected.topk(2, 0).values
-    clear = (top[0] - top[1] > 1e-5).numpy()
-    prediction = segment(model, image, resize="short-side")
-    assert clear.mean() > 0.95
-    assert np.array_equal(prediction[clear], expected.argmax(0).numpy()[clear])
 
 
 def test_pictures_share_batches_of_one_size_and_come_back_in_order():

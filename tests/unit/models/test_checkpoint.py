@@ -429,15 +429,6 @@ def test_the_record_says_how_the_weights_were_loaded(tmp_path, monkeypatch, stat
     capsys.readouterr()
 
 
-def test_on_the_command_line_a_misfit_is_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert rbk("--set", "model.img_size=64") == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "resize_positions" in error
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, state):
     path, model = tmp_path / "c.safetensors", load_model(NAME)
     save_checkpoint(path, model, {"epoch": "1"})

@@ -12,7 +12,6 @@ from robustbench_kpca.audit.preflight import future_leak
 from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.loading import bundled
-from robustbench_kpca.models.source import stated_view
 
 
 @pytest.fixture
@@ -28,13 +27,6 @@ def test_models_take_pixels_and_normalise_inside(fork, images):
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     assert torch.allclose(seen[0], (images - mean.view(3, 1, 1)) / std.view(3, 1, 1))
     assert not any("pixel" in key for key in model.state_dict())
-
-
-def test_the_api_example(fork):
-    model = create_model("rpc_symvit_tiny_patch16_224", iterations=4, lam=4.0, layers="first", num_classes=5, depth=2)
-    assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 5)
-    assert [type(block.attn).__name__ for block in model.blocks] == ["RPCAttention", "SymmetricAttention"]
-    assert stated_view(model).size == 224
 
 
 @pytest.mark.parametrize(

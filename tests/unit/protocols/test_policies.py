@@ -45,20 +45,24 @@ def pixels(*values):
     return torch.tensor(values).view(-1, 1, 1, 1)
 
 
-class Trench(nn.Module):
-    """Class 1, but for a trench of half width 0.012 at 0.45, where it is class 0."""
+class Valley(nn.Module):
+    """Class 0 within some distance of 0.45, class 1 elsewhere."""
+
+    def __init__(self, half=0.1):
+        super().__init__()
+        self.half = half
 
     def forward(self, x):
-        score = (x.flatten(1)[:, 0] - 0.45).abs() - 0.012
+        score = (x.flatten(1)[:, 0] - 0.45).abs() - self.half
         return torch.stack([torch.zeros_like(score), score], 1)
 
 
 def test_the_policies_differ_where_an_attack_passes_through_a_misclassified_point():
-    """Steps of 0.045 lead down into the trench and out at the other side."""
+    """Steps of 0.045 lead down into the valley and out at the other side."""
     stage = STEPS | {"steps": 2, "step_size": 0.045}
     images, labels = pixels(0.5), torch.ones(1, dtype=torch.int64)
     first, strongest, last = (
-        run(Trench(), images, labels, stage, eps=0.1, policy=policy)[0]
+        run(Valley(0.012), images, labels, stage, eps=0.1, policy=policy)[0]
         for policy in ("stop_at_first", "strongest", "last")
     )
     assert (first.broken_by, float(first.worst)) == ("pgd", pytest.approx(0.455))
@@ -68,17 +72,9 @@ def test_the_policies_differ_where_an_attack_passes_through_a_misclassified_poin
     assert (first.backwards, strongest.backwards, last.backwards) == (2, 2, 2)
 
 
-class Valley(nn.Module):
-    """Class 0 within 0.1 of 0.45, class 1 elsewhere."""
-
-    def forward(self, x):
-        score = (x.flatten(1)[:, 0] - 0.45).abs() - 0.1
-        return torch.stack([torch.zeros_like(score), score], 1)
-
-
 def test_without_stages_the_clean_image_is_the_strongest():
     images, labels = pixels(0.45, 0.5), torch.ones(2, dtype=torch.int64)
-    found = run(Trench(), images, labels, stages=[], eps=0.1, policy="strongest", labels="true_for_all")
+    found = run(Valley(0.012), images, labels, stages=[], eps=0.1, policy="strongest", labels="true_for_all")
     assert [float(one.worst) for one in found] == pytest.approx([0.45, 0.5])
     assert [one.prediction for one in found] == [0, 1]
 

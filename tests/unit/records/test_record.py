@@ -254,14 +254,6 @@ def test_what_is_no_record(saved, text):
         load_record(saved)
 
 
-def test_an_altered_table(saved):
-    table = next(saved.parent.glob("*.outcomes.*"))
-    text = lzma.decompress(table.read_bytes()).replace(b",pgd,", b",,", 1)
-    table.write_bytes(lzma.compress(text))
-    with pytest.raises(BadInputError, match="table"):
-        load_record(saved)
-
-
 def test_an_unwritable_folder_is_found_out_before_any_work(tmp_path, linear):
     (tmp_path / "file").write_text("")
     calls = []

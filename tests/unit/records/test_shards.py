@@ -65,14 +65,6 @@ def test_merged_shards_are_the_bytes_of_one_run(size, make, table, cells, tmp_pa
     assert merge(tmp_path, shards, table, cells).to_csv() == make(IDS).to_csv()
 
 
-def test_merging_in_small_portions_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.records.shards._TOGETHER", 100)
-    shards = plan_shards(IDS, "key", 2)
-    for shard in shards:
-        write_shard(tmp_path, shard, grid(IDS[shard.first : shard.last]), MADE)
-    assert merge(tmp_path, shards, GRID, CELLS).to_csv() == grid(IDS).to_csv()
-
-
 def test_a_shard_is_named_by_everything_that_determines_it():
     shards = plan_shards(IDS, "key", 5)
     others = [*plan_shards(IDS, "other key", 5), *plan_shards([f"{name}'" for name in IDS], "key", 5)]

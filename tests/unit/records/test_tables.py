@@ -135,16 +135,10 @@ def test_a_record_is_read_back_and_an_altered_table_is_refused(record, tmp_path,
     assert main(["records", "show", str(path)]) == 0
     assert "equal" in capsys.readouterr().out
     table = tmp_path / found.outcomes_file.file
-    table.write_bytes(text.pack(found.outcomes.to_csv().replace(b"0", b"1")))
-    assert main(["records", "show", str(path)]) == 2
-    assert "SHA-256" in capsys.readouterr().err
     with table.open("ab") as file:
         file.truncate(10**9)
     assert main(["records", "show", str(path)]) == 2
     assert "at most" in capsys.readouterr().err
-    table.unlink()
-    assert main(["records", "show", str(path)]) == 2
-    assert "is missing beside" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("few_resamples")

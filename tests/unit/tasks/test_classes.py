@@ -219,13 +219,10 @@ def test_an_attack_sees_the_labels_of_the_model(tmp_path):
     ("text", "message"),
     [
         ("image,class\n0.png,1\n", r"labels.csv has the columns image, class; expected file and label"),
-        ("", r"columns \(none\)"),
-        ("file,label\n0.png\n", "line 2 .* not complete"),
         ("file,label\n0.png,cat\n1.png,3\n", "line 3 .*label 3"),
         ("file,label\n../0.png,1\n", "paths inside"),
         ("file,label\n0.png,3.0\n1.png,7.0\n", r"line 2 .*label 3\.0; expected whole numbers"),
         ("file,label\n0.png,3\n./0.png,3\n", "2 ids, 1 of them different"),
-        ("file,label\n7.png,1\n", "does not exist"),
     ],
 )
 def test_tables_of_labels_that_cannot_be_used(tmp_path, text, message):

@@ -4,9 +4,8 @@ from stand_ins import few_digits
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbench_kpca import create_model, load_data
+from robustbench_kpca import create_model
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.data.sets import cifar10
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
@@ -87,26 +86,6 @@ def test_mixup_mixes_targets_with_their_images(batch):
     share = ((seen[0] - batch.x.flip(0)) / (batch.x - batch.x.flip(0))).median()
     soft = share * F.one_hot(batch.y, 10) + (1 - share) * F.one_hot(batch.y.flip(0), 10)
     assert torch.allclose(losses, -(soft * logits.log_softmax(1)).sum(1), atol=1e-4)
-
-
-def test_cifar10_reads_the_official_binary_version(tmp_path, monkeypatch):
-    folder = tmp_path / cifar10.BINARY
-    folder.mkdir()
-    rng = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (6, 40, 3, 32, 32), generator=rng, dtype=torch.uint8)
-    labels = (torch.arange(40) % 10).to(torch.uint8)
-    names = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
-    for name, part in zip(names, images, strict=True):
-        rows = torch.cat([labels[:, None], part.flatten(1)], 1)
-        (folder / name).write_bytes(rows.numpy().tobytes())
-    monkeypatch.setenv("RBK_DATA", str(tmp_path))
-    test, train, val = (load_data("cifar10", part) for part in ("test", "train", "val"))
-    assert (len(test), len(train), len(val)) == (40, 190, 10)
-    assert torch.equal(test.tensors()[0], images[5].float() / 255)
-    assert test.labels == labels.tolist()
-    assert not set(train.ids) & set(val.ids)
-    assert sorted(val.labels) == list(range(10))
-    assert test.name == "cifar10"
 
 
 MIX = {"mixup": {"mixup": 0.8, "cutmix": 0.0, "prob": 1.0, "switch_prob": 0.0}, "smoothing": 0.1}
