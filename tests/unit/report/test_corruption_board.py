@@ -1,6 +1,7 @@
 """Boards of corrupted and unknown images: errors by a reference, pairs of data, heat maps, the right order."""
 
 import re
+import shlex
 
 import pytest
 from board_pages import board_text
@@ -8,6 +9,7 @@ from stand_ins import corruption_protocol
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report import rows
@@ -157,3 +159,19 @@ def test_boards_that_make_no_sense(change, message, tmp_path):
     assert change[0] in BOARD
     with pytest.raises(BadInputError, match=message):
         board_of(None, tmp_path, BOARD.replace(*change, 1))
+
+
+def test_the_command_that_the_plan_prints_makes_the_run_ready(tmp_path, capsys, monkeypatch):
+    """Also where few images are asked for, of another split."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    text = BOARD.replace('split = "test"', 'split = "val"\nlimit = 20').replace('"vit_digits_adv"]', "]")
+    text = text.replace('"vit_digits", ]', '"vit_digits"]')
+    (tmp_path / "mine" / "board.toml").write_text(text)
+    assert main(["board", "plan", "mine"]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith(("rbk eval", "rbk --presets")):
+            assert main([*shlex.split(line)[1:], "-q"]) == 0
+    capsys.readouterr()
+    assert main(["board", "plan", "mine"]) == 0
+    assert "2 of 2 runs" in capsys.readouterr().out
