@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from board_pages import board_text
 from stand_ins import Flat, short_audits
 
 from robustbench_kpca import evaluate, load_data, load_record
@@ -119,13 +120,9 @@ def test_the_command_of_an_audit(capsys):
 def test_a_board_says_where_audits_are_within_another_ball(data, tmp_path, capsys):
     folder, records = tmp_path / "mine", tmp_path / "runs"
     folder.mkdir()
-    (folder / "board.toml").write_text(
-        'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nlimit = 8\nseed = 0\n'
-        'models = ["vit_digits"]\nrank_by = "Small"\n'
-        f'[[column]]\ntitle = "Small"\nprotocol = "{SMALL}"\nmetric = "robust_accuracy"\n'
-        '[[column]]\ntitle = "L2"\nprotocol = "pgd20-l2-128_255"\nmetric = "robust_accuracy"\n'
-        '[[column]]\ntitle = "FGSM"\nprotocol = "fgsm-linf-8_255"\nmetric = "robust_accuracy"\n'
-    )
+    protocols = {"Small": SMALL, "L2": "pgd20-l2-128_255", "FGSM": "fgsm-linf-8_255"}
+    columns = {title: (protocol, "robust_accuracy") for title, protocol in protocols.items()}
+    (folder / "board.toml").write_text(board_text(["vit_digits"], columns, limit=8))
     asked = ["eval", "-m", "vit_digits", "--limit", "8", "--audit", "quick", "-q", "-o", str(records)]
     with short_audits():
         assert main([*asked, "-p", SMALL, "-p", "pgd20-l2-128_255", "-p", "fgsm-linf-8_255"]) == 0

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from board_pages import board_text
 from fakes import BASES, fake, refusal
 from stand_ins import short_audits
 from test_audit import FAINT, FLAGGED, TOO_WEAK, flags
@@ -18,6 +19,7 @@ from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.record import find_records
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
+FGSM = ("fgsm-linf-8_255", "robust_accuracy")
 HOW = {"batch_size": 8, "protocol": "fgsm-linf-8_255"}
 
 
@@ -105,11 +107,7 @@ def test_the_command_line_and_the_board_say_which_audit_it_was(tmp_path, monkeyp
     assert main(["records", "show", "runs"]) == 0
     assert f"quick, {len(record.audit.checks)} checks: " in capsys.readouterr().out
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "board.toml").write_text(
-        'title = "t"\nintro = "i"\ndata = "digits"\nsplit = "test"\nlimit = 8\nseed = 0\n'
-        'models = ["vit_digits"]\nrank_by = "F"\n'
-        '[[column]]\ntitle = "F"\nprotocol = "fgsm-linf-8_255"\nmetric = "robust_accuracy"\n'
-    )
+    (tmp_path / "mine" / "board.toml").write_text(board_text(["vit_digits"], {"F": FGSM}, limit=8))
     assert main(["board", "render", "mine", "--records", "runs"]) == 0
     page = (tmp_path / "mine" / "README.md").read_text()
     assert "◐" in page

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from attack_checks import rand
+from board_pages import board_text
 from scipy.stats import beta, norm
+from stand_ins import attack_protocol
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data
@@ -37,26 +39,11 @@ from robustbench_kpca.report.table import cells
 pytestmark = pytest.mark.usefixtures("few_resamples")
 SIDE, COUNT, CLASSES = 8, 200, 3
 PATCH, L2, L0 = "certified-patch-4", "certified-l2-0.25", "certified-l0-4"
-NOISE = """
-title = "Random squares"
-citations = []
-kind = "attack"
-norm = "patches"
-eps = 1
-patch = {patch}
-corners = "anywhere"
-policy = "stop_at_first"
-labels = "true"
-target = "none"
-space = "pixel"
-clip = true
-draws = 1
-precision = "fp32"
-below = []
-[[stage]]
-attack = "noise"
-restarts = 20
-"""
+NOISE = (
+    attack_protocol("Random squares", "noise")
+    .replace('norm = "linf"\neps = "8/255"', 'norm = "patches"\neps = 1\npatch = {patch}\ncorners = "anywhere"')
+    .replace("restarts = 1", "restarts = 20")
+)
 
 
 class Small(nn.Module):
@@ -428,25 +415,8 @@ def test_more_votes_than_views_are_refused(kind, proof_, views, tmp_path):
             load_consistent(forged(votes, rival))
 
 
-BOARD = """
-title = "Brackets"
-intro = "A test."
-data = "digits"
-split = "test"
-limit = 6
-seed = 0
-models = ["ablated"]
-rank_by = "Patch"
-[[model]]
-name = "ablated"
-source = "ablated:vit_digits"
-options = { band = 28, stride = 4 }
-[[column]]
-title = "Patch"
-protocol = "noise.toml"
-metric = "robust_accuracy"
-certificate = "certified-patch-4"
-"""
+BOARD = board_text(["ablated"], {"Patch": ("noise.toml", "robust_accuracy", {"certificate": PATCH})}, limit=6)
+BOARD += '[[model]]\nname = "ablated"\nsource = "ablated:vit_digits"\noptions = { band = 28, stride = 4 }\n'
 
 
 def test_a_model_needs_the_columns_of_its_own_norm():

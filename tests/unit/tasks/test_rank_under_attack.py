@@ -6,6 +6,7 @@ import attack_checks
 import numpy as np
 import pytest
 import torch
+from board_pages import board_text
 from torch import nn
 
 from robustbench_kpca import attack, evaluate
@@ -158,18 +159,7 @@ def test_top_5_is_refused_where_it_has_no_meaning(fields, word, known, tmp_path)
     chosen = protocol(tmp_path, [PGD], FIELDS | fields)
     record = evaluate(model, images, labels, protocol=chosen, audit=False)
     assert ("robust_top5_accuracy" in record.metrics) == (word is None)
-    text = f"""title = "t"
-intro = ""
-data = "digits"
-split = "test"
-seed = 0
-models = ["vit_digits"]
-rank_by = "a"
-[[column]]
-title = "a"
-protocol = "{chosen}"
-metric = "robust_top5_accuracy"
-"""
+    text = board_text(["vit_digits"], {"a": (chosen, "robust_top5_accuracy")})
     (tmp_path / "board.toml").write_text(text)
     if word is None:
         assert load_board(str(tmp_path), []).spec.rank_by == "a"
