@@ -17,6 +17,7 @@ from robustbench_kpca.evaluation.sharded import Sharded
 from robustbench_kpca.evaluation.worker import make
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.tasks import TASKS, task_named
+from robustbench_kpca.training.recipe import load_recipe
 
 
 @contextmanager
@@ -67,6 +68,16 @@ def short_attacks(**most):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(presets, "load_protocol", short)
         yield
+
+
+def short_training(path, epochs):
+    """Write the recipe of `symvit_digits_adv` with so many epochs, each a step of its attack long."""
+    text = load_recipe("symvit_digits_adv")[2]
+    for name, before, after in (("epochs", 120, epochs), ("warmup_epochs", 40, 1), ("steps", 5, 1)):
+        assert f"{name} = {before}" in text
+        text = text.replace(f"{name} = {before}", f"{name} = {after}")
+    path.write_text(text)
+    return path
 
 
 def posing_as(kind, /, **attributes):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from full_disk import full_disk
 from safetensors.torch import load_file
-from stand_ins import few_digits
+from stand_ins import few_digits, short_training
 
 from robustbench_kpca import evaluate, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
@@ -22,17 +22,7 @@ FEW = 150  # two whole batches and a rest
 
 @pytest.fixture(scope="module")
 def recipe_file(tmp_path_factory):
-    text = load_recipe("symvit_digits_adv")[2]
-    for old, new in (
-        ("epochs = 120", "epochs = 3"),
-        ("warmup_epochs = 40", "warmup_epochs = 1"),
-        ("steps = 5", "steps = 1"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    path = tmp_path_factory.mktemp("recipe") / "short.toml"
-    path.write_text(text)
-    return str(path)
+    return str(short_training(tmp_path_factory.mktemp("recipe") / "short.toml", 3))
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from stand_ins import short_training
 
 from robustbench_kpca import load_data
-from robustbench_kpca.training.recipe import load_recipe
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 PRELOAD = [
@@ -98,10 +98,4 @@ def quick(monkeypatch, few_resamples):
 @pytest.fixture
 def recipe(tmp_path) -> Path:
     """A training of two short epochs."""
-    text = load_recipe("symvit_digits_adv")[2]
-    for old, new in (("epochs = 120", "epochs = 2"), ("warmup_epochs = 40", "warmup_epochs = 1"),
-                     ("steps = 5", "steps = 1")):  # fmt: skip
-        assert old in text
-        text = text.replace(old, new)
-    (tmp_path / "short.toml").write_text(text)
-    return tmp_path / "short.toml"
+    return short_training(tmp_path / "short.toml", 2)

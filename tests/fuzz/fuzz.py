@@ -88,8 +88,6 @@ def fuzz(parser: Parser, inputs: int, seed: int) -> Found:
     begun = time.process_time()
     for _ in range(inputs):
         data = mutate(rng.choice(parser.seeds), rng, parser.seeds)
-        if parser.wrap is not None and rng.random() < 0.5:
-            data = parser.wrap(data)
         started = time.perf_counter()
         wrong = _call(parser.parse, data, found)
         took = time.perf_counter() - started

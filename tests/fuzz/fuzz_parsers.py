@@ -45,16 +45,12 @@ Parse = Callable[[bytes], object]
 
 @dataclass
 class Parser:
-    """What is fed: how, valid inputs, and how many inputs.
-
-    `wrap` packs what was mutated, for half of the inputs: so mutations reach what lies below a compression.
-    """
+    """What is fed: how, valid inputs, and how many inputs."""
 
     name: str
     parse: Parse
     seeds: list[bytes]
     inputs: int
-    wrap: Callable[[bytes], bytes] | None = None
 
 
 def read_texts(path: Path) -> object:
