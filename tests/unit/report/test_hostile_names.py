@@ -2,6 +2,10 @@
 
 import json
 import re
+import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -197,3 +201,31 @@ def test_a_table_on_a_terminal_has_a_clean_head(capsys):
 )
 def test_an_interruption_names_the_command_that_goes_on(arguments, command):
     assert _interruption.message(arguments).endswith(f": {command}")
+
+
+RUN = """
+import sys, time
+import robustbench_kpca.cli.records_show
+from robustbench_kpca.cli import main
+import robustbench_kpca.records.record as record
+def wait(folder):
+    print("waiting", flush=True)
+    time.sleep(60)
+record.find_records = wait
+main.run()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_every_signal_is_one_line_and_exit_code_three(name):
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # where tests run in the background
+    heard += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", heard + RUN, "records", "show", "a b"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(getattr(signal, name))
+    _, said = process.communicate(timeout=30)
+    assert ("by SIGTERM" in said) == (name == "SIGTERM")
+    assert process.returncode == 3
+    assert shlex.split(said.partition("again: ")[2]) == ["rbk", "records", "show", "a b"]
