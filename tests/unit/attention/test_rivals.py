@@ -199,6 +199,7 @@ TRANSCRIBED = [
 @pytest.mark.parametrize(("name", "options"), TRANSCRIBED, ids=ids(TRANSCRIBED))
 def test_a_second_transcription(fork, name, options):
     q, k, v, before = torch.randn(4, 5, 3, dtype=torch.float64)
+    v *= 3  # distances below and above 4, the bound of `pro`
     heads = [part[None, None] for part in (q, k, v)]
     built = ATTENTIONS.get(name)(3, 1, **options).double().eval()
     if name in CHAINED:
