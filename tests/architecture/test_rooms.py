@@ -35,6 +35,13 @@ def test_the_top_level_shows_at_most_eighteen_names():
     assert len(shown) <= 18, sorted(shown)
 
 
+def test_the_folders_of_unit_tests_are_those_of_the_package():
+    """A module of `_core` or `_engine` is tested in `core` or `engine`; no test lies beside the folders."""
+    unit = PACKAGE.parent / "tests/unit"
+    rooms = {path.parent.name.removeprefix("_") for path in PACKAGE.glob("*/__init__.py")}
+    assert {path.relative_to(unit).parts[0] for path in unit.rglob("*.py")} <= rooms
+
+
 def test_such_an_import_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.PACKAGE", tmp_path / "robustbench_kpca")
     for name in ("attacks/_adam.py", "cli/show.py"):
