@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from robustbench_kpca._core import address
-from robustbench_kpca._core.errors import BadInputError
 
 USUAL: dict[str, Any] = {
     "citations": [], "policy": "stop_at_first", "labels": "true", "target": "none", "space": "pixel", "clip": True,
     "draws": 1, "precision": "fp32", "below": [],
 }  # fmt: skip
 """Fields of an attack that a file may leave out; of its stages, `restarts` is 1."""
+TABLES = ("stage", "grid", "inference", "imported")
+"""Fields that are tables, or lists of tables."""
 WHOLE = ("title", "citations", "stage")
 """Fields that a protocol which is `like` another replaces as a whole."""
 
@@ -37,25 +38,15 @@ def completed(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def as_toml(data: dict[str, Any]) -> str:
-    """Write the content of a protocol as a file: its fields, then its tables.
-
-    Raises:
-        BadInputError: a value that TOML cannot hold.
-    """
-    tables = {key: value for key, value in data.items() if isinstance(value, dict) or _is_list_of_tables(value)}
-    lines = [_line(key, value) for key, value in data.items() if key not in tables]
+    """Write the content of a protocol as a file: its fields, then its tables."""
+    tables = {key: value for key, value in data.items() if key in TABLES and value}
+    lines = [f"{key} = {_written(value)}" for key, value in data.items() if key not in tables]
     for key, value in tables.items():
-        head = f"[{key}]" if isinstance(value, dict) else f"[[{key}]]"
-        for table in [value] if isinstance(value, dict) else value:
-            lines += ["", head, *(_line(*item) for item in table.items())]
+        head = f"[[{key}]]" if isinstance(value, list) else f"[{key}]"
+        for table in value if isinstance(value, list) else [value]:
+            lines += ["", head, *(f"{name} = {_written(option)}" for name, option in table.items())]
     return "\n".join(lines) + "\n"
 
 
-def _is_list_of_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
-
-
-def _line(key: str, value: Any) -> str:
-    if isinstance(value, dict) or value is None:
-        raise BadInputError(f"{key} = {value!r}", expected="a number, a text or a list")
-    return f"{key} = {json.dumps(value, ensure_ascii=False)}"
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
