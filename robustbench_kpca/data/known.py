@@ -45,11 +45,12 @@ _RARE = dict.fromkeys(("imagenet-a", "imagenet-o", "imagenet-r"), 10_000)
 _PUBLISHED: Mapping[str, Mapping[str, int]] = {
     "imagenet": {"train": 1_281_167, "val": 50_000, **_RARE},
     "ade20k": {"train": 20_210, "val": 2_000},
+    "wikitext103": {"train": 103_227_021, "val": 217_646, "test": 245_569},
 }
 
 
 def published(name: str, split: str) -> int | None:
-    """Return the number of images of a split as published, for ImageNet, the sets beside it and ADE20K, else None."""
+    """Return the number of images or words of a split as published; None for other sets than those of the papers."""
     if name in SHIFTED:
         return SHIFTED[name].images
     return _PUBLISHED.get(name, {}).get(split)

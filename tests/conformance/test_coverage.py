@@ -22,7 +22,7 @@ PAGE = """# A page
 | one | `attention/rpc.py::Pursuit` | `rbk eval -m vit_digits -p teo2024-pgd --data imagenet:FOLDER` | yes | `tests/unit/protocols/test_teo2024.py::test_pgd` | – |
 | two | `leaderboards/teo2024/` | `rbk reproduce teo2024 --table 2`, `rbk train vit_tiny --set epochs=1` | yes | – | `leaderboards/teo2024/notes.md` |
 | three | `metrics/corruption.py::mce` | `rbk diagnose timm:deit_tiny_patch16_224 --claim gamma` | in part: no page | – | in part: one model, `leaderboards/` |
-| four | `leaderboards/teo2024/table-3.toml` | `rbk reproduce teo2024 --item table-3` | no: no model | – | – |
+| four | `leaderboards/teo2024/table-11.toml` | `rbk reproduce teo2024 --item table-11` | no: no model | – | – |
 """  # noqa: E501
 
 

@@ -35,7 +35,7 @@ SEEDS = (
     "grammar/records/identity_lm_tiny__*__random-swap-words-1.5__*",
     "shapes/records/symvit_shapes__*__seg-pgd20-linf-4_255__*",
     "teo2024/records/rpc_symvit_digits__digits-against-photos-test__ood__*",
-    "teo2024/records/rpc_symvit_shapes__*__segmentation__*",
+    "shapes/records/rpc_symvit_shapes__*__segmentation__*",
     "teo2024/records/symvit_shapes__*__shapes-c__*",
 )
 """Small committed records of every task and kind of protocol."""

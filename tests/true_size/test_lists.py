@@ -103,3 +103,14 @@ def test_a_text_of_true_size_has_the_published_vocabulary(tmp_path):
         data = load_data(f"wikitext103:{tmp_path / 'wikitext103'}", "test")
     assert (data.name, data.classes) == ("wikitext103", VOCABULARY)
     assert abs(len(data.stream) - share * WORDS["test"]) < 2_000
+
+
+@pytest.mark.skipif(not WHOLE, reason="half a minute and 5 GB")
+def test_the_papers_language_model_trains_on_the_whole_vocabulary(tmp_path, types_unchecked):
+    """Two steps of two windows: 16 layers, 267,735 words, and a mask that the pursuit keeps."""
+    trees.write_words(tmp_path, 0.003)
+    few = ["batch_size=2", "epochs=1", "warmup_epochs=0", "text.per_epoch=4", "text.scored_words=257"]
+    words = ["train", "rpc_lm_paper", "--data", str(tmp_path / "wikitext103"), "-o", str(tmp_path / "runs"), "-q"]
+    with measured("rpc_lm_paper: two steps of two windows", VOCABULARY):
+        assert main([*words, *(word for change in few for word in ("--set", change))]) == 0
+    assert list((tmp_path / "runs").rglob("*.safetensors"))

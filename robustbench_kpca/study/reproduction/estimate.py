@@ -69,15 +69,18 @@ class Estimator:
         shape = shape_of(request.model, request.options)
         if operations is None or images is None or "decoder" in shape:  # a scene is several windows
             return None
-        passes = most_passes(scenario, shape["num_classes"])
+        passes = most_passes(scenario, shape.get("num_classes", 0))
         return None if passes is None else images * passes.in_forwards * operations / self._rate
 
     def images(self, data: DataRequest) -> int | None:
-        """Return the number of images at hand or, where they are absent, as published; None where it is not known."""
+        """Return the number of images at hand or, where they are absent, as published; None where it is not known.
+
+        Of a text, the number of its words: each is predicted from a window of its own.
+        """
         assert isinstance(data.data, str)
         name = data.data.partition(":")[0]
         loaded = self.roles.load(name, data.split)
-        known = published(name, data.split or "") if isinstance(loaded, str) else len(loaded)
+        known = published(name, data.split or "") if isinstance(loaded, str) else len(getattr(loaded, "stream", loaded))
         if known is None or data.limit is None:
             beside = 0 if data.against is None else published(data.against.partition(":")[0], "test") or 0
             return None if known is None else known + beside
@@ -117,6 +120,8 @@ class Estimator:
         if step.training.data:
             operations = operations_of(step.model.request.model, step.model.request.options)
             images = published(step.training.data, "train")
+            if recipe.text is not None:
+                images = recipe.text.per_epoch or (images or 0) // recipe.text.window
             passes = _passes(recipe, 1000).in_forwards
             return None if operations is None or images is None else images * passes * operations / self._rate
         data = self.roles.load(recipe.data, "train")
@@ -154,7 +159,7 @@ def decision(steps: Sequence[Planned], seconds: Sequence[float | None], estimato
     missing = _missing([own for own, _ in left], roles)
     needed = _missing(items[first], roles)
     given = [f"{name}:{folder}" for name, folder in roles.folders.items()]
-    words = [f"--data {where}" for where in (*given, *(f"{name}:DIR" for name in needed))]
+    words = [f"--data {where}" for where in (*given, *(f"{name}:DIR" for name in needed if name not in roles.folders))]
     size = sum(estimator.bytes_of(own.step) for own, _ in left) / 1e9
     return (
         f"{', '.join(items)}: {' and '.join(parts) or f'{len(left)} steps'} on one {device} "

@@ -148,7 +148,8 @@ class Roles:
     def _training(self, arm: Arm, data: str, seed: int) -> Training:
         changed = "".join(f"-{key}{value}" for key, value in sorted(arm.set.items()))
         name = _plain(name_with_seed(f"{arm.recipe}{changed}", seed))
-        settings = {**arm.set, "seed": seed} | ({"data": self.source(data)} if data in self.folders else {})
+        read = data in self.folders and not arm.data  # the training is given the folder of `arm.data` itself
+        settings = {**arm.set, "seed": seed} | ({"data": self.source(data)} if read else {})
         weights = self.out / "trainings" / name / f"{name}.safetensors"
         return Training(name, arm.recipe, settings, arm.keep_every, arm.data, weights=weights)
 

@@ -21,6 +21,10 @@ def test_operations_are_those_that_torch_counts(title):
     assert parameters_of(name, settings) == pytest.approx(ROWS[title]["parameters"], rel=0.4 if "(S)" in title else 0.3)
 
 
-def test_only_architectures_of_pictures_have_operations():
-    assert operations_of("rpc_lm_paper", {}) is None
+def test_other_backbones_and_language_models():
+    assert operations_of("rpc_seq_listops", {}) is None
     assert operations_of("symvit_segmenter_tiny", {}) > 10 * operations_of("symvit_tiny_patch16_224", {}) > 0
+    assert parameters_of("rpc_lm_paper", {}) == pytest.approx(43.8e6, rel=0.02), "the decoder has 43.76 million"
+    blocks = 16 * (2 * 256 * 128 * (3 * 128 + 2 * 2048) + 4 * 256**2 * 128)
+    assert operations_of("symmetric_lm_paper", {}) == blocks + 2 * 256 * 128 * 20_000
+    assert operations_of("rpc_lm_paper", {}) == operations_of("symmetric_lm_paper", {}) + 12 * 4 * 256**2 * 128
