@@ -33,7 +33,7 @@ EXAMPLES = {
     "board report": (
         "rbk board report runs",
         "rbk board report runs --metric robust_accuracy",
-        "rbk board report runs -o page",
+        "rbk board report runs --to latex --intervals",
     ),
     "reproduce": (
         "rbk reproduce teo2024 --plan",

@@ -79,6 +79,11 @@ Settings = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+To = Annotated[
+    Literal["page", "latex"],
+    typer.Option(help="What is written: pages and their numbers, or board.tex, a table for a paper (booktabs)."),
+]
+Intervals = Annotated[bool, typer.Option("--intervals", help="Write 95 % intervals into board.tex, too.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks.")]
 Device = Annotated[str | None, typer.Option(help=HELP["device"])]
 Workers = Annotated[int, typer.Option(min=0, help="Number of processes that load and corrupt images; 0: this process.")]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Json, Quiet
+from robustbench_kpca.cli._options import Intervals, Json, Quiet, To
 
 
 def render(
@@ -20,6 +20,8 @@ def render(
             help="Folder for the pages; by default that of the board, or ./NAME for a board of the installed package.",
         ),
     ] = None,
+    to: To = "page",
+    intervals: Intervals = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -29,11 +31,12 @@ def render(
     board_path(board)
     from robustbench_kpca.records.record import find_records
     from robustbench_kpca.report.matching import load_board
-    from robustbench_kpca.report.render import write_board
+    from robustbench_kpca.report.render import write_board, write_latex
     from robustbench_kpca.report.table import cells, frame
 
     loaded = load_board(board, None if records is None else find_records(records))
-    pages = write_board(loaded, out or board_folder(board))
+    folder = out or board_folder(board)
+    pages = write_latex([loaded], folder, intervals=intervals) if to == "latex" else write_board(loaded, folder)
     if json:
         _console.show_json(cells(loaded))
         return

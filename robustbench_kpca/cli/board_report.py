@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._options import Json, Quiet
+from robustbench_kpca.cli._options import Intervals, Json, Quiet, To
 
 
 def report(
@@ -21,6 +21,8 @@ def report(
             help="Metric of `rbk list metrics` to show; by default the leading one of each record. Repeatable."
         ),
     ] = [],  # noqa: B006 (typer reads the default)
+    to: To = "page",
+    intervals: Intervals = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -31,7 +33,7 @@ def report(
     from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.inferred import cell_of, infer
     from robustbench_kpca.report.newest import newest, remark
-    from robustbench_kpca.report.render import write_report
+    from robustbench_kpca.report.render import write_latex, write_report
     from robustbench_kpca.report.table import cells, frame
 
     for name in metric:
@@ -41,7 +43,7 @@ def report(
     words = ["rbk", "board", "report", *map(str, records), *(word for name in metric for word in ("--metric", name))]
     title = records[0].absolute().name
     boards, left_out = infer(loaded, title, shlex.join(words), metric)
-    pages = write_report(boards, folder)
+    pages = write_latex(boards, folder, intervals=intervals) if to == "latex" else write_report(boards, folder)
     if json:
         _console.show_json([{"data": board.spec.data, "rows": cells(board)} for board in boards])
         return

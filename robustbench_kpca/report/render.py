@@ -18,11 +18,12 @@ from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import MADE, document
 from robustbench_kpca.report.board_spec import Column
+from robustbench_kpca.report.latex import latex
 from robustbench_kpca.report.lead import named, spoken
 from robustbench_kpca.report.power import detectable
 from robustbench_kpca.report.table import cells
 
-CSV, JSON = "board.csv", "board.json"
+CSV, JSON, LATEX = "board.csv", "board.json", "board.tex"
 HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high", "n", "best", "flags")
 
 
@@ -100,10 +101,21 @@ def write_report(boards: Sequence[Board], folder: Path) -> list[Path]:
     Raises:
         BadInputError: a page that would be replaced is no page of a board.
     """
-    several = len(boards) > 1
-    folders = [folder / safe_name(board.spec.data) if several else folder for board in boards]
+    folders = _folders(boards, folder)
     for board_folder in folders:
         require_marked((board_folder / README, board_folder / PAGE), MADE, "is no page of a board")
     return [
         page for board, board_folder in zip(boards, folders, strict=True) for page in write_board(board, board_folder)
     ]
+
+
+def write_latex(boards: Sequence[Board], folder: Path, *, intervals: bool) -> list[Path]:
+    """Write the table of every board as board.tex into the folder in which `write_report` writes its page."""
+    paths = [board_folder / LATEX for board_folder in _folders(boards, folder)]
+    for board, path in zip(boards, paths, strict=True):
+        write_atomic(path, latex(board, intervals=intervals).encode())
+    return paths
+
+
+def _folders(boards: Sequence[Board], folder: Path) -> list[Path]:
+    return [folder / safe_name(board.spec.data) if len(boards) > 1 else folder for board in boards]
