@@ -181,7 +181,8 @@ def write_words(root: Path, share: float = 1.0) -> None:
             if split == "train":
                 left -= _write(file, ["<unk>", "AAA", *words])
             while left > 0:
-                left -= _write(file, [*words[rng.choice(number, min(2**20, left), p=chance / chance.sum())]][:left])
+                some = max(1, min(2**20, (left - 6) * 100 // 101))  # beside six of a heading, and an end a line
+                left -= _write(file, [*words[rng.choice(number, some, p=chance / chance.sum())]])
 
 
 def _write(file, words: list[str], line: int = 100) -> int:

@@ -459,3 +459,12 @@ def test_the_most_passes_know_draws_grids_and_smaller_budgets():
     assert (lower.forwards, lower.backwards) == (2 * once.forwards, 2 * once.backwards)
     scenario = load_scenario("ade20k-c-kamann")[1]
     assert most_passes(scenario, 150).forwards == len(scenario.cells) < len(scenario.names) * len(scenario.levels)
+
+
+def test_a_training_from_files_is_given_its_folder_once(tmp_path):
+    """As its option; in the recipe too, it would read `ade20k:FOLDER:FOLDER`."""
+    title, content, _ = load_pack("teo2024")
+    roles = Roles(title, content, "paper", tmp_path / "out", folders={"ade20k": tmp_path})
+    (segmenter,) = roles.models["segmenter"]
+    assert segmenter.training.data == "ade20k"
+    assert segmenter.training.load_recipe().data == "ade20k"
