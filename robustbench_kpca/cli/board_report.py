@@ -30,9 +30,9 @@ def report(
     import shlex
 
     from robustbench_kpca.metrics import metric_for
+    from robustbench_kpca.records.newest import newest, remark
     from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.inferred import cell_of, infer
-    from robustbench_kpca.report.newest import newest, remark
     from robustbench_kpca.report.render import write_latex, write_report
     from robustbench_kpca.report.table import cells, frame
 

@@ -40,11 +40,11 @@ def check(
     from robustbench_kpca._core.errors import printable
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.metrics.shared.power import ALPHA
+    from robustbench_kpca.records.newest import current, remark
     from robustbench_kpca.report.compare import Rule, annotations, comment, compare, table, unfinished
     from robustbench_kpca.report.compare import junit as junit_xml
     from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.contradictions import require_no_contradiction
-    from robustbench_kpca.report.newest import current, remark
 
     failed, failed_junit = unfinished("rbk check")
     if junit is not None:

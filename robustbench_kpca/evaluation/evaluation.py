@@ -1,10 +1,8 @@
 """One evaluation of one model under one protocol: find its record or identify it, and write its record afterwards."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -35,6 +33,7 @@ from robustbench_kpca.models.source import class_names_of, is_differentiable, re
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.images import KeptImages, load_images
+from robustbench_kpca.records.newest import dated, now
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import SUFFIX, NewerSchemaError, OutcomesFile, Record, load_record
 from robustbench_kpca.records.shard_folder import State, discard, folder_of, lock_of, tidy
@@ -149,10 +148,10 @@ class Evaluation:
         if out is None or self.options.fresh:
             return self.finished
         record = _stored_record(out, self.spec, self.scenario, self.images)
-        now = self.algorithms, self.surroundings, self.scenario
-        self.outdated = () if record is None else outdated(record, *now)
+        versions = self.algorithms, self.surroundings, self.scenario
+        self.outdated = () if record is None else outdated(record, *versions)
         if record is not None:
-            self.finished = None if self.outdated else _renewed(_dated(record, out), self.scenario, self.audit, out)
+            self.finished = None if self.outdated else _renewed(dated(record, out), self.scenario, self.audit, out)
         return self.finished
 
     @contextmanager
@@ -212,7 +211,7 @@ class Evaluation:
             environment=self.surroundings,
             citations=self.scenario.citations,
             flags=tuple(notes),
-            created=_now(),
+            created=now(),
             seconds=round(work.seconds, 3),
             command=self.command,
             algorithms=self.algorithms,
@@ -339,36 +338,6 @@ def _stored_record(out: Path, spec: Spec, scenario: Scenario, images: int) -> Re
     columns = task_named(spec.data.task).table(scenario.table).columns
     same = record.spec.digest() == spec.digest() and record.outcomes_file.columns == columns
     return record if same and len(samples) >= images else None
-
-
-def _dated(record: Record, out: Path) -> Record:
-    """Date a stored record anew where a newer one of its name, samples, protocol and seed is of other weights or code.
-
-    The network was evaluated again after another one, as when a change is taken back, so it is the current one again.
-    """
-    siblings = out.glob(f"{record.spec.stem().rpartition('__')[0]}__*{SUFFIX}")
-    if not any(_replaces(path, record) for path in siblings):
-        return record
-    dated = record.model_copy(update={"created": _now()})
-    dated.save(out)
-    return dated
-
-
-def _replaces(path: Path, record: Record) -> bool:
-    """Whether the record at a path is newer than another one, and of another model or code on the same samples."""
-    ours = record.spec.model_dump(mode="json")
-    try:
-        content = json.loads(path.read_bytes())
-        theirs, newer = content["spec"], content["created"] >= record.created
-        same_data = theirs["data"]["digest"] == ours["data"]["digest"]
-        return bool(newer and same_data and any(theirs[part] != ours[part] for part in ("model", "code")))
-    except (OSError, ValueError, KeyError, TypeError):  # no record that is read here
-        return False
-
-
-def _now() -> str:
-    """Return the time to a thousandth of a second, so that of two records of one second the newer one is known."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _renewed(record: Record, scenario: Scenario, audit: Audit | None, out: Path) -> Record:

@@ -12,9 +12,9 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.marks import plain
 from robustbench_kpca.metrics import Unit, leading, metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
+from robustbench_kpca.records.newest import current, remark
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.consistency import load_all
-from robustbench_kpca.report.newest import current, remark
 
 MARK = "<!-- robustbench-kpca -->"
 """First line of a comment, by which the next run finds it."""
@@ -115,7 +115,7 @@ def compare(
 
     A counterpart has the baseline's model name, data name, split and protocol name, or, where a folder holds one model
     only, everything but the model's name. Data digest, sample ids and protocol digest must then agree. Weights,
-    checkpoint and seed may differ. Of several records of one place, the current one is compared (`report.newest`).
+    checkpoint and seed may differ. Of several records of one place, the current one is compared (`records.newest`).
 
     Raises:
         BadInputError: nothing to compare, a baseline record without counterpart (unless `partial`), unlike data or
@@ -316,8 +316,8 @@ def against_limit(record: Record, limit: float, metric: str | None = None) -> Fi
 def against_baseline(record: Record, baseline: Path, rule: str) -> Finding:
     """Fail where the metric of the rule dropped by more than it allows and the paired test has p < 0.05.
 
-    `baseline` is a record, or a folder in which the current records of the same data and protocol (`report.newest`) are
-    of one model, or one of them is of this model.
+    `baseline` is a record, or a folder in which the current records (`records.newest`) of the same data and protocol
+    are of one model, or one of them is of this model.
 
     Raises:
         BadInputError: no such record, or several; another rule than `METRIC:-POINTSpp`.

@@ -1,6 +1,9 @@
 """Of records that were made of one thing again and again, the newest is the current one; older ones are set aside."""
 
+import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.records.record import SUFFIX, Record
@@ -50,6 +53,35 @@ def _files(record: Record) -> str:
 
 def _created(record: Record) -> str:
     return record.created
+
+
+def dated(record: Record, folder: Path) -> Record:
+    """Date a stored record anew where a newer one of its name, samples, protocol and seed is of another model or code.
+
+    The network was evaluated again after another one, as when a change is taken back, so it is the current one again.
+    """
+    siblings = folder.glob(f"{record.spec.stem().rpartition('__')[0]}__*{SUFFIX}")
+    if not any(_replaces(path, record) for path in siblings):
+        return record
+    again = record.model_copy(update={"created": now()})
+    again.save(folder)
+    return again
+
+
+def now() -> str:
+    """Return the time to a thousandth of a second, so that of two records of one second the newer one is known."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _replaces(path: Path, record: Record) -> bool:
+    ours = record.spec.model_dump(mode="json")
+    try:
+        content = json.loads(path.read_bytes())
+        theirs, newer = content["spec"], content["created"] >= record.created
+        same_data = theirs["data"]["digest"] == ours["data"]["digest"]
+        return bool(newer and same_data and any(theirs[part] != ours[part] for part in ("model", "code")))
+    except (OSError, ValueError, KeyError, TypeError):  # no record that is read here
+        return False
 
 
 def _part(records: Sequence[Record], kept: Iterable[Record]) -> Parted:
