@@ -144,19 +144,20 @@ def decision(steps: Sequence[Planned], seconds: Sequence[float | None], estimato
     """
     roles, device = estimator.roles, "A100" if estimator.roles.scale == "paper" else estimator.device
     scale = DEVICES[estimator.device].operations / DEVICES[device].operations / 3600
-    left = [(own, most) for own, most in zip(steps, seconds, strict=True) if own.state != "done"]
-    if not left:
+    open_steps = [(own, most) for own, most in zip(steps, seconds, strict=True) if own.state != "done"]
+    if not open_steps:
         return "every step is done"
+    left = [*{str(own.step): (own, most) for own, most in open_steps}.values()]  # two arms may share a training
     parts = []
     for kind, noun in ((Train, "trainings"), (Evaluate, "evaluations")):
         hours = [most for own, most in left if isinstance(own.step, kind)]
         unknown = f", {hours.count(None)} of them without estimate" if None in hours else ""
         total = sum(most or 0 for most in hours) * scale
         parts += [f"{len(hours)} {noun} of at most {total:,.1f} hours{unknown}"] if hours else []
-    items = {name: [own for own, _ in left if name in own.items] for own, _ in left for name in own.items}
-    cost = {name: [most for own, most in left if name in own.items] for name in items}
+    items = {name: [own for own, _ in open_steps if name in own.items] for own, _ in open_steps for name in own.items}
+    cost = {name: [most for own, most in open_steps if name in own.items] for name in items}
     first = min(items, key=lambda name: (None in cost[name], sum(most or 0 for most in cost[name])))
-    missing = _missing([own for own, _ in left], roles)
+    missing = _missing([own for own, _ in open_steps], roles)
     needed = _missing(items[first], roles)
     given = [f"{name}:{folder}" for name, folder in roles.folders.items()]
     words = [f"--data {where}" for where in (*given, *(f"{name}:DIR" for name in needed if name not in roles.folders))]
