@@ -43,7 +43,6 @@ from torch import Tensor, nn
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.files import without_seed, write_atomic
 from robustbench_kpca._core.strict import validate_json
-from robustbench_kpca.evaluation.caveats import in_full
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA, detectable_difference
 from robustbench_kpca.protocols.agreement import FILE, Agreement, Measurements, Part, search_digest
@@ -56,6 +55,7 @@ from robustbench_kpca.report import rows as board_rows
 from robustbench_kpca.report.answers import COMPARISONS
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import difference
+from robustbench_kpca.tasks.caveats import in_full
 
 PROTOCOLS = {
     "linf": ("autoattack-fast-linf-8_255", "autoattack-linf-8_255"),

@@ -166,9 +166,9 @@ def beside_others(images: Images, count: int) -> Images:
 
 
 def leaks(runner: Runner, words: Images) -> list[Finding]:
-    """Change later words of the first text of a batch, and find places whose logits change; see `future_leak`."""
+    """Change later words of the first text of a batch, and find places whose logits change; see `leaking_places`."""
     model: LanguageModel = runner.model  # type: ignore[assignment] # of a task whose models are
-    leaking, places = future_leak(model, words[:1].to(runner.device)), words.shape[-1]
+    leaking, places = int(leaking_places(model, words[:1].to(runner.device)).sum()), words.shape[-1]
     if not leaking:
         return []
     return [
@@ -254,8 +254,3 @@ def leaking_places(model: LanguageModel, words: Images, cuts: int = CUTS) -> Ten
         differs = (model(changed)[..., :cut] != clean[..., :cut]).flatten(2).any(1)  # logits of any word
         leaking[:, :cut] |= differs
     return leaking
-
-
-def future_leak(model: LanguageModel, words: Images, cuts: int = CUTS) -> int:
-    """Return the number of places at which `leaking_places` finds a leak; 0 is as it must be."""
-    return int(leaking_places(model, words, cuts).sum())

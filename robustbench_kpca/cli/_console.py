@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from textwrap import indent
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from robustbench_kpca._core.progress import Progress
+    from robustbench_kpca._core.progress import Screen
 
 
 @cache
@@ -36,12 +36,13 @@ def err() -> "Console":
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator["Callable[[str], Progress]"]:
-    """Show how far each job is on stderr; yields `start(title) -> Progress`."""
-    from robustbench_kpca._core.progress import bars
+def screen(*, quiet: bool) -> Iterator["Screen"]:
+    """Show a run on stderr: its remarks, and how far each job is."""
+    from robustbench_kpca._core.progress import Screen, bars
 
-    with bars(err(), partial(note, quiet=quiet), quiet=quiet) as start:
-        yield start
+    say = partial(note, quiet=quiet)
+    with bars(err(), say, quiet=quiet) as start:
+        yield Screen(say, say, note, start)
 
 
 def say(text: str) -> None:

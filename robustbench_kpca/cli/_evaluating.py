@@ -5,7 +5,6 @@ Names are checked before torch is imported, so that an unknown one fails at once
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +13,9 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console
 
 if TYPE_CHECKING:
-    from robustbench_kpca._core.progress import Screen
     from robustbench_kpca.evaluation.reporter import Reporter
 
 _NO_OPTIONS = ("name", "checkpoint")
-
-
-@contextmanager
-def screen(*, quiet: bool) -> Iterator["Screen"]:
-    """Show a run on the terminal."""
-    from robustbench_kpca._core.progress import Screen
-
-    note = partial(_console.note, quiet=quiet)
-    with _console.progress(quiet=quiet) as start:
-        yield Screen(note, note, _console.note, start)
 
 
 @contextmanager
@@ -35,7 +23,7 @@ def reporting(*, quiet: bool) -> Iterator["Reporter"]:
     """Show the progress of a plan on the terminal."""
     from robustbench_kpca.evaluation.reporter import Reporter
 
-    with screen(quiet=quiet) as on_screen:
+    with _console.screen(quiet=quiet) as on_screen:
         yield Reporter(on_screen)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import require_names, screen, split_settings, usable_device
+from robustbench_kpca.cli._evaluating import require_names, split_settings, usable_device
 
 
 def audit(
@@ -90,7 +90,7 @@ def audit(
         announced.append(text)
         _console.note(f"{request.label}  {text}", quiet=quiet or json)
 
-    with screen(quiet=quiet or json) as terminal:
+    with _console.screen(quiet=quiet or json) as terminal:
         done = run_audit(
             loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
             device=usable_device(device), name=request.label,

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
-from robustbench_kpca.cli._evaluating import screen
 from robustbench_kpca.cli._options import Device, Json, Quiet
 
 
@@ -43,7 +42,7 @@ def demo(
     jobs = [Job(ModelRequest(model), [needed.protocol for needed in spec.evaluations]) for model in spec.models]
     options = RunOptions(seed=spec.seed, batch_size=64, device=device, out=records)
     plan = make_plan(jobs, DataRequest(spec.data, spec.split), options, audit=False)
-    with screen(quiet=quiet or json) as on_screen:
+    with _console.screen(quiet=quiet or json) as on_screen:
         execute(plan, Tally(on_screen, len(spec.models), len(spec.evaluations)))
     board = load_board("digits", find_records(records))
     pages = write_board(board, out)

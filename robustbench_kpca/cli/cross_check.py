@@ -80,8 +80,10 @@ def cross_check(
     samples = DataRequest(data, split, limit, size=size, crop=crop).of([model]).load_for(named.model)
     _console.note(how_shown(samples, named.model), quiet=quiet)
     run = RunOptions(seed=seed, batch_size=batch_size, device=usable_device(device))
-    with _console.progress(quiet=quiet) as start:
-        agreement = checking.cross_check(named, samples.in_order(), protocol, overrides, run, progress=start(model))
+    with _console.screen(quiet=quiet) as on_screen:
+        agreement = checking.cross_check(
+            named, samples.in_order(), protocol, overrides, run, progress=on_screen.start(model)
+        )
     _show(agreement)
     return 0 if agreement.as_strong else 1
 
@@ -91,8 +93,8 @@ def _check_pictures(protocol: "Corruption", data: str, split: str | None, limit:
     from robustbench_kpca.verification.pictures import compare_pictures, pictures_of
 
     images = pictures_of(load_data(data, split, limit))
-    with _console.progress(quiet=quiet) as start:
-        cells = compare_pictures(protocol, images, seed, start("cells"))
+    with _console.screen(quiet=quiet) as on_screen:
+        cells = compare_pictures(protocol, images, seed, on_screen.start("cells"))
     agree = all(cell.agrees for cell in cells)
     rows = [(cell.corruption, cell.severity, _gap(cell.exact), _gap(cell.fast), _verdict(cell)) for cell in cells]
     _console.show_table("", ("Corruption", "Severity", "Exact", "Fast", ""), rows)

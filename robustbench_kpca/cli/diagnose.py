@@ -83,8 +83,8 @@ def diagnose(
         require_writable(out)
         require_own(out, "model")
     request = ModelRequest.of(model, checkpoint, name=name, options=options)
-    with _console.progress(quiet=quiet) as start:
-        done = measured(request, settings, start, quiet=quiet)
+    with _console.screen(quiet=quiet) as on_screen:
+        done = measured(request, settings, on_screen.start, quiet=quiet)
     if out is not None:
         written(done, out, quiet=quiet)
     if json:

@@ -86,8 +86,8 @@ def corrupt(
     _try(make, source / files[0], view)
     require_target(target, settings)
     require_writable(target)
-    with locked(target / ".lock", wait=False), _console.progress(quiet=quiet) as start:
-        new = derive(plan, files, settings, workers, start(f"{len(plan.folders)} cells an image"))
+    with locked(target / ".lock", wait=False), _console.screen(quiet=quiet) as on_screen:
+        new = derive(plan, files, settings, workers, on_screen.start(f"{len(plan.folders)} cells an image"))
     old = len(files) * len(plan.folders) - new
     done = f"{target}: {new} files made, {old} kept, of {len(files)} images"
     _console.out().print("; ".join([done, *left_out(source)]), markup=False)

@@ -78,7 +78,7 @@ def _pictures(scenario: "Scenario") -> list[tuple[str, str]]:
 
 
 def _agreement(record: "Record") -> list[tuple[str, str]]:
-    from robustbench_kpca.evaluation.caveats import agreement_of_record, in_full
+    from robustbench_kpca.tasks.caveats import agreement_of_record, in_full
 
     agreement = agreement_of_record(record)
     return [] if agreement is None else [("agreement", in_full(agreement))]

@@ -128,8 +128,8 @@ def _again(
     done = {}
     for path, record in _consistent(places):
         name = f"{record.spec.model.name}  {record.spec.protocol.name}"
-        with _console.progress(quiet=quiet or json) as start:
-            done[path] = rerun(record, samples=samples, seed=seed, how=how, progress=start(name))
+        with _console.screen(quiet=quiet or json) as on_screen:
+            done[path] = rerun(record, samples=samples, seed=seed, how=how, progress=on_screen.start(name))
         if not json:
             _say(name, done[path], quiet=quiet)
     if json:

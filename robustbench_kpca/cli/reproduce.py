@@ -159,7 +159,8 @@ def _require_made(after: "Sequence[Planned]", unmade: Mapping[str, str]) -> None
 
     failed = [planned for planned in after if planned.state == "failed"]
     if failed:
-        raise EvaluationError(f"{failed[0].step}: {failed[0].why}" + _more(failed))
+        others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise EvaluationError(f"{failed[0].step}: {failed[0].why}{others}")
     if unmade:
         raise EvaluationError("; ".join(f"{name} cannot be made: {why}" for name, why in unmade.items()))
 
@@ -238,10 +239,6 @@ def _parse_time(text: str) -> float | None:
 
 def _row(planned: "Planned") -> dict[str, object]:
     return {"step": str(planned.step), "items": planned.items, "state": planned.state, "why": planned.why}
-
-
-def _more(failed: "Sequence[Planned]") -> str:
-    return f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
 
 
 def _show(steps: "Sequence[Planned]", roles: "Roles", options: "RunOptions", *, json: bool) -> None:

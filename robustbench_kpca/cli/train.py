@@ -95,7 +95,7 @@ def _train(runs: Sequence["Wanted"], out: Path, settings: dict[str, Any], *, qui
 
     recipe = runs[0].recipe
     task, epochs = task_named(task_of(recipe.model)), recipe.epochs
-    with _console.progress(quiet=quiet) as start:
+    with _console.screen(quiet=quiet) as on_screen:
 
         def on_epoch(name: str, epoch: Epoch) -> None:
             if (epoch.epoch + 1) % max(1, epochs // 10) == 0 or epoch.epoch + 1 == epochs:
@@ -105,7 +105,7 @@ def _train(runs: Sequence["Wanted"], out: Path, settings: dict[str, Any], *, qui
         options = Options(
             revision=revision(),
             on_epoch=on_epoch,
-            on_step=start(runs[0].name if len(runs) == 1 else f"{len(runs)} seeds of {runs[0].name}"),
+            on_step=on_screen.start(runs[0].name if len(runs) == 1 else f"{len(runs)} seeds of {runs[0].name}"),
             on_note=partial(_console.note, quiet=quiet),
             **settings,
         )

@@ -48,9 +48,9 @@ class Reporter:
 
         Say of a kept record if other code made it, because nobody knows here whether this code gives other numbers.
         """
-        from robustbench_kpca.evaluation.caveats import agreement_of_record, in_short
         from robustbench_kpca.metrics import metric_for
         from robustbench_kpca.tasks import task_named
+        from robustbench_kpca.tasks.caveats import agreement_of_record, in_short
 
         names = task_named(record.spec.data.task).pages.headline(record)
         numbers = ", ".join(f"{name} {metric_for(name).unit.text(record.metrics[name].value)}" for name in names)

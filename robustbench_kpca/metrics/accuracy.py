@@ -87,10 +87,6 @@ def _radius(outcomes: Outcomes) -> Scores:
     return Scores(outcomes["sample"], np.where(correct(outcomes), outcomes["radius"], 0.0))
 
 
-def _unmasked(outcomes: Outcomes) -> Scores:
-    return Scores(outcomes["sample"], (outcomes["unmasked_prediction"] == outcomes["label"]).astype(float))
-
-
 _accuracy = partial(Mean, task="classification", unit=PERCENT)
 
 METRICS = (
@@ -166,11 +162,4 @@ METRICS = (
         scores=_correct,
     ),
     # Published numbers for ImageNet-A and -R are among 200 classes: about 12 points higher for ImageNet-R.
-    _accuracy(
-        name="unmasked_accuracy",
-        title="Accuracy among all classes",
-        what="Accuracy on shifted images among all classes: about 12 points below that among 200 for ImageNet-R.",
-        kinds=("shift",),
-        scores=_unmasked,
-    ),
 )

@@ -39,14 +39,10 @@ def _require_one_set_each(records: Sequence[Record]) -> None:
             ("labels", labels_digest(record), labels_digest(other)),
         ):
             if stated != before:
-                where = f", such as '{_differing(record, other)}'," if what == "labels" else ""
+                differing = labels(record).items() ^ labels(other).items() if what == "labels" else ()
+                where = f", such as '{min(differing)[0]}'," if differing else ""
                 what = f"has other {what}{where} under one digest of data, {data.digest[:12]}"
                 raise _contradiction(record, other, what)
-
-
-def _differing(record: Record, other: Record) -> str:
-    """Return a sample that has another label in the other record, or is not there."""
-    return min(labels(record).items() ^ labels(other).items())[0]
 
 
 def _require_own_audits(records: Sequence[Record]) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from robustbench_kpca._core.web import asset
 from robustbench_kpca._core.web.marks import quoted, unquoted
-from robustbench_kpca.evaluation.caveats import in_full
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.protocols.agreement import agreement_of
@@ -17,6 +16,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
 from robustbench_kpca.report.table import board_unit, common_flags, without_numbers
 from robustbench_kpca.tasks import task_named
+from robustbench_kpca.tasks.caveats import in_full
 from robustbench_kpca.tasks.titles import title_of
 
 _CAPTION = "{values} of {samples}; {intervals}; evaluated with seed {seed}. ↓: lower is better."

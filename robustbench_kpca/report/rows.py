@@ -12,7 +12,6 @@ from functools import lru_cache, reduce
 import numpy as np
 
 from robustbench_kpca.metrics import Mean, Metric, Paired, Scores, Statistic, aligned
-from robustbench_kpca.metrics.shared.metric import score_table
 from robustbench_kpca.records.estimate import Estimate, Values, mean
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
@@ -81,7 +80,8 @@ def shared(
 def over_samples(metric: Metric, column: Column, first: Sequence[Cell], second: Sequence[Cell]) -> OverSamples:
     """Return what samples add to the difference of two rows of as many trainings, in the order of their seeds."""
     if isinstance(metric, Mean):
-        table = score_table([scores(metric, column, cell) for cell in (*first, *second)])
+        models = [scores(metric, column, cell) for cell in (*first, *second)]
+        table = np.stack([aligned(models[0], other)[1] for other in models])
         return OverSamples.of(table[: len(first)] - table[len(first) :])
     assert isinstance(metric, Statistic)
     tables = ([part(cell[0], column.corruption) for cell in row] for row in (first, second))

@@ -72,11 +72,6 @@ def try_cells(data: Dataset, scenario: Scenario, seed: int, frost: str) -> None:
         compute.try_corruption(data, scenario, place, seed, frost)
 
 
-def _of_profile(profile: str) -> str:
-    """Return the kind of data that the corruptions of a profile are for."""
-    return next((form.name for form in (PICTURES, SIGNALS, TOKENS, WORDS) if profile in form.profiles), profile)
-
-
 def require_form(data: Dataset, protocol: Scenario) -> None:
     """Refuse attacks in another space, corruptions of another form of data, and shifts of what is no image."""
     form = data.form
@@ -88,8 +83,9 @@ def require_form(data: Dataset, protocol: Scenario) -> None:
             fix="see: rbk list protocols",
         )
     if isinstance(protocol, Corruption) and protocol.profile not in form.profiles:
+        kinds = (kind.name for kind in (PICTURES, SIGNALS, TOKENS, WORDS) if protocol.profile in kind.profiles)
         raise BadInputError(
-            f"protocol '{protocol.title}' corrupts {_of_profile(protocol.profile)}, but data '{data.name}' are "
+            f"protocol '{protocol.title}' corrupts {next(kinds, protocol.profile)}, but data '{data.name}' are "
             f"{form.name}",
             expected=f"a protocol with profile = {' or '.join(repr(profile) for profile in form.profiles)}",
             fix="see: rbk list corruptions, rbk list protocols",

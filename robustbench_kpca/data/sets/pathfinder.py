@@ -200,7 +200,7 @@ def _published(root: Path, split: str) -> ArraySamples:
     rows = [row for table in tables for row in _rows(table)]
     low, high = {"train": (0, 8), "val": (8, 9), "test": (9, 10)}[split]
     part = rows[low * len(rows) // 10 : high * len(rows) // 10]
-    pairs = [(file, label) for file, label in part if not _is_empty(root / file)]
+    pairs = [(file, label) for file, label in part if not (root / file).is_file() or (root / file).stat().st_size]
     if not pairs:
         raise BadInputError(f"{root} has no pictures of {split}", expected="metadata/*.npy that name ten or more")
     pictures = [np.asarray(read_rgb(root / file))[..., 0].copy() for file, _ in pairs]
@@ -213,10 +213,6 @@ def _published(root: Path, split: str) -> ArraySamples:
     if empty := len(part) - len(pairs):
         samples.notes = (f"empty files of {samples.name} were left out: {empty}",)
     return samples
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_file() and not path.stat().st_size
 
 
 def _rows(table: Path) -> list[tuple[str, int]]:

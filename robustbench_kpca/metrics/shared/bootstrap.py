@@ -28,7 +28,7 @@ KEPT = 2**21
 
 
 class Resampled(NamedTuple):
-    """A statistic of resamples, one by one and, where that is faster, many at once (as the arguments of `bootstrap`).
+    """A statistic of resamples, one by one and, where that is faster, many at once.
 
     `centre`: its value on the images themselves, for a statistic that is larger on resamples than on images, such as a
     mean of absolute values. Its interval is centred there.
@@ -49,29 +49,6 @@ class Difference:
     p_value: float
 
 
-def bootstrap(
-    statistic: Statistic,
-    n: int,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    strata: Strata = None,
-    many: Many | None = None,
-) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a statistic of n images.
-
-    Args:
-        statistic: takes integer weights, shape (n,).
-        seed: seed of the resamples; for a mean, the resamples of `estimate.bootstrap_mean` with the same seed.
-        strata: group of each image, shape (n,). Each group is resampled by itself and keeps its size: for statistics of
-            two samples, such as images of known and of unknown classes.
-        many: the same statistic of many resamples at once.
-
-    Raises:
-        BadInputError: no image, or the statistic is not finite on a resample.
-    """
-    return bootstraps([Resampled(statistic, many)], n, seed, resamples, strata)[0]
-
-
 def bootstraps(
     statistics: Sequence[Resampled],
     n: int,
@@ -79,11 +56,22 @@ def bootstraps(
     resamples: int = RESAMPLES,
     strata: Strata = None,
 ) -> list[tuple[float, float]]:
-    """Return the interval of each of several statistics of the same n images, all on the same resamples.
+    """Return the 95 % percentile interval of each of several statistics of the same n images, on the same resamples.
 
-    Each is what `bootstrap` returns for it alone; arguments and errors as there. With a centre t, where q are quantiles
-    and m is the mean over resamples, it is instead [t + m - q(0.975), t + m - q(0.025)]: the basic interval (Davison &
-    Hinkley 1997, section 5.2.1) for the mean of the statistic over sets of n images, not for what it tends to.
+    With a centre t, where q are quantiles and m is the mean over resamples, it is instead
+    [t + m - q(0.975), t + m - q(0.025)]: the basic interval (Davison & Hinkley 1997, section 5.2.1) for the mean of the
+    statistic over sets of n images, not for what it tends to.
+
+    Args:
+        statistics: each takes integer weights, shape (n,).
+        n: number of images.
+        seed: seed of the resamples; for a mean, the resamples of `estimate.bootstrap_mean` with the same seed.
+        resamples: their number.
+        strata: group of each image, shape (n,). Each group is resampled by itself and keeps its size: for statistics of
+            two samples, such as images of known and of unknown classes.
+
+    Raises:
+        BadInputError: no image, or the statistic is not finite on a resample.
     """
     pairs = zip(statistics, _evaluate(statistics, n, seed, resamples, strata), strict=True)
     return [_interval(values, statistic.centre) for statistic, values in pairs]
@@ -106,7 +94,7 @@ def paired_difference(
 
     which is never below 2 / (B + 1). Nor is it below 2^(1 - n), the
     smallest p-value of sign flips of n images: the resamples of one image are all alike, and prove nothing. Other
-    arguments and errors as `bootstrap`.
+    arguments and errors as `bootstraps`.
     """
     both = None if many is None else lambda weights: many[0](weights) - many[1](weights)
     statistic = Resampled(lambda weights: first(weights) - second(weights), both)

@@ -212,11 +212,6 @@ def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estima
     return {metric.name: bootstrapped.get(metric.name) or metric.estimate(outcomes) for metric in metrics}
 
 
-def score_table(models: Sequence[Scores]) -> Values:
-    """Return the scores of several models, shape (models, n), with the samples in one order."""
-    return np.stack([aligned(models[0], other)[1] for other in models])
-
-
 def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
     """Return two score vectors in the same order of samples."""
     first, second = np.argsort(a.samples), np.argsort(b.samples)

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from robustbench_kpca.metrics.shared import pixels
-from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstraps
 from robustbench_kpca.protocols.corruption_names import canonical
 from robustbench_kpca.protocols.scenario import CLEAN_CELL, Attack, Scenario
 from robustbench_kpca.records.estimate import Estimate
@@ -153,11 +153,11 @@ def _errors(outcomes: Outcomes) -> pd.DataFrame:
 
 def _mean(counts: pixels.PixelCounts) -> Estimate:
     """Return the mean of mIoU over the cells, with a bootstrap interval."""
-    low, high = bootstrap(
+    mean = Resampled(
         lambda weights: float(counts.levels(pixels.miou, weights[None]).mean()),
-        len(counts.samples),
-        many=lambda weights: counts.levels(pixels.miou, weights).mean(1),
+        lambda weights: counts.levels(pixels.miou, weights).mean(1),
     )
+    [(low, high)] = bootstraps([mean], len(counts.samples))
     return Estimate(float(counts.levels(pixels.miou).mean()), low, high, len(counts.samples), "bootstrap")
 
 

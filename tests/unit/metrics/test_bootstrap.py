@@ -5,12 +5,16 @@ import pytest
 from scipy import stats
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstrap, bootstraps, paired_difference
+from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstraps, paired_difference
 from robustbench_kpca.records.estimate import bootstrap_mean, resampled
 
 
 def mean_of(values):
     return lambda weights: float(weights @ values / weights.sum())
+
+
+def bootstrap(statistic, n, **how):
+    return bootstraps([Resampled(statistic)], n, **how)[0]
 
 
 def test_a_mean_has_the_interval_of_bootstrap_mean():

@@ -6,7 +6,7 @@ import pytest
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.calibration import expected_calibration_error, rms_calibration_error
-from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstrap, bootstraps
+from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstraps
 from robustbench_kpca.records.outcomes import Outcomes
 
 
@@ -123,7 +123,8 @@ def test_weights_are_repetitions(error):
 @EITHER
 def test_the_bootstrap_takes_them(error):
     confidence, correct = simulated(3, 400)
-    low, high = bootstrap(lambda weights: error(confidence, correct, weights), 400, resamples=50)
+    whole = Resampled(lambda weights: error(confidence, correct, weights))
+    [(low, high)] = bootstraps([whole], 400, resamples=50)
     assert 0 < low < high < 0.5
 
 

@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics.detection import Ranking
-from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstraps
 
 # From the highest score down: OOD, in, OOD, in, in.
 SCORES = np.array([0.9, 0.8, 0.7, 0.6, 0.5])
@@ -104,7 +104,7 @@ def test_the_bootstrap_agrees_with_the_law_of_the_auroc():
     ranking = Ranking.of(scores, ood)
     above = scores[ood][:, None] > scores[~ood]
     error = math.sqrt(above.mean(axis=1).var() / 100 + above.mean(axis=0).var() / 150)
-    low, high = bootstrap(ranking.auroc, 250, strata=ood)
+    [(low, high)] = bootstraps([Resampled(ranking.auroc)], 250, strata=ood)
     assert low < ranking.auroc() < high
     assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
 

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, rec
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import measure, metric_for
-from robustbench_kpca.metrics.shared.bootstrap import bootstrap
+from robustbench_kpca.metrics.shared.bootstrap import Resampled, bootstraps
 from robustbench_kpca.metrics.shared.pixels import PixelCounts
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
@@ -155,7 +155,7 @@ def test_intervals_are_the_bootstraps_of_whole_images(grid):
             assert weighted.value(weights) == pytest.approx(expected, rel=1e-12)
             assert weighted.many(np.stack([weights, weights]))[1] == pytest.approx(expected, rel=1e-12)
         estimate = metric_for(name).estimate(outcomes)
-        one_by_one = bootstrap(weighted.value, len(pairs))
+        [one_by_one] = bootstraps([Resampled(weighted.value)], len(pairs))
         assert (estimate.low, estimate.high) == pytest.approx(one_by_one, rel=1e-12)
         assert estimate.low < estimate.value < estimate.high
 

@@ -9,11 +9,11 @@ from board_pages import board_text
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.web.marks import prose
 from robustbench_kpca.cli.main import main
-from robustbench_kpca.evaluation.caveats import in_full, in_short
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.agreement import FILE, Agreement, Part, agreement_of, search_digest
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.estimate import proportion
+from robustbench_kpca.tasks.caveats import in_full, in_short
 
 FAST = "autoattack-fast-linf-8_255"
 SHORT = (FAST, "autoattack-fast-l2-128_255")
