@@ -134,7 +134,6 @@ class APGDL1:
         return state | {"step_size": eta, "changed": torch.where(due, changed, state["changed"])}, sparser
 
     def _next_phase(self, state: State, threat: Threat) -> State:
-        """Begin the next phase or run for samples that have finished their current one."""
         phase_ended = state["iteration"] > _value_for_phase(list(self._lengths()), state)
         if not bool(phase_ended.any()):
             return state
@@ -160,7 +159,6 @@ class APGDL1:
 
     @staticmethod
     def _draw_start(clean: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
-        """Draw the starting points of runs."""
         radius = torch.full_like(keys, _RADII[0] * threat.eps, dtype=torch.float64)
         return nearest_in_l1(clean + noise(keys, runs, clean), clean, radius, clip=threat.clip)
 
@@ -175,7 +173,6 @@ def _radius(state: State, threat: Threat) -> PerSample:
 
 
 def _count_changed(x: Images, clean: Images) -> Labels:
-    """Count the pixel values that differ from the clean image."""
     return (x != clean).flatten(1).sum(1)
 
 

@@ -123,7 +123,6 @@ class ShrinkingAPGD:
         return windows[state["phase"] * (max(lengths) + 1) + state["iteration"]]
 
     def _next_phase(self, state: State, threat: Threat) -> State:
-        """Begin the next phase for samples that have finished their current one."""
         over = state["iteration"] > constant(self._lengths(), state["phase"].device)[state["phase"]]
         if not bool(over.any()):
             return state
@@ -139,7 +138,6 @@ class ShrinkingAPGD:
 
 
 def _record_fewest_correct(state: State, right: PerSample) -> State:
-    """Update the phase's point with the fewest correct pixels."""
     fewer = (state["iteration"] == 0) | (right <= state["right"])
     return state | {
         "worst": choose(fewer, state["point"], state["worst"]),

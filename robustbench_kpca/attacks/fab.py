@@ -136,11 +136,9 @@ class FAB:
         )
 
     def _start_points(self, clean: Images, threat: Threat, keys: Keys, runs: Labels) -> Images:
-        """Return the starting points of runs."""
         return on_sphere(clean, replace(threat, eps=threat.eps / 2), keys, runs) if self.random_start else clean
 
     def _move(self, state: State, norm: Norm, query: Query) -> Images:
-        """Return x'."""
         x, clean, y = state["point"], state["clean"], state["y"]
         if self.targets:
             ((value, normal),) = linearise(x, y, [target_of_run(state)], query)

@@ -136,12 +136,10 @@ def _spread(soft: Weights, choices: Choices, vocabulary: int) -> Images:
 
 
 def _at(gradient: Images, choices: Choices) -> Weights:
-    """Return the gradient at the choices."""
     return gradient.gather(1, choices.transpose(1, 2)[:, :, None])[:, :, 0].transpose(1, 2)
 
 
 def _text(soft: Weights, choices: Choices) -> Images:
-    """Return the likeliest words."""
     return choices.gather(2, soft.argmax(2, keepdim=True))[..., 0][:, None, None].to(soft.dtype)
 
 

@@ -223,7 +223,6 @@ def _state(model: nn.Module) -> dict[str, Any]:
 
 
 def _untouched(before: dict[str, Any], after: dict[str, Any]) -> Check:
-    """Check that the attacks did not change the model."""
     changed = {what: 1.0 for what, was in before.items() if after[what] != was}
     return Check(
         name="untouched",

@@ -155,7 +155,6 @@ def with_run_options(*names: str, **defaults: Any) -> Callable[[F], F]:
 
 
 def _parameter(name: str, default: Any) -> inspect.Parameter:
-    """Return a field as a parameter of a command."""
     option = OPTIONS[name]
     kind = list[str] if isinstance(default, tuple) else TYPES[name]
     info = typer.Option(*option.flags, help=option.help, show_default=default is not None)

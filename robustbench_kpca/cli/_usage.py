@@ -48,7 +48,6 @@ def _explained(error: Any, path: str, context: Any) -> tuple[str, str, str]:
 
 
 def _options_of(command: Any) -> list[str]:
-    """Return the long names of a command's options."""
     return [name for option in command.params for name in option.opts if name.startswith("--")]
 
 
@@ -69,7 +68,6 @@ def _named(param: Any) -> str:
 
 
 def _value(error: Any) -> str | None:
-    """Return the value that was refused, if the error tells."""
     if hasattr(error.__cause__, "errors"):  # of pydantic
         return str(error.__cause__.errors()[0]["input"])
     quoted = re.match(r"'(.*)' is not", error.message, re.DOTALL) or re.match(

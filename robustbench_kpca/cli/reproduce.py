@@ -242,7 +242,6 @@ def _row(planned: "Planned") -> dict[str, object]:
 
 
 def _show(steps: "Sequence[Planned]", roles: "Roles", options: "RunOptions", *, json: bool) -> None:
-    """Print the steps with their estimates."""
     from robustbench_kpca._core.progress import spell
     from robustbench_kpca.study.reproduction.estimate import Estimator, decision
     from robustbench_kpca.study.reproduction.states import reasons

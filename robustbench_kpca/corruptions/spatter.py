@@ -76,7 +76,6 @@ class Spatter:
 
 
 def _splash(image: Pixels, drops: Drops, liquid: Layer, smooth: Smooth) -> Pixels:
-    """Blend the liquid with the image."""
     unit = np.asarray(cv2.LUT(image, UNIT), np.float32)
     if drops.mix is None:
         liquid[liquid < drops.level] = 0

@@ -112,7 +112,6 @@ def _checked(confidence: Values, correct: Flags) -> tuple[Values, Values]:
 
 
 def _counts(weights: Weights, n: int) -> Values:
-    """Return how often each image counts."""
     count = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
     if count.sum() == 0:
         raise BadInputError("no images", expected="at least one")

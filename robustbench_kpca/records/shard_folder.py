@@ -170,5 +170,4 @@ def tidy(out: Path, stem: str) -> None:
 
 
 def _folders(out: Path, stem: str) -> list[Path]:
-    """Return the folders of shards of a record."""
     return list(out.glob(f".{escape(stem)}.????????{FOLDER}"))

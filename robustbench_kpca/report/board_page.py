@@ -258,7 +258,6 @@ def _facets_of(board: Board, row: Row, about: Described) -> dict[str, str]:
 
 
 def _facets(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return the values to choose from, of those facets that have several."""
     facets: dict[str, list[str]] = {}
     for row in rows:
         for name, value in row["facets"].items():

@@ -84,7 +84,6 @@ def cell_of(record: Record) -> tuple[str, str, str, int]:
 
 
 def _of_one_seed(records: Sequence[Record]) -> list[Record]:
-    """Return the records with the most frequent seed."""
     ((seed, _),) = Counter(record.spec.seed for record in records).most_common(1)
     return [record for record in records if record.spec.seed == seed]
 

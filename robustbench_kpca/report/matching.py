@@ -271,7 +271,6 @@ def _run(model: str, evaluation: Evaluation, candidates: Sequence[Record], size:
 
 
 def _key(record: Record) -> Key:
-    """Return what a record is of."""
     spec = record.spec
     return spec.model.name, spec.data.name, spec.data.split, spec.protocol.name, spec.seed
 

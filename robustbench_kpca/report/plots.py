@@ -66,7 +66,6 @@ def clean_columns(board: Board) -> tuple[Column, Column] | None:
 
 
 def _same_samples(board: Board, *columns: Column) -> bool:
-    """Whether columns are of the same samples."""
     return len({board.spec.needed(column)[0].samples for column in columns}) == 1
 
 

@@ -89,7 +89,6 @@ def over_samples(metric: Metric, column: Column, first: Sequence[Cell], second: 
 
 
 def _by_seed(metric: Metric, column: Column, trainings: Trainings) -> dict[int, tuple[Cell, Estimate]]:
-    """Return the trainings that have a number, with that number."""
     numbers = {seed: _single(metric, column, cell) for seed, cell in trainings.items()}
     return {seed: (trainings[seed], number) for seed, number in numbers.items() if number is not None}
 

@@ -214,13 +214,11 @@ def _odd_name(root: Path) -> str | None:
 
 
 def _digest(reader: Any) -> str:
-    """Return the digest of the names and classes of a reader's files."""
     names = (str(reader.filename(index)) for index in range(len(reader)))
     return sha256("\n".join([*names, repr(sorted(_classes(reader).items()))]).encode())
 
 
 def _files(reader: Any) -> list[Path]:
-    """Return the files of a folder, or the tar file."""
     if isinstance(reader, ReaderImageFolder):
         return [Path(path) for path, _ in reader.samples]
     return [Path(reader.root)] if Path(reader.root).is_file() else []

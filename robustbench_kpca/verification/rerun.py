@@ -212,7 +212,6 @@ def require_same(then: Spec, now: Spec, *, exact: bool) -> None:
 
 
 def _choice(data: Dataset, samples: int | None, seed: int | None) -> tuple[Dataset, int | None]:
-    """Return a random part of the data, and the seed of the choice."""
     if samples is None or samples >= len(data):
         return data, None
     if samples < 1:

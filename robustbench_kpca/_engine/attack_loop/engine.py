@@ -167,7 +167,6 @@ class Engine:
                 self.cascade.enter_stage(sample, 0)
 
     def _fill(self, pool: Pool) -> None:
-        """Move waiting samples into the free rows of the batch."""
         free = self.runner.batch_size - len(pool.active)
         arriving = [pool.waiting.popleft() for _ in range(min(free, len(pool.waiting)))]
         fresh = [sample for sample, state in arriving if state is None]

@@ -92,7 +92,6 @@ class Layout:
         return of_attack | of_loop, tally.summed(self.sample, counts, len(last))
 
     def _lowest(self, margins: Tensor) -> Rows:
-        """Return the first row of lowest margin of every sample."""
         rows = torch.arange(len(margins), device=margins.device)
         least = margins.new_full(self.first.shape, torch.inf).scatter_reduce(0, self.sample, margins, "amin")
         candidates = torch.where(margins == least[self.sample], rows, len(margins) - 1)

@@ -134,7 +134,6 @@ def _row(state: State, row: int) -> State:
 
 
 def _with_rows(state: State, new: dict[int, State]) -> State:
-    """Return a copy of the state with other values in some rows."""
     if not new:
         return state
     rows = _on(state["run"].device, list(new))

@@ -89,6 +89,5 @@ def revision() -> str | None:
 
 
 def _are(files: Collection[Path], committed: Mapping[str, str]) -> bool:
-    """Whether these are the files of a commit, with their contents."""
     digests = {path.relative_to(_CHECKOUT).as_posix(): blob(path.read_bytes()) for path in files}
     return digests == committed

@@ -112,7 +112,6 @@ def _long_cells() -> Iterator[None]:
 
 
 def _place(path: Path, header: list[str], names: tuple[str, ...]) -> int:
-    """Return the place of a column in a row."""
     place = next((header.index(name) for name in names if name in header), None)
     if place is None:
         kind = AbsentPartError if names == LABEL else BadInputError

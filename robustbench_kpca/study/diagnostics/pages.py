@@ -166,7 +166,6 @@ def verdict(outcome: str) -> doc.Verdict:
 
 
 def _counts(claims: Iterable[Judged]) -> doc.Line:
-    """Say how many claims have each outcome."""
     words: list[doc.Word] = []
     for outcome, number in Counter(claim.outcome for claim in claims).most_common():
         words += ["; " if words else "", verdict(outcome), f": {number}"]

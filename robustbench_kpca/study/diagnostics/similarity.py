@@ -113,5 +113,4 @@ def relative_frobenius(x: Heads, y: Heads, log_scale: Float[Tensor, "images head
 
 
 def _hollow(gram: Grams) -> Grams:
-    """Set the diagonal to 0."""
     return gram.masked_fill(torch.eye(gram.shape[-1], dtype=torch.bool, device=gram.device), 0.0)

@@ -89,7 +89,6 @@ def _sources(model: torch.nn.Module, data: str, splits: Sequence[str], images: i
 
 
 def _measured(model: torch.nn.Module, source: ImageSource, seed: int) -> dict[str, Measured]:
-    """Return every statistic of the claim."""
     name = "projection_loss"
     work = Running({name: CLAIMS.get(name)}, seed, lambda _: None)
     visit = partial(work.add, members=work.claims)

@@ -194,7 +194,6 @@ def timed_epochs(training: Training, roles: Roles, place: tuple[str, str]) -> tu
 
 
 def _but_seed(training: Training) -> tuple[str, dict[str, object]]:
-    """Return the recipe of a training, with its settings but for the seed."""
     return training.recipe, {key: value for key, value in training.settings.items() if key != "seed"}
 
 

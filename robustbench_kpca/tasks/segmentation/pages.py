@@ -152,7 +152,6 @@ def _errors(outcomes: Outcomes) -> pd.DataFrame:
 
 
 def _mean(counts: pixels.PixelCounts) -> Estimate:
-    """Return the mean of mIoU over the cells, with a bootstrap interval."""
     mean = Resampled(
         lambda weights: float(counts.levels(pixels.miou, weights[None]).mean()),
         lambda weights: counts.levels(pixels.miou, weights).mean(1),
