@@ -156,10 +156,10 @@ def _done(entries: Sequence[Entry], check: SpotCheck) -> str:
     verdict = "all are equal" if not wrong else f"{wrong} differ"
     verdict += f" ({rounded} records up to rounding)" if rounded else " to the last digit" if not wrong else ""
     least = ", ".join(
-        f"{100 * share:g} % of them with {100 * min(e.power(share) for e in entries):.0f} %" for share in SHARES
+        f"{100 * share:g} % of its samples with {100 * min(e.power(share) for e in entries):.0f} %" for share in SHARES
     )
     return (
         f"on {when}, {fewest} random samples or more of each of {len(entries)} records were evaluated again (seed "
-        f"{check.seed}); of {rows} rows, {verdict}. Forged samples of a record would have been found, had they been "
-        f"{least}."
+        f"{check.seed}); of {rows} rows, {verdict}. A forged record would have been found with these probabilities, by "
+        f"how much of it is forged: {least}."
     )

@@ -32,8 +32,8 @@ _KIND = " of its kind (of several trainings, or of one)"
 _APART = ", those of several trainings first"
 _RANKING = (
     "Place: the places that a row can have{kind} in the column {rank_by}. The first is 1 + the rows that are clearly "
-    "better, the last leaves out those that are clearly worse, by the test that decides what is bold. A range is "
-    "widened where that of a row with a worse value begins earlier. Rows are sorted by value{apart}."
+    "better, the last leaves out those that are clearly worse, by the test that decides what is bold. Where the "
+    "range of a row with a worse value begins earlier, this range begins there, too. Rows are sorted by value{apart}."
 )
 _UNRANKED = "No place: rows are sorted by their value in the column {rank_by}, in which they are not compared."
 _PIECES = (

@@ -110,10 +110,10 @@ def power_of(board: "Board") -> str:
     ]
     cards = " An answer says it of its own rows, with p below half of that." if board.spec.question else ""
     return (
-        f"Power: the true difference between neighbours in the ranking (the median of all such pairs) that one "
-        f"two-sided test (p below {ALPHA}, not adjusted for several tests) would have found with a probability of "
-        f"{100 * POWER:.0f} %, if rows differ from sample to sample, and trainings with one seed from one another, as "
-        f"these here do.{cards} {'; '.join(gaps)}."
+        f"Power: the smallest true difference between two rows next to each other that a test would find with a "
+        f"probability of {100 * POWER:.0f} %. The test is two-sided (p below {ALPHA}, not adjusted for several tests), "
+        f"rows and trainings are taken to vary as these do, and the median of all such pairs is shown.{cards} "
+        f"{'; '.join(gaps)}."
     )
 
 

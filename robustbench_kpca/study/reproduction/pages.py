@@ -122,7 +122,7 @@ def _index(
         blocks += [
             doc.Details("Not run", [*steps, doc.Paragraph((doc.Code(f"{roles.command} --plan"), " lists every step."))])
         ]
-    blocks.append(doc.Paragraph(("Made by ", command, "; again, it keeps what is finished.")))
+    blocks.append(doc.Paragraph(("Made by ", command, ". The same command keeps what is finished.")))
     return doc.Document(pack.title, blocks)
 
 
