@@ -16,7 +16,9 @@ from robustbench_kpca._core.web.as_html import html
 from robustbench_kpca._core.web.as_html import line as html_line
 from robustbench_kpca._core.web.figures import on_white
 from robustbench_kpca.metrics import PERCENT, Metric, metric_for
-from robustbench_kpca.report.answers import SAME, Answer, Duel
+from robustbench_kpca.metrics.shared.power import ALPHA
+from robustbench_kpca.records.estimate import holm
+from robustbench_kpca.report.answers import HELPS, SAME, Answer, Duel
 from robustbench_kpca.report.board_spec import Question
 from robustbench_kpca.report.cards import card, forest
 from robustbench_kpca.report.lead import explained
@@ -192,12 +194,18 @@ def answers_below(folder: Path) -> list[Answered]:
 
 
 def verdicts(answers: Sequence[Answer]) -> str:
-    """Say how many questions have each verdict, and how often a gain above the margin is excluded."""
+    """Say how many questions have each verdict, how many help in the whole family, and how often a gain is excluded.
+
+    The p-value of a question is the larger one of its comparisons; Holm adjusts it for all questions.
+    """
     counts = Counter(answer.verdict for answer in answers)
     each = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     small = sum(map(_gains_little, answers))
     excluded = f" In {small} a gain over the baseline above the planned margin is excluded." if small else ""
-    return f"{len(answers)} question{'s' * (len(answers) > 1)}: {each}.{excluded}" if answers else ""
+    adjusted = holm([max(duel.p_value or 0.0 for duel in (a.against, a.control) if duel) for a in answers])
+    remain = sum(p_value < ALPHA for answer, p_value in zip(answers, adjusted, strict=True) if answer.verdict == HELPS)
+    helps = f" Adjusted for all questions by Holm, {remain} of {counts[HELPS]} {HELPS}." if counts[HELPS] else ""
+    return f"{len(answers)} question{'s' * (len(answers) > 1)}: {each}.{helps}{excluded}" if answers else ""
 
 
 def _gains_little(answer: Answer) -> bool:
