@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from robustbench_kpca.data.request import View
 
 _PACKAGES = ("robustbench-kpca", "numpy", "scipy", "opencv-python-headless", "pillow")
-Mode = Literal["fast", "exact"]
 
 
 def corrupt(
@@ -35,9 +34,6 @@ def corrupt(
             help="Parameter set: imagenet_c (224 px), imagecorruptions (any size) or cifar_c (32 px).",
         ),
     ] = "imagenet_c",
-    mode: Annotated[
-        Mode, typer.Option(help="fast, or exact: slower; equal to the reference library bit for bit.")
-    ] = "fast",
     seed: Seed = 0,
     frost: Frost = None,
     size: Annotated[
@@ -74,13 +70,13 @@ def corrupt(
     view, levels = _view(size, crop), sorted(set(severity)) or SEVERITIES
     settings = {
         "profile": profile,
-        "mode": mode,
+        "mode": "fast",
         "seed": seed,
         "frost": _digest_of(frost),
         "view": view and [view.size, view.crop, view.interpolation],
         "versions": _versions(),
     }
-    make = Stored(_cells(names, levels, profile, mode, seed=seed, frost=frost))
+    make = Stored(_cells(names, levels, profile, seed=seed, frost=frost))
     plan = Derivation(source, target, tuple(make.cells), make=make, view=view)
     files = sources_of(source, target)
     _try(make, source / files[0], view)
@@ -114,7 +110,7 @@ class Stored:
 
 
 def _cells(
-    names: list[str], levels: Sequence[int], profile: str, mode: Mode, *, seed: int, frost: Path | None
+    names: list[str], levels: Sequence[int], profile: str, *, seed: int, frost: Path | None
 ) -> dict[str, "Cell"]:
     from robustbench_kpca.corruptions import Cell, require_of_images
 
@@ -122,7 +118,7 @@ def _cells(
         require_of_images(name, profile)
     more: dict[str, Any] = {} if frost is None else {"frost": str(frost)}
     return {
-        f"{Path(name).name}/{level}": Cell(name, severity=level, profile=profile, mode=mode, seed=seed, **more)
+        f"{Path(name).name}/{level}": Cell(name, severity=level, profile=profile, mode="fast", seed=seed, **more)
         for name in names
         for level in levels
     }

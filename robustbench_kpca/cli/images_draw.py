@@ -12,8 +12,8 @@ from robustbench_kpca.cli._evaluating import given_options, refuse_others, requi
 Kind = Literal["adversarial", "corruptions", "segmentation", "curves"]
 _OF_MODEL = ("model", "protocol", "data", "split", "checkpoint", "set_", "images", "out")
 _OF: dict[Kind, tuple[str, ...]] = {
-    "adversarial": (*_OF_MODEL, "size", "crop", "seed"),
-    "corruptions": ("files", "profile", "seed", "out"),
+    "adversarial": (*_OF_MODEL, "size", "crop"),
+    "corruptions": ("files", "out"),
     "segmentation": _OF_MODEL,
     "curves": ("files", "out"),
 }
@@ -54,10 +54,6 @@ def draw(
     checkpoint: _options.Checkpoint = None,
     set_: _options.Settings = [],  # noqa: B006 (typer reads the default)
     images: Annotated[int, typer.Option(min=1, max=24, help="Number of images, evenly spread over the set.")] = 4,
-    profile: Annotated[
-        str, typer.Option(help="Parameter set of corruptions: imagecorruptions, imagenet_c or cifar_c.")
-    ] = "imagecorruptions",
-    seed: _options.Seed = 0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -77,12 +73,12 @@ def draw(
     if kind == "curves":
         _curves(files or [], out)
     elif kind == "corruptions":
-        _corruptions(files or [], out, profile, seed)
+        _corruptions(files or [], out)
     elif model is None:
         raise BadInputError(f"kind {kind} without a model", fix="add --model NAME")
     elif kind == "adversarial":
         samples, sides, protocol = (data, split, images), (size, crop), protocol or "pgd20-linf-8_255"
-        _adversarial(model, protocol, samples, sides, checkpoint, settings=set_, seed=seed, out=out)
+        _adversarial(model, protocol, samples, sides, checkpoint, settings=set_, out=out)
     else:
         scenes, protocol = (data or "shapes", split, images), protocol or "segmentation"
         _segmentation(model, protocol, scenes, checkpoint, settings=set_, out=out)
@@ -96,7 +92,6 @@ def _adversarial(
     checkpoint: str | None,
     *,
     settings: list[str],
-    seed: int,
     out: Path,
 ) -> None:
     from robustbench_kpca._core.strict import parse_assignments
@@ -117,7 +112,7 @@ def _adversarial(
     pictures = Samples.require(request.load_for(network))
     _console.note(how_shown(pictures, network), quiet=False)
     clean, labels = pictures.tensors()
-    result = attack(network, clean, labels, protocol, seed=seed, **overrides)
+    result = attack(network, clean, labels, protocol, **overrides)
     with torch.no_grad():
         before, after = network(clean).argmax(1).tolist(), network(result.images).argmax(1).tolist()
     delta = result.images - clean
@@ -128,7 +123,7 @@ def _adversarial(
     _console.say(f"{out}: {int(result.broken.sum())} of {len(labels)} broken (label: clean → attacked)")
 
 
-def _corruptions(files: list[str], out: Path, profile: str, seed: int) -> None:
+def _corruptions(files: list[str], out: Path) -> None:
     import numpy as np
 
     from robustbench_kpca._core.files import write_atomic
@@ -141,10 +136,7 @@ def _corruptions(files: list[str], out: Path, profile: str, seed: int) -> None:
         raise BadInputError(f"{len(files)} files", expected="one image: rbk images draw corruptions FILE")
     pixels = np.array(read_rgb(Path(files[0])))
     names = canonical(CORRUPTIONS.names())
-    rows = [
-        [pixels, *(corrupt(pixels[None], name, level, seed, profile=profile)[0] for level in SEVERITIES)]
-        for name in names
-    ]
+    rows = [[pixels, *(corrupt(pixels[None], name, level)[0] for level in SEVERITIES)] for name in names]
     write_atomic(out, grid(rows, names, ["clean", *(f"severity {level}" for level in SEVERITIES)]))
     _console.say(str(out))
 

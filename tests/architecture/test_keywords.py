@@ -30,9 +30,9 @@ def test_verbs_and_options_are_counted():
     common = [param for param in root.params if param.name in ("version", "plugin", "presets")]
     options = len(common) + sum(map(len, found.values()))
     print(f"{len(found)} verbs, {options} options, {len(found['rbk eval'])} of rbk eval")
-    assert len(found) <= 28
-    assert options <= 260
-    assert len(found["rbk eval"]) <= 34
+    assert len(found) <= 22
+    assert options <= 192
+    assert len(found["rbk eval"]) <= 33
 
 
 def replaceable(content):

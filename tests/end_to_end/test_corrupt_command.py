@@ -186,7 +186,6 @@ BAD = {
     "src dst --corruption frog": "did you mean 'fog'",
     "src dst --severity 6": "severity",
     "src dst --profile imagenet": "'imagenet'",
-    "src dst --mode slow": "one of fast, exact",
     "src dst --crop 0.9": "--size",
     "src dst --size 16 --crop 2": "crop",
     "src dst --frost nowhere": "nowhere",
