@@ -56,21 +56,22 @@ def relative_corruption_errors(table: ErrorTable, reference: ErrorTable) -> PerC
     return {name: (error - table.required_clean()) / scale[name] for name, error in mean_errors(table).items()}
 
 
-def retention(corrupted: Values, clean: NDArray[np.bool_], weights: NDArray[np.int64] | None = None) -> float:
+def retention(corrupted: Values, clean: NDArray[np.bool_], weights: NDArray[np.int64] | None = None) -> Values:
     """Return accuracy under corruption as a fraction of clean accuracy.
 
     Args:
         corrupted: accuracy of each image over its corrupted versions, `1 - mean_error_scores`, shape (n,).
         clean: whether each image uncorrupted is classified correctly, `~clean_wrong`, shape (n,).
-        weights: times that each image counts, shape (n,); by default once.
+        weights: times that each image counts, shape (n,), or (resamples, n) for a number of each; by default once.
 
     Raises:
         BadInputError: the clean accuracy is 0.
     """
-    base = float(np.average(clean, weights=weights))
-    if base == 0:
+    counts = np.ones(len(clean)) if weights is None else weights.astype(np.float64)
+    base = counts @ clean
+    if (base == 0).any():
         raise BadInputError("a clean accuracy of 0", expected="some clean image classified correctly")
-    return float(np.average(corrupted, weights=weights)) / base
+    return np.asarray(counts @ corrupted / base)
 
 
 def mean_error_scores(grid: CorruptionGrid) -> Values:
@@ -172,17 +173,8 @@ def _relative_mce(outcomes: Outcomes, reference: ErrorTable) -> Scores:
 def _retention(outcomes: Outcomes) -> Weighted:
     grid = CorruptionGrid.of(outcomes)
     assert grid.clean_wrong is not None
-    corrupted, clean = 1 - mean_error_scores(grid), ~grid.clean_wrong
-    return Weighted(grid.samples, partial(retention, corrupted, clean), many=partial(_retentions, corrupted, clean))
-
-
-def _retentions(corrupted: Values, clean: NDArray[np.bool_], weights: NDArray[np.int64]) -> Values:
-    """Return `retention` under each row of weights, shape (resamples, n)."""
-    counts = weights.astype(np.float64)
-    base = counts @ clean
-    if (base == 0).any():
-        raise BadInputError("a clean accuracy of 0", expected="some clean image classified correctly")
-    return np.asarray(counts @ corrupted / base)
+    many = partial(retention, 1 - mean_error_scores(grid), ~grid.clean_wrong)
+    return Weighted(grid.samples, lambda weights: float(many(weights)), many=many)
 
 
 def _enough_clean(outcomes: Outcomes, scenario: Scenario) -> bool:
