@@ -1,7 +1,7 @@
 """`rbk images draw`: draw adversarial images, corrupted images, segmentations, or training curves."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -9,6 +9,12 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_names, split_settings
 
+if TYPE_CHECKING:
+    from torch import nn
+
+    from robustbench_kpca.data.base import Dataset
+
+_PROTOCOLS = {"adversarial": "pgd20-linf-8_255", "segmentation": "segmentation"}
 Kind = Literal["adversarial", "corruptions", "segmentation", "curves"]
 _OF_MODEL = ("model", "protocol", "data", "split", "checkpoint", "set_", "images", "out")
 _OF: dict[Kind, tuple[str, ...]] = {
@@ -76,40 +82,31 @@ def draw(
         _corruptions(files or [], out)
     elif model is None:
         raise BadInputError(f"kind {kind} without a model", fix="add --model NAME")
-    elif kind == "adversarial":
-        samples, sides, protocol = (data, split, images), (size, crop), protocol or "pgd20-linf-8_255"
-        _adversarial(model, protocol, samples, sides, checkpoint, settings=set_, out=out)
     else:
-        scenes, protocol = (data or "shapes", split, images), protocol or "segmentation"
-        _segmentation(model, protocol, scenes, checkpoint, settings=set_, out=out)
+        from robustbench_kpca._core.strict import parse_assignments
+
+        of_scenes = kind == "segmentation"
+        data, protocol = data or ("shapes" if of_scenes else None), protocol or _PROTOCOLS[kind]
+        options, overrides = split_settings(parse_assignments(set_))
+        require_names(models=[model], protocols=[protocol], overrides=overrides, data=[data])
+        from robustbench_kpca.evaluation.requests import DataRequest
+        from robustbench_kpca.models.loading import load_model
+
+        network = load_model(model, checkpoint, **options)
+        samples = DataRequest(data, split, images, size=size, crop=crop).of([model]).load_for(network)
+        (_segmentation if of_scenes else _adversarial)(network, samples, protocol, overrides, out)
 
 
-def _adversarial(
-    model: str,
-    protocol: str,
-    samples: tuple[str | None, str | None, int],
-    sides: tuple[int | None, float | None],
-    checkpoint: str | None,
-    *,
-    settings: list[str],
-    out: Path,
-) -> None:
-    from robustbench_kpca._core.strict import parse_assignments
-
-    options, overrides = split_settings(parse_assignments(settings))
-    require_names(models=[model], protocols=[protocol], overrides=overrides, data=[samples[0]])
+def _adversarial(network: "nn.Module", data: "Dataset", protocol: str, overrides: dict[str, Any], out: Path) -> None:
     import torch
 
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.evaluation.api import attack
-    from robustbench_kpca.evaluation.requests import DataRequest, how_shown
-    from robustbench_kpca.models.loading import load_model
+    from robustbench_kpca.evaluation.requests import how_shown
     from robustbench_kpca.report.pictures import grid
 
-    network = load_model(model, checkpoint, **options)
-    request = DataRequest(*samples, size=sides[0], crop=sides[1]).of([model])
-    pictures = Samples.require(request.load_for(network))
+    pictures = Samples.require(data)
     _console.note(how_shown(pictures, network), quiet=False)
     clean, labels = pictures.tensors()
     result = attack(network, clean, labels, protocol, **overrides)
@@ -141,22 +138,8 @@ def _corruptions(files: list[str], out: Path) -> None:
     _console.say(str(out))
 
 
-def _segmentation(
-    model: str,
-    protocol: str,
-    samples: tuple[str, str | None, int],
-    checkpoint: str | None,
-    *,
-    settings: list[str],
-    out: Path,
-) -> None:
-    from robustbench_kpca._core.strict import parse_assignments
-
-    options, overrides = split_settings(parse_assignments(settings))
-    require_names(models=[model], protocols=[protocol], overrides=overrides, data=[samples[0]])
+def _segmentation(network: "nn.Module", scenes: "Dataset", protocol: str, overrides: dict[str, Any], out: Path) -> None:
     from robustbench_kpca._core.files import write_atomic
-    from robustbench_kpca.data.load import load_data
-    from robustbench_kpca.models.loading import load_model
     from robustbench_kpca.protocols.scenario import Clean
     from robustbench_kpca.report.pictures import render
     from robustbench_kpca.tasks import task_named
@@ -169,8 +152,6 @@ def _segmentation(
             expected="a protocol of kind clean",
             fix="choose for example 'segmentation'",
         )
-    scenes = load_data(*samples)
-    network = load_model(model, checkpoint, **options)
     drawing = task_named(scenes.task).compute.draw(network, scenes, scenario)
     write_atomic(out, render(drawing))
     _console.say(f"{out}: {drawing.summary}")
