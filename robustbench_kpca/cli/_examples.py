@@ -45,11 +45,6 @@ EXAMPLES = {
         "rbk train symvit_digits --seeds 0,1,2 -o runs",
         "rbk train rpc_symvit_tiny --data imagenet -o runs --resume",
     ),
-    "images corrupt": (
-        "rbk images corrupt my_photos/ my_photos-c/",
-        "rbk images corrupt my_photos/ my_photos-c/ --corruption fog --corruption snow",
-        "rbk images corrupt my_photos/ my_photos-c/ --corruption fog --severity 3",
-    ),
     "records status": ("rbk records status runs", "rbk records status runs --json"),
     "doctor": (
         "rbk doctor my_attack.py:MyAttack",

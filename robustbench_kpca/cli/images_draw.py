@@ -85,8 +85,8 @@ def draw(
     else:
         from robustbench_kpca._core.strict import parse_assignments
 
-        of_scenes = kind == "segmentation"
-        data, protocol = data or ("shapes" if of_scenes else None), protocol or _PROTOCOLS[kind]
+        attacked = kind == "adversarial"
+        data, protocol = data or (None if attacked else "shapes"), protocol or _PROTOCOLS[kind]
         options, overrides = split_settings(parse_assignments(set_))
         require_names(models=[model], protocols=[protocol], overrides=overrides, data=[data])
         from robustbench_kpca.evaluation.requests import DataRequest
@@ -94,7 +94,7 @@ def draw(
 
         network = load_model(model, checkpoint, **options)
         samples = DataRequest(data, split, images, size=size, crop=crop).of([model]).load_for(network)
-        (_segmentation if of_scenes else _adversarial)(network, samples, protocol, overrides, out)
+        (_adversarial if attacked else _segmentation)(network, samples, protocol, overrides, out)
 
 
 def _adversarial(network: "nn.Module", data: "Dataset", protocol: str, overrides: dict[str, Any], out: Path) -> None:

@@ -90,8 +90,8 @@ _records = typer.Typer(help="Print, verify and export records.", rich_markup_mod
 _add(_records, "show verify status export import-images", "records_")
 app.add_typer(_records, name="records")
 
-_images = typer.Typer(help="Write a folder of corrupted images, or draw pictures.", rich_markup_mode=None)
-_add(_images, "corrupt draw", "images_")
+_images = typer.Typer(help="Draw pictures.", rich_markup_mode=None)
+_add(_images, "draw", "images_")
 app.add_typer(_images, name="images")
 
 _board = typer.Typer(help="Render boards and pages, and list missing runs.", rich_markup_mode=None)

@@ -23,10 +23,7 @@ class CellSamples(Samples):
     Attributes:
         corruptions: the stored corruptions, in the published order.
         severities: the severities of every corruption, ascending.
-        made: profile, storage and frost, as in a protocol, of images that `rbk images corrupt` made; None for others.
     """
-
-    made: tuple[str, str, str] | None = None
 
     corruptions: tuple[str, ...]
     severities: tuple[int, ...]
@@ -89,7 +86,7 @@ class _CellsPart(Part, CellSamples):
 
     def __init__(self, whole: CellSamples, indices: Sequence[int]) -> None:
         super().__init__(whole, indices)
-        self.corruptions, self.severities, self.made = whole.corruptions, whole.severities, whole.made
+        self.corruptions, self.severities = whole.corruptions, whole.severities
 
     def has_clean(self) -> bool:
         return self.whole.has_clean()

@@ -58,7 +58,6 @@ UNKNOWN = [
     (["train", "vit_digit"], "recipe"),
     (["reproduce", "teo2023"], "pack"),
     (["board", "render", "digit"], "board"),
-    (["images", "corrupt", "a", "b", "--corruption", "frog"], "corruption"),
 ]
 
 

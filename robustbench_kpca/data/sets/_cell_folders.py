@@ -9,7 +9,6 @@ from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.cells import CLEAN, CellSamples
-from robustbench_kpca.data.io.derived import read_settings
 from robustbench_kpca.data.io.folder import ImageFiles, require_size
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_size, left_out, sub_folders
@@ -32,14 +31,13 @@ class CellFolders(CellSamples):
     Raises:
         BadInputError: another split; no such folder; no corruption folders, or unknown ones; severities outside 1 to 5,
             or different for two corruptions; folders that are not ImageNet classes; cells with different images; images
-            whose size differs from the view's; an unfinished folder of `rbk images corrupt`.
+            whose size differs from the view's.
     """
 
     def __init__(self, request: Request, name: str, names: tuple[str, ...]) -> None:
         root, view = stored_folder(name, request.folder), request.view
         self.root, self.view = root, view
         request.split_of(name, SPLITS)
-        self.made = _making(root)
         self.folders = _corruption_folders(root, name, names)
         self.corruptions = tuple(corruption for corruption in names if corruption in self.folders)
         self.severities = _severities(self.folders, self.corruptions)
@@ -50,7 +48,7 @@ class CellFolders(CellSamples):
             other, _ = read_classes(self._folder(*place), name)
             _require_same(files, other, self._folder(*places[0]), self._folder(*place))
         self.files = files
-        super().__init__(f"{name}-made" if self.made else name, "val", files, labels, 1000)
+        super().__init__(name, "val", files, labels, 1000)
         self.expected, self.notes = VALIDATION_IMAGES, left_out(root)
         self.clean = self._clean_files(files, name)
         self.clean_stored = all(
@@ -85,16 +83,6 @@ class CellFolders(CellSamples):
         stems, wanted = ([file.rpartition(".")[0] for file in names] for names in (clean, files))
         _require_same(wanted, stems, self.root, folder)
         return clean
-
-
-def _making(root: Path) -> tuple[str, str, str] | None:
-    """Return (profile, storage, frost) of images made by `rbk images corrupt`, or None for other images."""
-    settings = read_settings(root)
-    if settings is None:
-        return None
-    if not settings.get("finished"):
-        raise BadInputError(f"{root} is not finished", fix="run the same rbk images corrupt command again")
-    return str(settings.get("profile")), "jpeg-q85", "original" if settings.get("frost") else "generated"
 
 
 def _corruption_folders(root: Path, name: str, names: tuple[str, ...]) -> dict[str, Path]:

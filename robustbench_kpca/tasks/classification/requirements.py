@@ -130,14 +130,12 @@ def _require_making(samples: Samples, protocol: Corruption) -> None:
     """Refuse stored images with other parameters than the protocol, and missing cells."""
     if not isinstance(samples, CellSamples):
         return
-    requested = (protocol.profile, protocol.storage, protocol.frost)
-    stored = samples.made or (PROFILES[samples.name], "published", "published")
-    if requested != stored:
-        profile, storage, frost = stored
+    profile = PROFILES[samples.name]
+    if (protocol.profile, protocol.storage, protocol.frost) != (profile, "published", "published"):
         raise BadInputError(
             f"data '{samples.name}' was made with other parameters than the protocol '{protocol.title}'",
-            expected=f"profile = '{profile}', storage = '{storage}' and frost = '{frost}'",
-            fix="use the protocol of this data set; for rbk images corrupt, a generating one with --set mode=stored",
+            expected=f"profile = '{profile}', storage = 'published' and frost = 'published'",
+            fix="use the protocol of this data set",
         )
     for name, severity in protocol.cells:
         samples.cell(name, severity)

@@ -5,7 +5,6 @@ import pytest
 
 from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca._core.randomness import generator
-from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import ALL, Cell, corrupt, corrupt_one, corruption_for
 from robustbench_kpca.corruptions.signals import SIGNAL_CORRUPTIONS
 from robustbench_kpca.corruptions.tokens import TOKEN_CORRUPTIONS
@@ -107,10 +106,6 @@ def test_word_swap_replaces_its_share_and_no_padding():
     ("name", "profile", "kind"),
     [("time_warp", "signal", "signals"), ("word_swap", "tokens", "tokens"), ("word_swap_by_line", "words", "words")],
 )
-def test_images_have_no_corruptions_of_other_data(name, profile, kind, tmp_path, capsys):
+def test_images_have_no_corruptions_of_other_data(name, profile, kind):
     with pytest.raises(BadInputError, match=f"is a corruption of {kind}"):
         corrupt(np.zeros((1, 8, 8, 3), np.uint8), name, 1, profile=profile)
-    options = ["--corruption", name, "--profile", profile]
-    assert main(["images", "corrupt", str(tmp_path), str(tmp_path / "out"), *options]) == 2
-    assert f"is a corruption of {kind}" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

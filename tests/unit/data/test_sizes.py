@@ -1,7 +1,5 @@
 """The size at which pictures are shown: as they are, as the model states, or as asked; never cropped in silence."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -218,25 +216,3 @@ def test_every_command_on_a_folder_takes_size_and_crop(command, digits_as_files,
     assert main([*command.split(), "--data", str(digits_as_files[0]), "--size", "48", "--crop", "0.9"]) == 2
     assert met == [(48, 0.9, "numbers", 32)]
     assert "enough" in capsys.readouterr().err
-
-
-def test_corrupted_files_are_cropped_only_where_a_crop_is_asked_for(digits_as_files, tmp_path):
-    words = ["--corruption", "contrast", "--severity", "1", "--profile", "cifar_c"]
-    picture = Image.fromarray(RNG.integers(0, 256, (40, 80, 3), dtype=np.uint8))
-    (tmp_path / "src").mkdir()
-    picture.save(tmp_path / "src" / "0.png")
-    for name, more, crop in (("whole", [], None), ("centre", ["--crop", "0.8"], 0.8)):
-        assert (
-            main(
-                ["images", "corrupt", str(tmp_path / "src"), str(tmp_path / name), *words, "--size", "32", *more, "-q"]
-            )
-            == 0
-        )
-        view = json.loads((tmp_path / name / "manifest.json").read_text())["view"]
-        assert view == [32, crop, "bilinear"]
-    shown = np.array(picture.resize((32, 32), Image.Resampling.BILINEAR))
-    (tmp_path / "small").mkdir()
-    Image.fromarray(shown).save(tmp_path / "small" / "0.png")
-    assert main(["images", "corrupt", str(tmp_path / "small"), str(tmp_path / "same"), *words, "-q"]) == 0
-    made = [(tmp_path / name / "contrast" / "1" / "0.JPEG").read_bytes() for name in ("whole", "same", "centre")]
-    assert made[0] == made[1] != made[2]

@@ -337,9 +337,8 @@ def test_the_digest_covers_every_cell(tmp_path):
         (lambda root: next((root / "fog" / "3").rglob("*.JPEG")).unlink(), r"'n\d+/ILSVRC\w+\.JPEG' .*1 only"),
         (lambda root: put(root / "fog" / "3", ["n01440764/ILSVRC2012_val_00000293.JPEG"]), "is in .*fog/3 only"),
         (lambda root: (root / "fog" / "1" / "cat").mkdir(), r"1 folders .*cat"),
-        (lambda root: (root / "manifest.json").write_text('{"finished": false}'), "finished"),
     ],
-    ids=["corruption", "severity", "severities", "missing", "extra", "class", "unfinished"],
+    ids=["corruption", "severity", "severities", "missing", "extra", "class"],
 )  # fmt: skip
 def test_grids_that_do_not_fit(tmp_path, spoil, message):
     root = grid(tmp_path / "c")

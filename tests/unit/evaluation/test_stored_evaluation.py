@@ -98,27 +98,6 @@ def test_objectnet_is_scored_among_its_classes(tmp_path):
     assert "104 of the 17261 published images of objectnet" in " ".join(record.flags)
 
 
-def test_pictures_of_ones_own_are_not_the_published_ones(tmp_path, capsys):
-    for name, wnid, level in zip(NAMES, (WNIDS[0], WNIDS[0], WNIDS[1]), (20, 30, 230), strict=True):
-        (tmp_path / "val" / wnid).mkdir(parents=True, exist_ok=True)
-        picture(level).save(tmp_path / "val" / wnid / name, quality=95)
-    made = ["images", "corrupt", str(tmp_path / "val"), str(tmp_path / "made"), "-q"]
-    made += ["--corruption", "contrast", "--severity", "1"]
-    assert main(made) == 0
-    data = load_data(f"imagenet-c:{tmp_path / 'made'}", view=View(224))
-    assert data.name == "imagenet-c-made"
-    few = {"corruptions": ["contrast"], "severities": [1]}
-    with pytest.raises(BadInputError, match="storage = 'jpeg-q85'"):
-        evaluate(Bright(1000).eval(), data, protocol="imagenet-c", **few, audit=False)
-    how = {"protocol": "imagenet-c-generated", "mode": "stored", "clean": False, **few}
-    record = evaluate(Bright(1000).eval(), data, **how, audit=False)
-    assert record.spec.data.name == "imagenet-c-made"
-    assert record.metrics["corruption_accuracy"].value == 1
-    plain = load_data(f"imagenet:{tmp_path / 'val'}", view=View(224, 1.0))
-    fresh = evaluate(Bright(1000).eval(), plain, protocol="imagenet-c-generated", clean=False, **few, audit=False)
-    assert fresh.outcomes["prediction"].tolist() == record.outcomes["prediction"].tolist()
-
-
 def test_cifar10_c(tmp_path):
     images, labels = np.zeros((50_000, 32, 32, 3), np.uint8), np.zeros(10_000, np.uint8)
     images[40_000:40_500] = 255  # at severity 5, a twentieth
