@@ -72,8 +72,12 @@ def evaluate(
         raise BadInputError(f"--curve {curve}", expected="different values of eps, and no --set eps=… in addition")
     if independent and not budgets:
         raise BadInputError("--independent without --curve", fix="add --curve 1/255,2/255")
-    fields = overrides | ({"eps": budgets[0]} if budgets else {})
-    require_names(models=models, protocols=protocols, overrides=fields, data=[data, against])
+    from robustbench_kpca.protocols.loading import read_protocol
+
+    curves = [each for each in protocols if budgets and read_protocol(each)[1].get("kind") == "attack"]
+    require_names(protocols=curves, overrides=overrides | {"eps": next(iter(budgets), None)})
+    without_curve = [each for each in protocols if each not in curves]
+    require_names(models=models, protocols=without_curve, overrides=overrides, data=[data, against])
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.plan import Job, make_plan
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest

@@ -19,7 +19,6 @@ from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.strict import parse_assignments, parse_fraction
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.data.io import derived
 from robustbench_kpca.data.io.folder import Folder
 from robustbench_kpca.data.io.labelling import read_table
 from robustbench_kpca.data.io.reading import read_rgb
@@ -121,9 +120,6 @@ def _tables(folder: Path) -> list[Parser]:
     labelled.mkdir()
     for name in ("a.png", "b.png"):
         (labelled / name).write_bytes(_encoded("PNG"))
-    settings = json.dumps({"finished": True, "protocol": "p", "seed": 0, "digest": "0" * 64}).encode()
-    held = folder / "made"
-    held.mkdir()
     return [
         Parser("texts .tsv", at(folder / "t.tsv", read_texts), [texts], 30_000),
         Parser("texts .csv", at(folder / "t.csv", read_texts), [commas], 30_000),
@@ -131,8 +127,6 @@ def _tables(folder: Path) -> list[Parser]:
         Parser("classes.csv of masks", at(folder / "classes.csv", read_table), [classes], 20_000),
         Parser("labels.csv", at(labelled / "labels.csv", lambda path: Folder(path.parent)),
                [labels], 10_000),
-        Parser("manifest.json", at(held / derived.SETTINGS, lambda path: derived.read_settings(path.parent)),
-               [settings], 20_000),
         Parser("list of classes", at(folder / "c.txt", lambda path: class_numbers(str(path))),
                [b"n1\nn2\nn3\n"], 20_000),
     ]  # fmt: skip

@@ -84,13 +84,15 @@ def test_known_labels_are_those_of_the_real_set(root):
 @pytest.mark.parametrize(
     ("pack", "sets"),
     [
-        ("teo2024", ("imagenet", "imagenet-a", "imagenet-c", "imagenet-o", "imagenet-r", "ade20k")),
-        ("chen2023", ("imagenet",)),
+        ("teo2024", ("imagenet", "imagenet-a", "imagenet-c", "imagenet-o", "imagenet-r", "ade20k", "wikitext103")),
+        ("chen2023", ("imagenet", "wikitext103")),
         ("saritas2025", ("imagenet",)),
     ],
 )
 def test_every_step_of_a_pack_is_planned(pack, sets, root, tmp_path, capsys):
-    given = [f"--data={name}:{root / name}" for name in sets]
+    if "wikitext103" in sets:
+        trees.write_words(tmp_path, 0.003)
+    given = [f"--data={name}:{(tmp_path if name == 'wikitext103' else root) / name}" for name in sets]
     with measured(f"{pack}: plan at the paper's scale", 50_000):
         assert main(["reproduce", pack, "--plan", "--scale", "paper", "-o", str(tmp_path / "out"), *given]) == 0
     assert "no folder" not in capsys.readouterr().out

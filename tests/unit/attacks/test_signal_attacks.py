@@ -77,7 +77,7 @@ def test_the_ball_is_in_the_units_of_the_data(model, signals, few_resamples):
     ("data", "protocol", "message"),
     [
         ("waves", "pgd20-linf-8_255", "pixel space, but data 'waves' are signals"),
-        ("waves", "common-corruptions-32px", "cifar_c.* are signals"),
+        ("waves", "common-corruptions-32px", "corrupts images, but data 'waves' are signals"),
         ("digits", "signal-pgd20-linf-1_10", "signal space, but data 'digits' are images"),
         ("digits", "signal-corruptions", "are images"),
         ("listops:test=4,val=1,train=1", "signal-pgd20-linf-1_10", "small changes of a word"),

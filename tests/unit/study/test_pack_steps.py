@@ -294,7 +294,7 @@ def test_the_command_on_a_page_goes_on_with_its_results(pack, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     words = ["reproduce", str(pack), "-o", "my results", "--limit", "4"]
     assert main([*words, "--audit", "none", "-q"]) == 0
-    found = re.search("Made by `rbk (.*)`; again", Path("my results/README.md").read_text())[1]
+    found = re.search(r"Made by `rbk (.*)`\. The same", Path("my results/README.md").read_text())[1]
     assert found == "reproduce small --scale embedded --limit 4 -o 'my results'"
     capsys.readouterr()
     assert main([*shlex.split(found), "--plan", "--json"]) == 0
