@@ -123,6 +123,12 @@ def roles_of(name, tmp_path, scale="embedded", **how):
     return items, Roles(title, pack, scale, tmp_path / "out", **settings)
 
 
+NOT_EMBEDDED = {"table-7", "table-8", "wikitext"}
+"""Tables that only the papers' scale has."""
+EMPTY = {"answer-active"}
+"""Packs whose pursuits have an empty S after two epochs, so that networks with another lambda are one network."""
+
+
 @pytest.mark.parametrize("name", FIRST)
 @pytest.mark.parametrize("scale", ["embedded", "paper"])
 def test_every_item_of_every_pack_plans_and_its_columns_have_a_meaning(name, scale, tmp_path):
@@ -134,7 +140,7 @@ def test_every_item_of_every_pack_plans_and_its_columns_have_a_meaning(name, sca
         assert {one.why for one in steps if one.state == "absent"} <= {NO_STAND_IN}
         runnable = {item for one in steps if one.state == "open" for item in one.items}
         closed = needed - runnable
-        assert closed <= {"table-7", "table-8"}, "base models have no stand-in"
+        assert closed <= NOT_EMBEDDED, "base models and Chen's WikiText have no stand-in"
     for step in (one.step.evaluation for one in steps if isinstance(one.step, Evaluate)):
         scenario = step.resolve()[1]
         if isinstance(scenario, Shift | Ood) and scenario.classes != "all":
@@ -344,9 +350,9 @@ def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples, types_unc
         assert main(["reproduce", str(folder), "-o", str(out), "--audit", "none", "--limit", "16", "-q"]) == 0
         items, roles = roles_of(folder, tmp_path, limit=16)
         for one in plan(items, roles):
-            assert one.state == "done" or one.why == NO_STAND_IN
+            assert one.state == "done" or one.why == NO_STAND_IN or (name in EMPTY and "the same outcomes" in one.why)
     for key, item in items.items():
-        if isinstance(item, Table) and key not in ("table-7", "table-8"):
+        if isinstance(item, Table) and key not in NOT_EMBEDDED and name not in EMPTY:
             assert (out / key / "index.html").is_file()
 
 
