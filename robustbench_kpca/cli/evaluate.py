@@ -72,9 +72,9 @@ def evaluate(
         raise BadInputError(f"--curve {curve}", expected="different values of eps, and no --set eps=… in addition")
     if independent and not budgets:
         raise BadInputError("--independent without --curve", fix="add --curve 1/255,2/255")
-    from robustbench_kpca.protocols.loading import read_protocol
+    from robustbench_kpca.protocols.loading import is_attack
 
-    curves = [each for each in protocols if budgets and read_protocol(each)[1].get("kind") == "attack"]
+    curves = [each for each in protocols if budgets and is_attack(each)]
     require_names(protocols=curves, overrides=overrides | {"eps": next(iter(budgets), None)})
     without_curve = [each for each in protocols if each not in curves]
     require_names(models=models, protocols=without_curve, overrides=overrides, data=[data, against])

@@ -10,7 +10,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel
-from robustbench_kpca.protocols.loading import along_curve, read_protocol
+from robustbench_kpca.protocols.loading import along_curve, is_attack
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Override, Scenario
 from robustbench_kpca.records.audit import Audit, Level
 from robustbench_kpca.tasks.prepare import prepare
@@ -149,7 +149,7 @@ _Every = Mapping[tuple[int, str], Sequence[Evaluate]]
 def _steps(number: int, job: Job, protocol: str | Path) -> list[Evaluate]:
     """Return the evaluations of one model under one protocol."""
     every = [job.overrides]
-    if job.curve and read_protocol(protocol)[1].get("kind") == "attack":
+    if job.curve and is_attack(protocol):
         every = [job.overrides | budget for budget in along_curve(job.curve, independent=job.independent)]
     return [Evaluate((number,), str(protocol), *prepare(protocol, overrides), overrides) for overrides in every]
 

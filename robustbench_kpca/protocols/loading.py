@@ -61,13 +61,21 @@ def read_protocol(protocol: str | Path) -> tuple[str, dict[str, Any]]:
     name, data = presets.load_protocol(protocol)
     if "like" not in data:
         return name, short.completed(data, name)
-    _, whole = presets.load_protocol(data.pop("like"))
+    like = data.pop("like")
+    if not isinstance(like, str):
+        raise BadInputError(f"protocol {like!r}", expected="like = 'NAME', the name or file of another protocol")
+    _, whole = presets.load_protocol(like)
     for key, value in data.items():
         if key in short.WHOLE:
             whole[key] = value
         else:
             _override(whole, key, value, name)
     return name, whole if "title" in data else whole | {"title": name}
+
+
+def is_attack(protocol: str | Path) -> bool:
+    """Tell whether a protocol is an attack, from its file alone: an attack without a file has no eps yet."""
+    return read_protocol(protocol)[1].get("kind") == "attack"
 
 
 def along_curve(eps: Iterable[str | float], *, independent: bool = False) -> list[dict[str, Override]]:

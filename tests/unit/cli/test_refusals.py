@@ -94,11 +94,6 @@ def test_numbers_of_thousands_of_digits_are_one_line(runs, capsys):
     assert main(["records", "verify", str(record), "--samples", "2", "--seed", "-1"]) == 2
 
 
-def test_a_curve_leaves_protocols_that_are_no_attacks_alone(tmp_path):
-    asked = ["eval", "-m", "vit_digits", "-p", "clean", "-p", "fgsm-linf-1_255", "--curve", "1/255,2/255", "--plan"]
-    assert main([*asked, "--limit", "4", "-o", str(tmp_path), *QUIET]) == 0
-
-
 def test_a_curve_is_audited_once():
     model, data = load_model("vit_digits"), load_data("digits", limit=4)
     first, second = evaluate(model, data, protocol=["fgsm-linf-8_255"], curve=["1/255", "2/255"], audit="quick")

@@ -94,6 +94,7 @@ class Parts(nn.Module):
         return type("Answer", (), {"logits": self.inner(x)})()
 
 
+@pytest.mark.untyped
 def test_a_call_takes_what_was_meant():
     model, (x, t) = load_model("symvit_digits"), load_data("digits", limit=16).tensors()
     asked = {"protocol": "fgsm-linf-8_255", "audit": False, "quiet": True}
