@@ -123,10 +123,7 @@ def roles_of(name, tmp_path, scale="embedded", **how):
     return items, Roles(title, pack, scale, tmp_path / "out", **settings)
 
 
-NOT_EMBEDDED = {"table-7", "table-8", "wikitext"}
-"""Tables that only the papers' scale has."""
-EMPTY = {"answer-active"}
-"""Packs whose pursuits have an empty S after two epochs, so that networks with another lambda are one network."""
+NOT_EMBEDDED = {"table-7", "table-8", "wikitext"}  # tables that only the papers' scale has
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -344,15 +341,17 @@ def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples, types_unc
     text = re.sub(r"set = \{ (?!.*epochs)", f"set = {{ {short}, ", text)
     text = re.sub(r"(recipe = .*seeds = \[[\d, ]*\]) \}", rf"\1, set = {{ {short} }} }}", text)
     text = re.sub(r"keep_every = \d+", "keep_every = 1", text)
+    # After two epochs S is empty with lambda = 1 and more, and then networks with another lambda are one network.
+    text = re.sub(r'(\.lam" = )(\d+\.\d)', lambda found: f"{found[1]}{float(found[2]) / 20}", text)
     toml.write_text(re.sub(rf"seeds = \[({seeds}), [^]]*", r"seeds = [\1", text))
     budget = {"steps": 2, "queries": 4, "samples": 2, "targets": 2, "binary_steps": 1}
     with few_digits(32), few_of("listops", 32), few_of("waves", 32), short_attacks(**budget):
         assert main(["reproduce", str(folder), "-o", str(out), "--audit", "none", "--limit", "16", "-q"]) == 0
         items, roles = roles_of(folder, tmp_path, limit=16)
         for one in plan(items, roles):
-            assert one.state == "done" or one.why == NO_STAND_IN or (name in EMPTY and "the same outcomes" in one.why)
+            assert one.state == "done" or one.why == NO_STAND_IN
     for key, item in items.items():
-        if isinstance(item, Table) and key not in NOT_EMBEDDED and name not in EMPTY:
+        if isinstance(item, Table) and key not in NOT_EMBEDDED:
             assert (out / key / "index.html").is_file()
 
 
