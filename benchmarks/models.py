@@ -380,7 +380,8 @@ SETTINGS = ((4.0, 4), (4.0, 6), (3.0, 2), (4.0, 2), (4.0, 1))
 def heads(settings: argparse.Namespace) -> None:
     """Print how dense S is by the number of heads, for Gaussian keys, or for those of a network."""
     if settings.model:
-        return of_network(settings)
+        of_network(settings)
+        return
     head = ("H", "model of that width", "mean |k|", *(f"λ = {lam:g}, n = {n}" for lam, n in SETTINGS))
     rows = [
         [count, name, size, *(last_density(count, size, lam, n) for lam, n in SETTINGS)]
@@ -388,7 +389,6 @@ def heads(settings: argparse.Namespace) -> None:
         for size in (0.56, 0.80, 1.10)
     ]
     show(rows, head, ("", "", ".2f", *[".4f"] * len(SETTINGS)))
-    return None
 
 
 def last_density(heads: int, size: float, lam: float, iterations: int) -> float:

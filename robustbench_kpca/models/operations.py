@@ -48,7 +48,7 @@ def operations_of(name: str, options: Mapping[str, Any]) -> int | None:
     return total + blocks(shape["decoder_depth"], patches + classes) + int(2 * patches * classes * width)
 
 
-def parameters_of(name: str, options: Mapping[str, Any]) -> int:
+def size_of(name: str, options: Mapping[str, Any]) -> int:
     """Return about how many parameters such an architecture has: those of its maps, patches or words, and head."""
     family, shape = parts_of(name)[0], shape_of(name, options)
     width, maps = shape["embed_dim"], 3 if family.attention == "symmetric" else 4

@@ -125,10 +125,8 @@ def _tables(folder: Path) -> list[Parser]:
         Parser("texts .csv", at(folder / "t.csv", read_texts), [commas], 30_000),
         Parser("time series .ts", at(folder / "X_TRAIN.ts", read_ts), [series], 20_000),
         Parser("classes.csv of masks", at(folder / "classes.csv", read_table), [classes], 20_000),
-        Parser("labels.csv", at(labelled / "labels.csv", lambda path: Folder(path.parent)),
-               [labels], 10_000),
-        Parser("list of classes", at(folder / "c.txt", lambda path: class_numbers(str(path))),
-               [b"n1\nn2\nn3\n"], 20_000),
+        Parser("labels.csv", at(labelled / "labels.csv", lambda path: Folder(path.parent)), [labels], 10_000),
+        Parser("list of classes", at(folder / "c.txt", lambda path: class_numbers(str(path))), [b"n1\nn2\n"], 20_000),
     ]  # fmt: skip
 
 

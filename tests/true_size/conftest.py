@@ -6,9 +6,8 @@ import pytest
 
 def pytest_collection_modifyitems(items):
     """Let no test of the whole form be stopped after ten minutes."""
-    for item in items:
-        if form.WHOLE:
-            item.add_marker(pytest.mark.timeout(3600))
+    for item in items if form.WHOLE else ():
+        item.add_marker(pytest.mark.timeout(3600))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -17,7 +17,7 @@ from robustbench_kpca.evaluation.execute import foretold
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
 from robustbench_kpca.models.families import ARCHITECTURES, shape_of
-from robustbench_kpca.models.operations import operations_of, parameters_of
+from robustbench_kpca.models.operations import operations_of, size_of
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import Scenario, Stage, cells_of
 from robustbench_kpca.study.reproduction.roles import Roles, Training
@@ -93,7 +93,7 @@ class Estimator:
             if operations_of(request.model, request.options) is None:
                 return 0
             kept = step.training.load_recipe().epochs // step.training.keep_every if step.training.keep_every else 0
-            return (1 + kept) * _NUMBER_BYTES * parameters_of(request.model, request.options)
+            return (1 + kept) * _NUMBER_BYTES * size_of(request.model, request.options)
         if not isinstance(step, Evaluate):
             return 0
         cells = len(cells_of(step.evaluation.resolve()[1]))

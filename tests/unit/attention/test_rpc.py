@@ -188,7 +188,6 @@ FORMS = {
     "primal": {"tokens": TOKENS, "rank": 2},
     "kep_svgp": {"tokens": TOKENS, "rank": 2},
 }
-MASKED = ["softmax", "symmetric", "rpc", "rpc_asymmetric"]
 
 
 def layer(name, **options):

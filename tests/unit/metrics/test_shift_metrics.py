@@ -7,7 +7,7 @@ import pytest
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import measure, metric_for
-from robustbench_kpca.metrics.shared.error_table import ALEXNET_CLEAN, ALEXNET_ERRORS
+from robustbench_kpca.metrics.shared.error_table import ALEXNET_ERRORS
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.report.compare import Rule
@@ -29,11 +29,6 @@ def outcomes_with(errors, clean=None, n=100):
         "rank": wrong.astype(int) * 7,
     }
     return Outcomes.from_columns(TASK.table("corruption"), columns)
-
-
-def alexnets(n):
-    errors = {(name, level): row[level - 1] for name, row in ALEXNET_ERRORS.items() for level in range(1, 6)}
-    return outcomes_with(errors, ALEXNET_CLEAN, n)
 
 
 def test_another_model_can_be_the_reference():

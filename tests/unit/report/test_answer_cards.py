@@ -169,9 +169,8 @@ def gap(first, second, level=0.95):
 def test_what_the_notes_of_the_league_say_of_softmax_and_of_the_seeds_that_came_later(monkeypatch):
     pro, others = "ProAttention, MCP", [arm for arm in LEAGUE if arm.endswith(AGAINST) and arm != f"Softmax{AGAINST}"]
     gaps = {arm: gap(arm, f"Softmax{AGAINST}") for arm in others}
-    above = [arm for arm, (difference, _) in gaps.items() if difference.startswith("+")]
-    clear = [arm for arm, (_, interval) in gaps.items() if interval.startswith("[+")]
-    assert (len(others), len(above), len(clear)) == (17, 16, 9)
+    above, clear = (sum(part[place].lstrip("[").startswith("+") for part in gaps.values()) for place in (0, 1))
+    assert (len(others), above, clear) == (17, 16, 9)
     assert gaps[f"Identity (V, first layer){AGAINST}"] == ("+6.2", "[+0.6, +11.7]")
     assert gap(pro, "Cosine") == ("-0.9", "[-8.3, +6.5]")
     assert gap(pro + AGAINST, f"Kernel density{AGAINST}") == ("+4.6", "[-1.1, +10.3]")
