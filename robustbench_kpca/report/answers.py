@@ -12,11 +12,12 @@ from robustbench_kpca.metrics import Metric, metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.audit_versions import inactive
+from robustbench_kpca.records.estimate import holm
 from robustbench_kpca.report.power import detectable
 
 if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
-    from robustbench_kpca.report.board_spec import Column, Question
+    from robustbench_kpca.report.board_spec import Question
 
 HELPS, HURTS, LESS = "helps", "hurts", "worse than its control"
 EQUIVALENT, SAME, OPEN = "equivalent", "no difference found", "not yet"
@@ -38,7 +39,8 @@ class Duel:
         difference: subject minus other, over the seeds that both rows have.
         low, high: interval of the difference: 97.5 %, or 95 % in a question without a control. None where nothing was
             tested: a single training has no spread, and rows are compared on at least two seeds that both have.
-        p_value: of the difference, times the comparisons that the question makes; None as `low`.
+        p_value: of the difference, times the comparisons that the question makes, or adjusted by Holm for its family;
+            None as `low`.
         inner_low, inner_high: 95 % interval of the difference, which decides on equivalence; None as `low`.
         seeds: how many seeds both rows have; None as `low`.
         rows: how many rows the spread between seeds is estimated from: all with these seeds, or the two compared ones
@@ -87,6 +89,7 @@ class Answer:
         against: the subject against its baseline; None where either has no number.
         control: the subject against its control; None where either has no number, and without a control.
         idle: that its audits found the mechanism of the subject inactive, in words; empty if they did not.
+        comparisons: how many are adjusted together, over all questions of the family; 0 without a family.
         audited: what audits of the subject found: `NONE` with the eps, `RAISED` or `UNKNOWN`.
         audit: the same in a sentence.
     """
@@ -104,6 +107,7 @@ class Answer:
     audited: str
     audit: str
     idle: str = ""
+    comparisons: int = 0
 
     @property
     def has_all_trainings(self) -> bool:
@@ -135,14 +139,38 @@ class Answer:
         """Return the fields for other programs; the metric is of the column."""
         content = asdict(self)
         del content["question"], content["metric"]
-        if not self.idle:
-            del content["idle"]
+        for name in ("idle", "comparisons"):
+            if not content[name]:
+                del content[name]
         return self.question.model_dump() | content
 
 
 def answers(board: "Board") -> list[Answer]:
     """Answer each question of the board."""
     return [answer(board, question) for question in board.spec.question]
+
+
+def in_families(boards: Mapping[str, "Board"], planned: Mapping[str, int]) -> dict[str, "Board"]:
+    """Return boards whose questions have p-values that are adjusted by Holm (1979) within each family of the pack.
+
+    Args:
+        boards: all of a pack, by name.
+        planned: family -> how many comparisons its plan has. Those that are not made count with p = 1.
+    """
+    adjusted: dict[str, dict[Question, tuple[int, float]]] = {}
+    for family, comparisons in planned.items():
+        raw = {
+            (name, question): duel.p_value
+            for name, board in boards.items()
+            for question in board.spec.question
+            if question.family == family
+            and (duel := _duel(board, question, question.baseline)) is not None
+            and duel.p_value is not None
+        }
+        p_values = holm([*raw.values(), *[1.0] * (comparisons - len(raw))])
+        for (name, question), p_value in zip(raw, p_values, strict=False):
+            adjusted.setdefault(name, {})[question] = comparisons, p_value
+    return {name: replace(board, adjusted=adjusted.get(name, {})) for name, board in boards.items()}
 
 
 def answer(board: "Board", question: "Question") -> Answer:
@@ -154,9 +182,13 @@ def answer(board: "Board", question: "Question") -> Answer:
     is found, the row is equivalent to it if two one-sided tests at 0.025 each say so: if the interval of 95 % lies
     inside the margin.
     """
-    column = next(column for column in board.spec.column if column.title == question.column)
+    column = board.spec.column_of(question)
     metric = metric_for(column.metric)
-    duels = [_duel(board, question, other, column) for other in question.others]
+    duels = [_duel(board, question, other) for other in question.others]
+    comparisons = 0
+    if question.family is not None:  # of a board that stands in no pack, nothing is adjusted
+        comparisons, p_value = board.adjusted.get(question, (0, 1.0))
+        duels = [duel and replace(duel, p_value=None if duel.p_value is None else p_value) for duel in duels]
     number = board.estimate(question.subject, column)
     audited, audit = _audited(board, question.subject)
     return Answer(
@@ -173,6 +205,7 @@ def answer(board: "Board", question: "Question") -> Answer:
         audited=audited,
         audit=audit,
         idle=inactive(audit for audit in _audits(board, question.subject) if audit is not None),
+        comparisons=comparisons,
     )
 
 
@@ -194,8 +227,8 @@ def _verdict(metric: Metric, duels: Sequence[Duel | None], margin: float | None)
     return HELPS if min(signs) > 0 else SAME
 
 
-def _duel(board: "Board", question: "Question", other: str, column: "Column") -> Duel | None:
-    title, comparisons = question.subject, len(question.others)
+def _duel(board: "Board", question: "Question", other: str) -> Duel | None:
+    title, comparisons, column = question.subject, len(question.others), board.spec.column_of(question)
     estimate, other_estimate = board.estimate(title, column), board.estimate(other, column)
     if estimate is None or other_estimate is None:
         return None

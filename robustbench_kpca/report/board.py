@@ -14,7 +14,7 @@ from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.records.trainings import Comparison
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.best_known import same_set
-from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Question, Row
 from robustbench_kpca.report.ranking import Group, Ranking, p_values_of_all, ranking
 
 OTHER_DATA, OTHER_NETWORK = "other data", "another network"
@@ -62,6 +62,8 @@ class Board:
 
     imported: Mapping[str, Sequence[Record]] = field(default_factory=dict)
     """Records of images that others found, by model."""
+    adjusted: Mapping[Question, tuple[int, float]] = field(default_factory=dict)
+    """Question of a family -> the comparisons of the family, and the p-value that is adjusted for them."""
 
     @property
     def left_out(self) -> str:

@@ -15,7 +15,7 @@ from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_spec import Column, Described, Row
-from robustbench_kpca.report.cards import card
+from robustbench_kpca.report.cards import numbered
 from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures, scale
 from robustbench_kpca.report.lead import contrast, lead, named, spoken
@@ -60,7 +60,7 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
     """
     names, metrics = spoken(board), dict.fromkeys(column.metric for column in board.columns)
     blocks: list[doc.Block] = [
-        *(card(answer, names) for answer in answers(board)),
+        *numbered(answers(board), names),
         *_lead(board, names),
         table_block(board, names, downloads),
         *_beside_the_table(board),

@@ -188,7 +188,8 @@ class Question(BaseModel):
 
     All three are titles of rows; a question without a control makes one comparison in place of two. `asks` is the
     question in words. `margin`, in the unit of the column, such as points of percent: rows that differ by less are as
-    good as each other. The page answers it: `report/answers.py`.
+    good as each other. `family`: in a pack, the questions whose p-values are adjusted together, each of one comparison.
+    The page answers it: `report/answers.py`.
     """
 
     model_config = STRICT
@@ -198,6 +199,16 @@ class Question(BaseModel):
     column: str
     asks: str | None = None
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
+    family: str | None = None
+
+    @model_validator(mode="after")
+    def _check_family(self) -> "Question":
+        if self.family is not None and self.ablation is not None:
+            raise BadInputError(
+                f"a question of the family '{self.family}' with a control, which is a second comparison",
+                expected="one comparison, `baseline`, in each question of a family",
+            )
+        return self
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -350,6 +361,10 @@ class BoardSpec(BaseModel):
             changes = {} if model.checkpoint is None else {"checkpoint": beside_board(model.checkpoint)}
             models.append(model.model_copy(update=changes))
         return self.model_copy(update={"column": tuple(columns), "model": tuple(models)})
+
+    def column_of(self, question: Question) -> Column:
+        """Return the column that a question is about."""
+        return next(column for column in self.column if column.title == question.column)
 
     def described(self, name: str) -> Described:
         """Return what the board says about a model: its table `[[model]]`, or nothing but the name."""

@@ -29,6 +29,10 @@ _TWO = (
     "p-values are doubled. "
 )
 _ONE = "It helps if it beats its baseline, the only comparison, whose interval has 95 %. "
+_FAMILY = (
+    "It helps if it beats its baseline. The p-value is adjusted by Holm for the {comparisons} comparisons of the "
+    "family '{family}'; those that were not made count with p = 1. The interval is of 95 %, not adjusted. "
+)
 _HOW = (
     "Found reliably: with a probability of 80 %; a true difference within the grey band of the picture would not have "
     "been. Seeds are blocks: spread is what they leave, of all rows with these seeds, or of the two rows where theirs "
@@ -40,13 +44,14 @@ _EQUIVALENT = (
 )
 
 
-def card(answer: Answer, spoken: Mapping[str, str], folder: str = "") -> Card:
+def card(answer: Answer, spoken: Mapping[str, str], folder: str = "", place: str = "") -> Card:
     """Return the card of an answer; on a page over several boards it is short, and names the board.
 
     Args:
         answer: of a board.
         spoken: names of rows as people say them.
         folder: the way to the page of the board from a page over several; "" on the page itself.
+        place: which of the questions of its page it is, in words; "" where it is the only one.
     """
     blocks: list[Block] = [Paragraph(text) for text in (_idle(answer, spoken), _text(answer, spoken)) if text]
     if drawn := _drawn(answer, spoken):
@@ -55,9 +60,17 @@ def card(answer: Answer, spoken: Mapping[str, str], folder: str = "") -> Card:
     if folder:
         where = Link(f"{answer.question.column} ({answer.data})", folder=folder)
         return Card((where, f": {_question(answer, spoken)}"), verdict, blocks)
-    blocks.append(Paragraph(_small(answer), soft=True))
+    blocks.append(Paragraph(f"{place}{_small(answer)}", soft=True))
     blocks.append(Details("How this is decided", [Paragraph(_how(answer, spoken))]))
     return Card(_question(answer, spoken), verdict, blocks)
+
+
+def numbered(answers: Sequence[Answer], spoken: Mapping[str, str]) -> list[Card]:
+    """Return the cards of a page, each of which says how many questions the page asks, if there are several."""
+    places = [f"Question {place} of {len(answers)}. " for place in range(1, len(answers) + 1)]
+    return [
+        card(answer, spoken, place=place * (len(answers) > 1)) for answer, place in zip(answers, places, strict=True)
+    ]
 
 
 def _how(answer: Answer, spoken: Mapping[str, str]) -> str:
@@ -68,7 +81,10 @@ def _how(answer: Answer, spoken: Mapping[str, str]) -> str:
         if duel is not None and duel.p_value is not None
     ]
     audit = f"{answer.audit[0].upper()}{answer.audit[1:]}."
-    how = f"{_ONE if answer.question.ablation is None else _TWO}{_HOW}"
+    rule = _ONE if answer.question.ablation is None else _TWO
+    if answer.question.family is not None:
+        rule = _FAMILY.format(comparisons=answer.comparisons, family=answer.question.family)
+    how = f"{rule}{_HOW}"
     return " ".join([*tests, audit, how, *_equivalence(answer)])
 
 

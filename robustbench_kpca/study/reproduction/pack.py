@@ -4,6 +4,7 @@ The files of a pack use the names of arms (rows), samples and protocols. `pack.t
 the scale of the paper, for whoever owns the data, and at the embedded scale, which runs on what the package contains.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -188,12 +189,16 @@ _KINDS: dict[str, type[Item]] = {kind.__name__.lower(): kind for kind in get_arg
 
 
 class Pack(BaseModel):
-    """One paper. `source`: authors, year and where to find it."""
+    """One paper, or a plan of one's own.
+
+    `source`: authors, year and where to find it. `families`: how many comparisons each family of questions has.
+    """
 
     model_config = STRICT
     title: str
     source: str
     intro: str
+    families: dict[str, Annotated[int, Field(ge=1)]] = {}
     embedded: Scale
     paper: Scale
 
@@ -210,6 +215,12 @@ def load_pack(name: str) -> tuple[str, Pack, dict[str, Item]]:
     items = {path.stem: _item(path, pack) for path in files}
     if not items:
         raise BadInputError(f"pack {folder} has no table or figure", expected="a TOML file for each of them")
+    tables = [item for item in items.values() if isinstance(item, Table)]
+    members = Counter(question.family for table in tables for question in table.question)
+    for family, planned in pack.families.items():
+        if members[family] > planned:
+            met = f"{planned} comparisons in family '{family}', and {members[family]} questions of it"
+            raise BadInputError(f"pack {folder}: {met}", expected="as many as its plan has, or fewer")
     return folder.name, pack, items
 
 
@@ -229,6 +240,7 @@ def _item(path: Path, pack: Pack) -> Item:
         _require(arms, item.arms, "arm", where)
         titles = [title for column in item.column for title in column.titles]
         _require([item.rank_by, *(question.column for question in item.question)], titles, "column", where)
+        _require(filter(None, (question.family for question in item.question)), pack.families, "family", where)
         _check_seeds(item, pack, where)
     elif not isinstance(item, Curves | Cost | Efficiency):
         _require([item.samples], pack.paper.samples, "samples", where)

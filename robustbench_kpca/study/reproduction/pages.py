@@ -10,7 +10,7 @@ from robustbench_kpca._core.files import safe_name
 from robustbench_kpca._core.web import document as doc
 from robustbench_kpca._core.web.write import write_page
 from robustbench_kpca.records.record import Record
-from robustbench_kpca.report.answers import answers
+from robustbench_kpca.report.answers import answers, in_families
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.cards import card
 from robustbench_kpca.report.curves import draw_curves, read_curves
@@ -55,13 +55,15 @@ def write_pages(
         only: names of the items whose pages are written; empty: all. Pages of the others stay as they are.
         statements: whether the index links the page of the paper's statements, which is not written here.
     """
-    boards = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
-    records = {run.record.spec.digest(): run.record for board, _ in boards.values() for run in board.runs if run.record}
+    filled = {name: board_or_trouble(name, item, roles) for name, item in items.items() if isinstance(item, Table)}
+    boards = in_families({name: board for name, (board, _) in filled.items()}, roles.pack.families)
+    records = {run.record.spec.digest(): run.record for board in boards.values() for run in board.runs if run.record}
     pages, rows, changes = {}, [], list[doc.Line]()
     cards = list[tuple[tuple[int, float], doc.Card]]()
     unmade: dict[str, str] = {}
     for name, item in items.items():
-        (board, trouble), has_page = boards.get(name, (None, "")), (roles.out / name / doc.PAGE).is_file()
+        board, trouble = boards.get(name), filled.get(name, (None, ""))[1]
+        has_page = (roles.out / name / doc.PAGE).is_file()
         try:
             if trouble:
                 has_page = False

@@ -20,11 +20,11 @@ from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.trainings import OverSamples, compare, residual_variance
-from robustbench_kpca.report.answers import Answer, answer, answers
+from robustbench_kpca.report.answers import Answer, answer, answers, in_families
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_page import _lead
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
-from robustbench_kpca.report.cards import card
+from robustbench_kpca.report.cards import card, numbered
 from robustbench_kpca.report.difference import difference_between
 from robustbench_kpca.report.lead import contrast
 from robustbench_kpca.report.notes import caption, ranking
@@ -167,6 +167,23 @@ def test_a_question_without_a_control_makes_one_comparison():
     assert "the interval of 95 %" in markdown(Document("t", [card(said, {})]))
     clear = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.5}), ASKED.model_copy(update={"ablation": None}))
     assert clear.verdict == "helps"
+
+
+def test_a_family_over_several_boards_is_adjusted_together_with_what_was_not_made():
+    asked = ASKED.model_copy(update={"ablation": None, "family": "secondary"})
+    shares = {"clear": 0.50, "near": 0.4075}
+    boards = {
+        name: board({"Plain": 0.40, "RPC": share, "Identity": 0.40}, seeds=8, spread=0.02)
+        for name, share in shares.items()
+    }
+    boards = {name: replace(of, spec=of.spec.model_copy(update={"question": (asked,)})) for name, of in boards.items()}
+    raw = [answer(of, asked.model_copy(update={"family": None})).against.p_value for of in boards.values()]
+    assert raw[0] < raw[1] < 0.05 < 4 * raw[1], "one survives, and one does not"
+    said = [answer(of, asked) for of in in_families(boards, {"secondary": 5}).values()]
+    assert [one.against.p_value for one in said] == pytest.approx([5 * raw[0], 4 * raw[1]])
+    assert [(one.verdict, one.comparisons) for one in said] == [("helps", 5), ("no difference found", 5)]
+    assert "Holm for the 5 comparisons" in markdown(Document("t", numbered(said, {})))
+    assert answer(boards["clear"], asked).against.p_value == 1, "nothing was adjusted"
 
 
 def test_a_card_begins_with_a_mechanism_that_is_inactive():
