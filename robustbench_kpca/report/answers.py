@@ -45,6 +45,7 @@ class Duel:
         seeds: how many seeds both rows have; None as `low`.
         rows: how many rows the spread between seeds is estimated from: all with these seeds, or the two compared ones
             if they spread clearly more than the others; None as `low`.
+        unattacked: the difference of the same rows without the attack, on the same samples; None where nothing attacks.
         least: the smallest true difference that this comparison finds with a probability of 80 %, if trainings spread
             as those of all rows do; None where that is not known.
     """
@@ -62,6 +63,7 @@ class Duel:
     seeds: int | None = None
     rows: int | None = None
     least: float | None = None
+    unattacked: float | None = None
 
     def within(self, margin: float) -> bool:
         """Whether the difference is shown to lie between -margin and margin: two one-sided tests (Schuirmann, 1987)."""
@@ -233,7 +235,11 @@ def _duel(board: "Board", question: "Question", other: str) -> Duel | None:
     if estimate is None or other_estimate is None:
         return None
     trainings, planned = len(board.trainings(other, column)), board.planned(other)
-    duel = Duel(other, other_estimate.value, trainings, planned, estimate.value - other_estimate.value)
+    clean, other_clean = board.unattacked(title, column), board.unattacked(other, column)
+    duel = Duel(
+        other, other_estimate.value, trainings, planned, estimate.value - other_estimate.value,
+        unattacked=None if clean is None or other_clean is None else clean.value - other_clean.value,
+    )  # fmt: skip
     comparison = board.comparison(title, other, column)
     if comparison is None:
         return duel

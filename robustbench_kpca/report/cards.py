@@ -105,9 +105,8 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
     if answer.against is None:
         return f"{answer.question.subject} or {answer.question.baseline} has no number in {answer.question.column} yet."
     unit, against = answer.metric.unit, answer.against
-    parts = [f"{_gap(answer, against, unit)} against {named(spoken, against.other)}"]
-    if answer.control is not None:
-        parts.append(f"{_gap(answer, answer.control, unit)} against {named(spoken, answer.control.other)}")
+    duels = [against] if answer.control is None else [against, answer.control]
+    parts = [f"{_gap(answer, duel, unit)} against {named(spoken, duel.other)}{_clean(duel, unit)}" for duel in duels]
     text = f"{'; '.join(parts)}; in {answer.question.column}."
     if against.p_value is None:
         single = min(answer.trainings, against.trainings) < 2
@@ -149,6 +148,11 @@ def _gap(answer: Answer, duel: Duel, unit: Unit) -> str:
     if duel.low is None or duel.high is None:
         return f"{difference}{points}"
     return f"{difference} [{unit.change(duel.low)}, {unit.change(duel.high)}]{points}"
+
+
+def _clean(duel: Duel, unit: Unit) -> str:
+    """Say the difference without the attack, which an attack leaves in place."""
+    return "" if duel.unattacked is None else f" ({unit.change(duel.unattacked)} without the attack)"
 
 
 def _small(answer: Answer) -> str:
