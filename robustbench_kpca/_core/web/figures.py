@@ -30,6 +30,7 @@ def drawing(inches: tuple[float, float], **style: Any) -> Iterator[tuple["Figure
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
 
     settings: dict[Any, Any] = STYLE | style
     with mpl.rc_context(settings), warnings.catch_warnings():
@@ -38,6 +39,11 @@ def drawing(inches: tuple[float, float], **style: Any) -> Iterator[tuple["Figure
         figure, buffer = Figure(figsize=inches, layout="constrained"), io.StringIO()
         FigureCanvasSVG(figure)
         yield figure, buffer
+        for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if axes.axison):
+            if axis.get_scale() != "linear":  # by default its labels are formulas, which are not parsed here
+                axis.set_major_formatter(lambda value, _: f"{value:g}")
+            if axis.get_scale() == "log":
+                axis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
         figure.savefig(buffer, format="svg", metadata={"Date": None})
 
 

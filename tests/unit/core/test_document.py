@@ -23,6 +23,7 @@ from robustbench_kpca._core.web.document import (
     Table,
     Verdict,
 )
+from robustbench_kpca._core.web.figures import drawing, svg_of
 from robustbench_kpca._core.web.write import write_page
 
 SVG = '<svg width="1"><text>drawn</text></svg>'
@@ -77,3 +78,11 @@ def test_a_page_is_two_files_and_its_drawings(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"README.md", "index.html", "drawing.svg"}
     assert (tmp_path / "README.md").read_text() == markdown(PAGE)
     assert "background: #fff" in (tmp_path / "drawing.svg").read_text()
+
+
+def test_a_drawing_shows_no_formulas_on_a_logarithmic_axis():
+    with drawing((3, 2)) as (figure, buffer):
+        figure.subplots().set(xscale="log", yscale="symlog", xlim=(1e-4, 10), ylim=(-100, 100))
+    assert "$" not in (drawn := svg_of(buffer, "t"))
+    assert ">0.001</text>" in drawn
+    assert ">-100</text>" in drawn
