@@ -17,7 +17,7 @@ from robustbench_kpca.report.power import detectable
 
 if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
-    from robustbench_kpca.report.board_spec import Question
+    from robustbench_kpca.report.question import Question
 
 HELPS, HURTS, LESS = "helps", "hurts", "worse than its control"
 EQUIVALENT, SAME, OPEN = "equivalent", "no difference found", "not yet"
@@ -236,10 +236,9 @@ def _duel(board: "Board", question: "Question", other: str) -> Duel | None:
         return None
     trainings, planned = len(board.trainings(other, column)), board.planned(other)
     clean, other_clean = board.unattacked(title, column), board.unattacked(other, column)
-    duel = Duel(
-        other, other_estimate.value, trainings, planned, estimate.value - other_estimate.value,
-        unattacked=None if clean is None or other_clean is None else clean.value - other_clean.value,
-    )  # fmt: skip
+    without_attack = None if clean is None or other_clean is None else clean.value - other_clean.value
+    gap = estimate.value - other_estimate.value
+    duel = Duel(other, other_estimate.value, trainings, planned, gap, unattacked=without_attack)
     comparison = board.comparison(title, other, column)
     if comparison is None:
         return duel

@@ -14,7 +14,8 @@ from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.records.trainings import Comparison
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.best_known import same_set
-from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Question, Row
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
+from robustbench_kpca.report.question import Question
 from robustbench_kpca.report.ranking import Group, Ranking, p_values_of_all, ranking
 
 OTHER_DATA, OTHER_NETWORK = "other data", "another network"

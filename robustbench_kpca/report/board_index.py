@@ -19,9 +19,9 @@ from robustbench_kpca.metrics import PERCENT, Metric, metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.records.estimate import holm
 from robustbench_kpca.report.answers import HELPS, SAME, Answer, Duel
-from robustbench_kpca.report.board_spec import Question
 from robustbench_kpca.report.cards import card, forest
 from robustbench_kpca.report.lead import explained
+from robustbench_kpca.report.question import Question
 from robustbench_kpca.report.render import JSON
 
 _HEADS = ("Board", "First (= tied)", "Ranked by", "Data", "Rows", "Runs")

@@ -17,8 +17,9 @@ from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca._core.strict import STRICT, load_toml, validate
 from robustbench_kpca.protocols.presets import pack_path
 from robustbench_kpca.protocols.scenario import Scalar
-from robustbench_kpca.report.board_spec import AtLeastOne, Question
+from robustbench_kpca.report.board_spec import AtLeastOne
 from robustbench_kpca.report.lead import CORRECTED, LITERAL
+from robustbench_kpca.report.question import Question
 
 PACK, STATEMENTS = "pack.toml", "statements.toml"
 ScaleName = Literal["embedded", "paper"]

@@ -12,9 +12,10 @@ from robustbench_kpca.metrics.corruption import RelativeError
 from robustbench_kpca.models.families import task_of
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Board
-from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Row
 from robustbench_kpca.report.curves import read_curves
 from robustbench_kpca.report.matching import fill, shown_metrics
+from robustbench_kpca.report.question import Question
 from robustbench_kpca.study.reproduction.pack import Claims, Cost, Curves, Epochs, Item, ItemColumn, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles
 from robustbench_kpca.tasks import task_named

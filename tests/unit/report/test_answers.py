@@ -23,12 +23,13 @@ from robustbench_kpca.records.trainings import OverSamples, compare, residual_va
 from robustbench_kpca.report.answers import Answer, answer, answers, in_families
 from robustbench_kpca.report.board import Board, Run
 from robustbench_kpca.report.board_page import _lead
-from robustbench_kpca.report.board_spec import BoardSpec, Column, Question, Row
+from robustbench_kpca.report.board_spec import BoardSpec, Column, Row
 from robustbench_kpca.report.cards import card, numbered
 from robustbench_kpca.report.difference import difference_between
 from robustbench_kpca.report.lead import contrast
 from robustbench_kpca.report.notes import caption, ranking
 from robustbench_kpca.report.power import detectable, power_of
+from robustbench_kpca.report.question import Question
 from robustbench_kpca.report.ranking import Group
 from robustbench_kpca.report.ranking import ranking as ranks_of
 

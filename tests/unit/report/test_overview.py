@@ -13,8 +13,9 @@ from robustbench_kpca.report import board_index
 from robustbench_kpca.report.answers import Answer, Duel
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_index import write_index
-from robustbench_kpca.report.board_spec import BoardSpec, Column, Question
+from robustbench_kpca.report.board_spec import BoardSpec, Column
 from robustbench_kpca.report.lead import spoken
+from robustbench_kpca.report.question import Question
 
 DUEL = {
     "other": "plain", "value": 0.4, "trainings": 3, "planned": 3, "difference": 0.1, "low": 0.05, "high": 0.15,
