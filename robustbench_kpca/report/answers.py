@@ -260,7 +260,7 @@ def _duel(board: "Board", question: "Question", other: str) -> Duel | None:
 
 
 def _audits(board: "Board", title: str) -> list[Audit | None]:
-    return board.audits(next(row for row in board.spec.rows if row.title == title))
+    return board.audits(board.row(title))
 
 
 def _audited(board: "Board", title: str) -> tuple[str, str]:

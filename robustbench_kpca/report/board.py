@@ -245,6 +245,10 @@ class Board:
         duel, metric = self.paired(title, other, column), metric_for(column.metric)
         return duel is not None and metric.better(duel.first, duel.second) and duel.p_value < self.level(title, column)
 
+    def row(self, title: str) -> Row:
+        """Return the row of a title."""
+        return self._rows[title]
+
     def audits(self, row: Row) -> list[Audit | None]:
         """Return the audits in a row's records of attacks, each once; None stands for records without one."""
         if row.title not in self._audits:

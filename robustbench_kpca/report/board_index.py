@@ -24,7 +24,7 @@ from robustbench_kpca.report.lead import explained
 from robustbench_kpca.report.question import Question
 from robustbench_kpca.report.render import JSON
 
-_HEADS = ("Board", "First (= tied)", "Ranked by", "Data", "Rows", "Runs")
+_HEADS = ("Board", "First (= tied)", "Ranked by", "Data", "Rows", "Audited rows", "Runs")
 MANY = 3
 """Most rows in the first place that are named; more are counted."""
 OVERVIEW = "overview.svg"
@@ -50,6 +50,7 @@ class Entry:
     rows: int
     rank_by: str
     first: str
+    audited: str
     ready: int
     runs: int
 
@@ -57,6 +58,12 @@ class Entry:
     def whole(self) -> bool:
         """Whether all of its evaluations are made."""
         return self.ready == self.runs
+
+    @property
+    def cells(self) -> tuple[doc.Line, ...]:
+        """Its row in the table of boards, below `_HEADS`."""
+        first = doc.Link(self.title, self.link), self.first, self.rank_by, self.data
+        return (*first, str(self.rows), self.audited, self.how_far)
 
     @property
     def how_far(self) -> str:
@@ -105,17 +112,13 @@ def _document(
         undecided = [shown for verdict, shown in cards if verdict == SAME]
         blocks += [doc.Details(f"{SAME[0].upper()}{SAME[1:]}: {len(undecided)}", undecided)] if undecided else []
     for heading, whole in (("Boards", True), ("In progress", False)):
-        rows = [
-            (doc.Link(board.title, board.link), board.first, board.rank_by, board.data, str(board.rows), board.how_far)
-            for board in boards
-            if board.whole == whole
-        ]
+        rows = [board.cells for board in boards if board.whole == whole]
         blocks += [doc.Heading(heading), doc.Table(_HEADS, rows)] if rows else []
     blocks += [doc.Heading("Papers, reproduced")] if packs else []
     for pack in packs:
         title = doc.Link(pack["title"], pack["link"]) if pack["link"] else pack["title"]
         blocks += [doc.Heading(title, level=3), doc.Paragraph(pack["source"], soft=True)]
-        blocks.append(doc.Bullets([doc.Link(title, link) for title, link in pack["items"]]))
+        blocks.append(doc.Bullets([(doc.Link(title, link), audited) for title, link, audited in pack["items"]]))
     blocks.append(
         doc.Paragraph(
             ("Every number has a 95 % interval, and every page says how it is made again. ", doc.Prose(MADE)), soft=True
@@ -137,9 +140,17 @@ def _entry(path: Path) -> Entry:
             len(board["rows"]),
             rank_by=board["rank_by"],
             first="; ".join(_tied(names) for names in first.values()) or "–",
+            audited=_audited(board["audited"]),
             ready=board["ready"],
             runs=board["runs"],
         )
+
+
+def _audited(rows: dict[str, int]) -> str:
+    """Say of how many attacked rows a network was audited; every row that the findings name has a full audit."""
+    if not rows["rows"]:
+        return "–"
+    return f"{rows['full']} full, {rows['quick']} quick of {rows['rows']}"
 
 
 def _tied(names: Sequence[str]) -> str:
@@ -149,7 +160,11 @@ def _tied(names: Sequence[str]) -> str:
 def _pack(path: Path) -> dict[str, Any]:
     content = load_toml(path)
     items = [
-        (str(load_toml(item).get("title", item.stem)), f"{path.parent.name}/{item.stem}/{doc.PAGE}")
+        (
+            str(load_toml(item).get("title", item.stem)),
+            f"{path.parent.name}/{item.stem}/{doc.PAGE}",
+            _audited_in(path.parent / item.stem / JSON),
+        )
         for item in sorted(path.parent.glob("*.toml"), key=by_number)
         if (path.parent / item.stem / doc.PAGE).is_file()
     ]
@@ -160,6 +175,15 @@ def _pack(path: Path) -> dict[str, Any]:
         "link": link,
         "items": items,
     }
+
+
+def _audited_in(path: Path) -> str:
+    """Say in brackets how many rows of an item were audited, if it is a table whose rows are attacked."""
+    if not path.is_file():
+        return ""
+    with rendered(path) as board:
+        rows = board["audited"]
+    return f" (audited: {_audited(rows)} rows)" if rows["rows"] else ""
 
 
 @contextmanager

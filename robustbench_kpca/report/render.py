@@ -21,7 +21,7 @@ from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.latex import latex
 from robustbench_kpca.report.lead import named, spoken
 from robustbench_kpca.report.power import detectable
-from robustbench_kpca.report.table import cells
+from robustbench_kpca.report.table import audited_share, cells
 
 CSV, JSON, LATEX = "board.csv", "board.json", "board.tex"
 HEAD = ("rank", "model", "column", "metric", "protocols", "value", "low", "high", "n", "best", "flags")
@@ -70,7 +70,7 @@ def json_text(board: Board) -> str:
     spec, ready = board.spec, sum(run.record is not None for run in board.runs)
     content: dict[str, Any] = {
         "name": board.name, "title": spec.title, "data": spec.data, "split": spec.split, "seed": spec.seed,
-        "rank_by": spec.rank_by, "runs": len(board.runs), "ready": ready,
+        "rank_by": spec.rank_by, "runs": len(board.runs), "ready": ready, "audited": audited_share(board),
         "columns": [
             {"title": column.title, "metric": column.metric, "protocols": column.protocols,
              "unit": metric_for(column.metric).unit.name, "lower_is_better": metric_for(column.metric).lower_is_better,

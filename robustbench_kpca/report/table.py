@@ -186,6 +186,13 @@ def attacked_rows(board: Board) -> list[str]:
     return [row.title for row in board.spec.rows if board.audits(row)]
 
 
+def audited_share(board: Board) -> dict[str, int]:
+    """Return how many rows are attacked, and of how many a network has a full audit, or a quick one at most."""
+    audits = {title: [each for each in board.audits(board.row(title)) if each] for title in attacked_rows(board)}
+    full = sum(any(audit.plan.level == "full" for audit in of_row) for of_row in audits.values())
+    return {"rows": len(audits), "full": full, "quick": sum(map(bool, audits.values())) - full}
+
+
 def telling_marks(board: Board) -> dict[str, list[str]]:
     """Return row title -> marks beside its name, without those that all attacked rows have."""
     marks = {row.title: list(audit_marks(board, row)) for row in board.spec.rows}

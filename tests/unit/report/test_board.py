@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shlex
@@ -315,6 +316,8 @@ def test_what_was_not_audited_is_shown(tmp_path, records, board):
     half = audited_board(tmp_path, records, {"vit_digits": [FINE]})
     assert frame(half)["Model"].tolist() == ["vit_digits_adv ○", "vit_digits"]
     assert "- ○ vit_digits_adv: not audited" in markdown(half).splitlines()
+    share = json.loads(json_text(half))["audited"]
+    assert (share["rows"], share["full"] + share["quick"]) == (2, 1)
 
 
 def test_a_model_audited_for_some_of_its_attacks_is_told_from_one_without_audit(tmp_path, records, board):
@@ -572,4 +575,4 @@ def test_an_index_has_tables_by_their_number(tmp_path):
         (tmp_path / "own" / f"{name}.toml").write_text(f'title = "{name}"')
     (tmp_path / "own" / "pack.toml").write_text('title = "Own"')
     items = _pack(tmp_path / "own" / "pack.toml")["items"]
-    assert [title for title, _ in items] == ["table-1", "table-2", "table-2b", "table-10"]
+    assert [title for title, *_ in items] == ["table-1", "table-2", "table-2b", "table-10"]

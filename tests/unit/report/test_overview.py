@@ -61,6 +61,7 @@ def test_the_index_shows_cards_the_most_decided_first(tmp_path):
         "d": {**ANSWER, "subject": "Surer", "against": {**DUEL, "p_value": 0.001}},
     }
     head = {"data": "digits", "split": "test", "rank_by": "PGD", "rows": [], "runs": 1, "ready": 1}
+    head["audited"] = {"rows": 0, "full": 0, "quick": 0}
     for name, answer in made.items():
         rendered(tmp_path / name, answer)
         path = tmp_path / name / "board.json"
@@ -100,6 +101,7 @@ def test_what_is_lower_for_the_better_is_turned():
 
 def test_unfinished_boards_stand_apart(tmp_path):
     content = {"data": "digits", "split": "test", "rank_by": "PGD", "rows": [], "answers": [], "columns": [], "runs": 3}
+    content["audited"] = {"rows": 3, "full": 1, "quick": 1}
     for name, ready in (("whole", 3), ("begun", 2)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "board.json").write_text(json.dumps(content | {"title": name, "ready": ready}))
@@ -107,6 +109,7 @@ def test_unfinished_boards_stand_apart(tmp_path):
     assert "whole/index.html" in whole
     assert "begun/index.html" not in whole
     assert "2 of 3" in begun
+    assert "1 full, 1 quick of 3" in whole
 
 
 def test_a_page_loads_no_plugin_for_a_name(monkeypatch):
