@@ -63,10 +63,9 @@ EXAMPLES = {
         "rbk records export runs --by sample -o samples.csv",
         "rbk records export runs --to json",
     ),
-    "records import-images": (
-        "rbk records import-images x_adv.pt --record OWN.record.json --by 'A. Finder' --method MALT -o runs",
-        "rbk records import-images x_adv.npy --record OWN.record.json --by 'A. Finder' --method 'by hand' -o runs",
-        "rbk records import-images x_adv.safetensors --record OWN.record.json --by me --method PGD-1000 -o runs",
+    "board break": (
+        "rbk board break vit_digits --board digits --images x_adv.npz --by 'A. Finder'",
+        "rbk board break runs/OWN.record.json --images x_adv.pt --by 'A. Finder' --method MALT -o runs",
     ),
     "board render": ("rbk board render digits", "rbk board render my_board/", "rbk board render digits -o page"),
 }

@@ -71,7 +71,8 @@ def _common(
         plugins.use(name)
 
 
-_FILES = {"eval": "evaluate", "list": "listing"}  # commands whose file and function have another name
+# commands whose file and function have another name
+_FILES = {"eval": "evaluate", "list": "listing", "break": "break_row"}
 
 
 def _add(group: typer.Typer, names: str, room: str = "") -> None:
@@ -87,7 +88,7 @@ def _add(group: typer.Typer, names: str, room: str = "") -> None:
 _add(app, "eval audit diagnose check cross-check doctor reproduce train list")
 
 _records = typer.Typer(help="Print, verify and export records.", rich_markup_mode=None)
-_add(_records, "show verify status export import-images", "records_")
+_add(_records, "show verify status export", "records_")
 app.add_typer(_records, name="records")
 
 _images = typer.Typer(help="Draw pictures.", rich_markup_mode=None)
@@ -95,7 +96,7 @@ _add(_images, "draw", "images_")
 app.add_typer(_images, name="images")
 
 _board = typer.Typer(help="Render boards and pages, and list missing runs.", rich_markup_mode=None)
-_add(_board, "demo render report plan index", "board_")
+_add(_board, "demo render report plan break index", "board_")
 app.add_typer(_board, name="board")
 
 

@@ -168,7 +168,7 @@ def _say(name: str, done: "Rerun", *, quiet: bool) -> None:
 def _kept_images(places: list[Path], how: "Conditions", *, json: bool, quiet: bool) -> int:
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.records.images import load_images
-    from robustbench_kpca.verification.imported import recheck
+    from robustbench_kpca.verification.kept import recheck
     from robustbench_kpca.verification.stated import load_for
 
     done = {}

@@ -158,7 +158,7 @@ class Attack(Common):
         a curve over eps is monotone.
     storage: `png`: the deciding image is rounded to 8 bits, inside the ball, and judged again; None: as it was found.
     stage: the attacks, in order. Without stages, the clean image (clipped, if `clip`) decides.
-    imported: in place of stages: whose images decide (`rbk records import-images`).
+    imported: in place of stages: whose images decide (`rbk board break`).
     """
 
     kind: Literal["attack"]

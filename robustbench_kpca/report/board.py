@@ -13,8 +13,8 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.records.trainings import Comparison
 from robustbench_kpca.report import rows
-from robustbench_kpca.report.best_known import same_set
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
+from robustbench_kpca.report.breaks import within_set
 from robustbench_kpca.report.question import Question
 from robustbench_kpca.report.ranking import Group, Ranking, p_values_of_all, ranking
 
@@ -82,7 +82,7 @@ class Board:
         stored = [self.record(model, needed) for needed in self.spec.needed(column)]
         complete = [] if None in stored else [record for record in stored if record is not None]
         found_by_others = self.imported.get(model, ()) if column.imported else ()
-        return complete + [record for record in found_by_others if any(same_set(record, ours) for ours in complete)]
+        return complete + [record for record in found_by_others if any(within_set(record, ours) for ours in complete)]
 
     def trainings(self, title: str, column: Column) -> list[list[Record]]:
         """Return the records of a row in a column: one list for each of its models that has all of them."""

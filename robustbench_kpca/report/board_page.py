@@ -38,6 +38,7 @@ from robustbench_kpca.report.table import (
     audit_balls,
     audit_lines,
     audit_summary,
+    break_lines,
     common_flags,
     heading,
     shown,
@@ -147,6 +148,8 @@ def _beside_the_table(board: Board) -> list[doc.Block]:
     """Return what qualifies the table: how it is read is folded."""
     missing = sum(run.record is None for run in board.runs)
     remarks = [doc.Paragraph(doc.Prose(text)) for text in (flagged(board), without(board), board.left_out) if text]
+    broken = [line for row in board.spec.rows for line in break_lines(board, row)]
+    remarks += [doc.Bullets(broken)] if broken else []
     if missing:
         text = f"{missing} of {len(board.runs)} runs are missing: "
         remarks.append(doc.Paragraph((text, doc.Code(board.missing), ".")))

@@ -85,7 +85,7 @@ class Column(BaseModel):
     corruption: only this corruption of the protocol's.
     reference: the model whose errors a corruption error is divided by, in place of AlexNet's where that is a choice.
     against: data whose samples have no known class, for out-of-distribution detection.
-    imported: whether adversarial images by others (`rbk records import-images`) count, too: the worst known case.
+    imported: whether images that others found (`rbk board break`) count, too: the worst known case.
     certificate: a protocol of kind `certificate`: cells show [certified, attacked], between which the truth lies.
     digest: digest of the column's own samples, where `data`, `limit` or `against` is stated; see `BoardSpec`.
     """

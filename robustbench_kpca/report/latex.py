@@ -10,7 +10,7 @@ from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.lead import named, spoken
 from robustbench_kpca.report.notes import samples, values_of
-from robustbench_kpca.report.table import FLAGGED, INACTIVE, QUICK, UNAUDITED, audit_marks, heading, shown
+from robustbench_kpca.report.table import BROKEN, FLAGGED, INACTIVE, QUICK, UNAUDITED, all_marks, heading, shown
 
 _ESCAPED = {
     **{letter: rf"\{letter}" for letter in "&%$#_{}"},
@@ -23,6 +23,7 @@ _MARKS = {
     INACTIVE: ("i", "with a mechanism that the audit found inactive"),
     QUICK: ("q", "audited by the quick checks alone"),
     UNAUDITED: ("u", "not audited"),
+    BROKEN: ("x", "lowered by images that others found"),
 }
 _TABLE = r"""\begin{{table}}
 \centering
@@ -44,7 +45,7 @@ def latex(board: Board, *, intervals: bool = False) -> str:
     `intervals`: whether 95 % intervals stand behind the values.
     """
     names, rows = spoken(board), shown(board)
-    marks = {row.title: [_MARKS[mark] for mark in audit_marks(board, row)] for row in board.spec.rows}
+    marks = {row.title: [_MARKS[mark] for mark in all_marks(board, row)] for row in board.spec.rows}
     legend = sorted({mark for row in rows for mark in marks[row["model"]]})
     lines = []
     for row in rows:

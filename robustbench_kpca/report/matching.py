@@ -20,9 +20,9 @@ from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, 
 from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
-from robustbench_kpca.report.best_known import by_model
 from robustbench_kpca.report.board import OTHER_DATA, OTHER_NETWORK, Board, Run
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
+from robustbench_kpca.report.breaks import by_model
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import only_one, require_no_contradiction
 from robustbench_kpca.report.proofs import furthest
@@ -113,7 +113,7 @@ def fill(
     by_cell = {cell: of_network(records, leading.get(cell[0])) for cell, (records, _) in candidates.items()}
     sizes = _sizes(by_cell)
     runs = [_run(*cell, by_cell[cell], sizes.get(cell[1].samples, 0), state) for cell, (_, state) in candidates.items()]
-    imported = by_model(records, leading)
+    imported, stale = by_model(records, leading)
     theirs = [record for same in imported.values() for record in same]
     require_no_contradiction([*(run.record for run in runs if run.record), *theirs], spec.rows)
     by_samples: dict[Key, list[Record]] = {}
@@ -123,7 +123,7 @@ def fill(
     for records in by_samples.values():
         _require_one_data_set(records)
     _require_one_task(spec, where, [run.record for run in runs if run.record])
-    remarks = of_other_networks(runs, leading, weights or {})
+    remarks = (*of_other_networks(runs, leading, weights or {}), *stale)
     return Board(name, spec, tuple(runs), remake, missing, others=remarks, imported=imported)
 
 

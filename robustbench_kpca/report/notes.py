@@ -11,7 +11,6 @@ from robustbench_kpca.protocols.agreement import agreement_of
 from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import lines
-from robustbench_kpca.report.best_known import who
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Evaluation
 from robustbench_kpca.report.table import board_unit, common_flags, without_numbers
@@ -177,7 +176,7 @@ def explain(board: Board, column: Column) -> str:
         notes.append(f"under {column.corruption} alone")
     records = [record for model in board.spec.all_models for record in board.records(model, column)]
     if column.imported:
-        notes.append(f"best known: images found by others count, too ({who(records) or 'there are none yet'})")
+        notes.append("best known: images found by others count, too")
     if metric.chance is not None and records:
         notes.append(f"chance {metric.unit.number(metric.chance(records[0].outcomes))}")
     what = f"{'; '.join(notes)}: "

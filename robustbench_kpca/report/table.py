@@ -13,9 +13,10 @@ from robustbench_kpca.records.estimate import Estimate
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Column, Row
+from robustbench_kpca.report.breaks import breakers
 
 MISSING = "not run"
-FLAGGED, INACTIVE, QUICK, UNAUDITED = "⚠", "∅", "◐", "○"  # beside a model's name
+FLAGGED, INACTIVE, QUICK, UNAUDITED, BROKEN = "⚠", "∅", "◐", "○", "✗"  # beside a model's name
 _AUDITED = "Every model that is attacked here was audited for masked gradients, and no flag was raised."
 _NOT_ASKED = (
     "No audit raised a flag. Audits of this task attack nothing, so nothing here says whether gradients are masked."
@@ -164,6 +165,23 @@ def audit_marks(board: Board, row: Row) -> dict[str, list[str]]:
     return marks | ({UNAUDITED: ["not audited"]} if None in audits else {})
 
 
+def all_marks(board: Board, row: Row) -> list[str]:
+    """Return the marks of a row's audits, and one where images of others lower a number of the row."""
+    return [*audit_marks(board, row), *[BROKEN] * bool(break_lines(board, row))]
+
+
+def break_lines(board: Board, row: Row) -> list[str]:
+    """Say who broke a row: `✗ vit_digits: broken by A. Finder (12 images), in “Best known”: …`."""
+    return [
+        f"{BROKEN} {model}: broken by {found.by} ({count} image{'s' * (count > 1)}), in “{column.title}”: "
+        f"{found.method}; SHA-256 {found.sha256[:12]}"
+        for column in board.columns
+        if column.imported
+        for model in row.models
+        for found, count in breakers(board.records(model, column))
+    ]
+
+
 def audit_lines(board: Board) -> list[tuple[str, str, str]]:
     """Explain every mark: the mark, the rows that have it, and what the audit found; one line for equal ones."""
     rows_of: dict[tuple[str, str], list[str]] = {}
@@ -195,7 +213,7 @@ def audited_share(board: Board) -> dict[str, int]:
 
 def telling_marks(board: Board) -> dict[str, list[str]]:
     """Return row title -> marks beside its name, without those that all attacked rows have."""
-    marks = {row.title: list(audit_marks(board, row)) for row in board.spec.rows}
+    marks = {row.title: all_marks(board, row) for row in board.spec.rows}
     attacked = attacked_rows(board)
     common = {mark for mark in (QUICK, UNAUDITED) if len(attacked) > 1 and all(mark in marks[row] for row in attacked)}
     return {title: [mark for mark in marks_of_row if mark not in common] for title, marks_of_row in marks.items()}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca.data.known import CLASSES, KNOWN, labels_of
-from robustbench_kpca.protocols.scenario import MANY, Scenario
+from robustbench_kpca.protocols.scenario import MANY, Attack, Scenario
 from robustbench_kpca.records.names import mistakable
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
@@ -151,10 +151,12 @@ def possible_versions(record: Record, scenario: Scenario) -> str | None:  # noqa
     return None
 
 
-def plain_names(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
+def plain_names(record: Record, scenario: Scenario) -> str | None:
     """Check that no name of the record can be mistaken for another one: see `records.names`."""
     spec = record.spec
     names = {"model": spec.model.name, "data": spec.data.name, "split": spec.data.split, "protocol": spec.protocol.name}
+    if isinstance(scenario, Attack) and scenario.imported is not None:
+        names["finder"] = scenario.imported.by
     return next((f"the {what} {why}" for what, name in names.items() if (why := mistakable(name))), None)
 
 

@@ -28,7 +28,7 @@ def prepare(protocol: str | Path, overrides: Mapping[str, Override]) -> tuple[st
     label, scenario = load_scenario(protocol, dict(overrides))
     if isinstance(scenario, Attack):
         if scenario.imported is not None:
-            raise BadInputError(f"protocol '{label}' is of imported images", fix="rbk records import-images FILE")
+            raise BadInputError(f"protocol '{label}' is of imported images", fix="rbk board break ROW --images FILE")
         require_startable(scenario)
     elif isinstance(scenario, Corruption) and scenario.mode != "stored":
         for name in scenario.names:

@@ -18,7 +18,7 @@ from robustbench_kpca.records.record import find_records
 from robustbench_kpca.records.spec import ProtocolInfo
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.table import frame
-from robustbench_kpca.verification.imported import recheck
+from robustbench_kpca.verification.kept import recheck
 
 BOARD = Path(__file__).parents[3] / "leaderboards" / "digits-attacks" / "records"
 pytestmark = pytest.mark.usefixtures("few_resamples")
