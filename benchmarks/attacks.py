@@ -408,7 +408,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for package in ("torchattacks", "foolbox", "pyautoattack"):
         if find_spec(package) is None:
-            parser.exit(2, f"{package} is missing: pip install 'robustbench-kpca[reference]'\n")
+            parser.exit(2, f"{package} is missing: pip install '.[reference]'\n")
     torch.set_num_threads(arguments.threads)
     logging.getLogger("auto-attack").disabled = True
     print(header(("torch", "timm", "torchattacks", "foolbox", "pyautoattack", "numpy")))

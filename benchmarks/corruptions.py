@@ -135,7 +135,7 @@ def library(arguments: argparse.Namespace) -> None:
     """Print the table of all corruptions."""
     for package in ("imagecorruptions", "skimage", *(["numba"] if arguments.fork else [])):
         if importlib.util.find_spec(package) is None:
-            sys.exit(f"{package} is missing: pip install 'robustbench-kpca[reference]' numba")
+            sys.exit(f"{package} is missing: pip install '.[reference]' numba")
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     print(header(PACKAGES))

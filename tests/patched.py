@@ -22,7 +22,7 @@ MENDS = {
 def source() -> Path:
     """Path of the installed `imagecorruptions/corruptions.py`, found without importing the package."""
     spec = importlib.util.find_spec("imagecorruptions")
-    assert spec is not None, "pip install 'robustbench-kpca[reference]'"
+    assert spec is not None, "pip install '.[reference]'"
     assert spec.origin is not None
     return Path(spec.origin).with_name("corruptions.py")
 

@@ -55,6 +55,11 @@ _TEXTS = (
 DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
+def install_extra(extra: str) -> str:
+    """Return what installs an optional dependency: no index has this package, so it is a folder of a clone."""
+    return f"pip install '.[{extra}]' in a clone of robustbench-kpca"
+
+
 def reason_of(error: BaseException) -> str:
     """Say in words of this package why a file, a text or a library failed.
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
+from robustbench_kpca._core.errors import install_extra
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json
 
@@ -135,7 +136,7 @@ def facts() -> list[dict[str, str]]:
     rows.append(("presets", ", ".join(map(str, presets.roots())), ""))
     for extra, packages in EXTRAS.items():
         installed = [f"{name} {_version(name)}" for name in packages if _version(name)]
-        fix = "" if len(installed) == len(packages) else f"optional: pip install 'robustbench-kpca[{extra}]'"
+        fix = "" if len(installed) == len(packages) else f"optional: {install_extra(extra)}"
         rows.append((f"extra '{extra}'", ", ".join(installed) or "not installed", fix))
     return [{"what": what, "found": found_here, "fix": fix} for what, found_here, fix in rows]
 

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca._core.errors import BadInputError, EvaluationError, reason_of
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, install_extra, reason_of
 from robustbench_kpca._core.registry import unknown_name
 
 Pixels = NDArray[np.uint8]
@@ -94,7 +94,7 @@ def _library() -> ModuleType:
     except Exception as error:  # noqa: BLE001 (the library may raise anything)
         raise BadInputError(
             f"imagecorruptions cannot be imported ({reason_of(error)})",
-            fix="pip install 'robustbench-kpca[reference]'",
+            fix=install_extra("reference"),
         ) from None
 
 

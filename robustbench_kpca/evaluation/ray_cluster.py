@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from robustbench_kpca._core.errors import BadInputError, EvaluationError, LostError, reason_of
+from robustbench_kpca._core.errors import BadInputError, EvaluationError, LostError, install_extra, reason_of
 from robustbench_kpca.evaluation.sharded import Sharded
 from robustbench_kpca.evaluation.worker import Answer, make
 from robustbench_kpca.records.shards import Shard
@@ -142,7 +142,7 @@ def _ray() -> Any:
             import ray
     except ImportError:
         raise BadInputError(
-            "executor 'ray' needs Ray", fix="pip install 'robustbench-kpca[ray]', or leave the executor out"
+            "executor 'ray' needs Ray", fix=f"{install_extra('ray')}, or leave the executor out"
         ) from None
     return ray
 

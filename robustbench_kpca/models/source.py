@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from robustbench_kpca._core.errors import BadInputError, reason_of
+from robustbench_kpca._core.errors import BadInputError, install_extra, reason_of
 from robustbench_kpca.data.request import View
 
 
@@ -26,7 +26,7 @@ def library(name: str, wanted_by: str, extra: str = "") -> Any:
     except Exception as error:  # noqa: BLE001 (missing, or incompatible with newer packages)
         raise BadInputError(
             f"model '{wanted_by}' needs {name}, which cannot be imported ({reason_of(error)})",
-            fix=f"pip install 'robustbench-kpca[{extra}]'" if extra else f"pip install {name}",
+            fix=install_extra(extra) if extra else f"pip install {name}",
         ) from None
 
 

@@ -149,13 +149,12 @@ def _beside_the_table(board: Board) -> list[doc.Block]:
     missing = sum(run.record is None for run in board.runs)
     remarks = [doc.Paragraph(doc.Prose(text)) for text in (flagged(board), without(board), board.left_out) if text]
     broken = [line for row in board.spec.rows for line in break_lines(board, row)]
-    remarks += [doc.Bullets(broken)] if broken else []
     if missing:
         text = f"{missing} of {len(board.runs)} runs are missing: "
         remarks.append(doc.Paragraph((text, doc.Code(board.missing), ".")))
     notes = (caption(board), ranking(board), trainings(board), power_of(board))
     read: list[doc.Block] = [doc.Paragraph(doc.Prose(text)) for text in notes if text]
-    blocks: list[doc.Block] = [*remarks, doc.Details("How to read this", read)]
+    blocks: list[doc.Block] = [*[doc.Bullets(broken)] * bool(broken), *remarks, doc.Details("How to read this", read)]
     single: list[Sequence[doc.Line]] = [(*row[:2], *map(doc.Numbers, row[2:])) for row in single_trainings(board)]
     if single:
         blocks.append(doc.Details("Single trainings", [doc.Table(single_heads(board), single)]))

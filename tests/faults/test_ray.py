@@ -14,7 +14,7 @@ from robustbench_kpca.protocols.presets import find
 from robustbench_kpca.records.unfinished import unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray leaves files open
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'robustbench-kpca[ray]'")
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "batch_size": 4, "audit": False}
 
 

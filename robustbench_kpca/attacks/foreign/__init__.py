@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, install_extra, reason_of
 from robustbench_kpca._core.registry import did_you_mean, unknown_name
 from robustbench_kpca.attacks.foreign import foolbox, pyautoattack, torchattacks
 from robustbench_kpca.attacks.foreign._recipe import Recipe as Recipe
@@ -169,7 +169,7 @@ def load(library: str, wanted_by: str) -> ModuleType:
     except Exception as error:  # noqa: BLE001 (missing, or incompatible with newer packages)
         raise BadInputError(
             f"attack '{wanted_by}' needs {library}, which cannot be imported ({reason_of(error)})",
-            fix="pip install 'robustbench-kpca[reference]'",
+            fix=install_extra("reference"),
         ) from None
 
 

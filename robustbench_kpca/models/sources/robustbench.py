@@ -1,10 +1,12 @@
 """`robustbench:NAME`: a model of RobustBench's zoo with its weights, which normalises inside.
 
 Where the zoo has several of a name, its data set or threat stands before it, as in `robustbench:cifar10/L2/Standard`.
-Weights are kept in the folder of torch's hub.
+Its transformers are built here for a file of their weights (`models.robust_transformers`). All others need RobustBench,
+which keeps weights in the folder of torch's hub.
 """
 
 import sys
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,8 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.data.imagenet_classes import imagenet_wnids
 from robustbench_kpca.data.request import View
+from robustbench_kpca.models.robust_transformers import NETWORKS
+from robustbench_kpca.models.robust_transformers import build as build_here
 from robustbench_kpca.models.source import describe, library
 from robustbench_kpca.models.weights_file import only_weights
 
@@ -32,6 +36,9 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """Return a model as `sources` says."""
     if options:
         raise BadInputError(f"'model.{next(iter(options))}' of robustbench:{name} cannot be set", expected="no options")
+    own = _fitting(name, NETWORKS)
+    if own:
+        return build_here(_only(name, own), pretrained)
     library("robustbench", f"robustbench:{name}")
     zoo = library("robustbench.model_zoo", f"robustbench:{name}").model_dicts
     data, threat, role = _place(name, zoo)
@@ -52,14 +59,22 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
 
 def _place(name: str, zoo: Any) -> tuple[Any, Any, str]:
     """Return the data set, the threat and the name of a model in the zoo; what stands before a name narrows it."""
-    *before, role = name.split("/")
     places = [(data, threat, each) for data in zoo for threat in zoo[data] for each in zoo[data][threat]]
     by_path = {f"{data.value}/{threat.value}/{each}": (data, threat, each) for data, threat, each in places}
-    fitting = [full for full, (*_, each) in by_path.items() if each == role and {*before} <= {*full.split("/")[:2]}]
-    if len(fitting) > 1:
-        raise BadInputError(
-            f"RobustBench has several models '{name}'", expected=" or ".join(f"robustbench:{full}" for full in fitting)
-        )
+    fitting = _fitting(name, by_path)
     if not fitting:
         raise unknown_name("robustbench model", name, sorted({*by_path, *(each for *_, each in places)}))
-    return by_path[fitting[0]]
+    return by_path[_only(name, fitting)]
+
+
+def _fitting(name: str, paths: Iterable[str]) -> list[str]:
+    *before, role = name.split("/")
+    return [path for path in paths if path.split("/")[2] == role and {*before} <= {*path.split("/")[:2]}]
+
+
+def _only(name: str, fitting: Sequence[str]) -> str:
+    if len(fitting) > 1:
+        raise BadInputError(
+            f"RobustBench has several models '{name}'", expected=" or ".join(f"robustbench:{path}" for path in fitting)
+        )
+    return fitting[0]

@@ -1,0 +1,85 @@
+"""Networks of RobustBench's zoo that are built here: their tensors are those of RobustBench 1.1.1.
+
+Numbers and digests are of the models that its own code built beside timm 1.0.31. Papers state 26, 46 and 104 million
+parameters of XCiT, and 22.8, 87.1, 28.6, 50.3, 88.8 and 198 million of the networks with ConvStem.
+"""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from timm.layers import LayerNorm2d
+from torch.nn import functional
+
+from robustbench_kpca import load_model
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import sha256
+from robustbench_kpca.models import robust_transformers
+from robustbench_kpca.models.robust_transformers import NETWORKS, ConvStem, Network, build
+from robustbench_kpca.models.source import class_names_of, stated_view
+
+SINGH, DEBENEDETTI = "imagenet/Linf/Singh2023Revisiting_{}-ConvStem", "{}/Linf/Debenedetti2022Light_XCiT-{}12"
+TENSORS = {
+    SINGH.format("ViT-S"): (168, 22777576, "634f893e128ad7ec"),
+    SINGH.format("ViT-B"): (168, 87147112, "98306c3537974e5c"),
+    SINGH.format("ConvNeXt-T"): (186, 28627432, "aa73af500eafcb73"),
+    SINGH.format("ConvNeXt-S"): (348, 50261992, "aa0242b521d40c7c"),
+    SINGH.format("ConvNeXt-B"): (352, 88753416, "fce6ffd8964da2fe"),
+    SINGH.format("ConvNeXt-L"): (352, 198134680, "773f6edcda3ae61e"),
+    DEBENEDETTI.format("imagenet", "S"): (391, 26253304, "fbd09171e0c25e37"),
+    DEBENEDETTI.format("cifar10", "S"): (391, 25872154, "a9d799db7a5ef0b1"),
+    DEBENEDETTI.format("cifar100", "S"): (391, 25906804, "bb61345465f7535d"),
+    DEBENEDETTI.format("imagenet", "M"): (391, 46401160, "65a55a48f6215b24"),
+    DEBENEDETTI.format("cifar10", "M"): (391, 45893290, "edffb59e46a10df6"),
+    DEBENEDETTI.format("cifar100", "M"): (391, 45939460, "8f4939bfeb12561e"),
+    DEBENEDETTI.format("imagenet", "L"): (391, 103792648, "cdbd3a7870612f84"),
+    DEBENEDETTI.format("cifar10", "L"): (391, 103031338, "dde4f62a6f64ac73"),
+    DEBENEDETTI.format("cifar100", "L"): (391, 103100548, "998d0f959168e278"),
+}
+
+
+@pytest.mark.parametrize("path", NETWORKS)
+def test_names_and_shapes_are_those_of_robustbench(path):
+    with torch.device("meta"):  # no memory, and no time for initial weights
+        model = build(path, pretrained=False)
+    shapes = sorted((name, tuple(value.shape)) for name, value in model.state_dict().items())
+    digest = sha256("\n".join(f"{name} {shape}" for name, shape in shapes).encode())[:16]
+    assert (len(shapes), sum(value.numel() for value in model.parameters()), digest) == TENSORS[path]
+    if "cifar" in path:
+        assert model.patch_embed.proj(torch.zeros(1, 3, 32, 32, device="meta")).shape[2:] == (8, 8)
+        return
+    crop = "224" if "XCiT" in path else "256"
+    assert stated_view(model).how == f"bicubic 224 of {crop}, as torchvision"
+    assert class_names_of(model)[0] == "n01440764"
+
+
+def test_a_file_of_the_zoo_loads_with_the_normalisation_that_it_holds(tmp_path, monkeypatch):
+    """RobustBench wraps such a network: `normalize.mean`, `normalize.std` and `model.` before all other names."""
+    mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
+    small = Network(lambda _: ConvStem(LayerNorm2d, (4, 6), (2, 2), 5), (mean, std), None, 5)
+    monkeypatch.setitem(robust_transformers.NETWORKS, "imagenet/Linf/Small", small)
+    with torch.random.fork_rng():
+        state = build("imagenet/Linf/Small", pretrained=False).state_dict()
+        images = torch.rand(2, 3, 16, 16)
+    around = {"normalize.mean": torch.tensor(mean), "normalize.std": torch.tensor(std)}
+    whole = around | {f"model.{name}": value for name, value in state.items()}
+    save_file({f"module.{name}": value for name, value in whole.items()}, tmp_path / "x.safetensors")
+    model = load_model("robustbench:Small", tmp_path / "x.safetensors")
+    x = (images - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    for place in (0, 3):
+        weight, bias, scale, shift = (
+            state[f"stem.{at}.{name}"] for at in (place, place + 1) for name in ("weight", "bias")
+        )
+        x = functional.conv2d(x, weight, bias, stride=2, padding=1)
+        x = (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-6).sqrt()
+        x = functional.gelu(scale.view(-1, 1, 1) * x + shift.view(-1, 1, 1))
+    x = functional.conv2d(x, state["stem.6.weight"], state["stem.6.bias"])
+    torch.testing.assert_close(model(images), x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("Singh2023Revisiting_ViT-S-ConvStem", "--checkpoint FILE"), ("Debenedetti2022Light_XCiT-S12", "cifar100/Linf/")],
+)
+def test_a_name_needs_a_file_and_one_data_set(name, word):
+    with pytest.raises(BadInputError, match=word):
+        load_model(f"robustbench:{name}")
