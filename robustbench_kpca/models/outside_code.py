@@ -9,7 +9,7 @@ from typing import Any
 
 from robustbench_kpca._core.files import from_here
 from robustbench_kpca.models.bundle import split_entry
-from robustbench_kpca.models.sources import base_name, source_of
+from robustbench_kpca.models.sources import base_name, is_ours, source_of
 
 LIBRARIES = ("timm", "torchvision")
 """Sources whose models are code of the library alone."""
@@ -39,7 +39,7 @@ def _of_model(model: str, options: Mapping[str, Any]) -> str:
     model = base_name(model)
     source, name = source_of(model)
     path = next((key for key in options if key in PATHS), None)
-    if source and source not in LIBRARIES:
+    if source and source not in LIBRARIES and not is_ours(source, name):
         return f"{source} would load and run {name}"
     if source and path is not None:
         return f"{source} would use the files or addresses that {path} = {options[path]!r} names"

@@ -11,6 +11,14 @@ SOURCES = Family("source of models", __name__, "build", needs=("__call__",), by_
 CERTIFIED = ("ablated", "masked", "smoothed")
 """Sources that make a model of another one: the rest of the name is that of the other."""
 
+OURS = {"robustbench": ("Debenedetti2022Light_XCiT-", "Singh2023Revisiting_"), "cbsa": ("",)}
+"""How names begin of networks that are code of this package alone, by source."""
+
+
+def is_ours(source: str, name: str) -> bool:
+    """Tell whether a network of a source is code of this package, whatever libraries are here."""
+    return name.rpartition("/")[2].startswith(OURS.get(source, ()))
+
 
 def base_name(name: str) -> str:
     """Return the name of the model that a certified one is made of, or the name itself."""

@@ -6,7 +6,7 @@ which keeps weights in the folder of torch's hub.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from robustbench_kpca.data.request import View
 from robustbench_kpca.models.robust_transformers import NETWORKS
 from robustbench_kpca.models.robust_transformers import build as build_here
 from robustbench_kpca.models.source import describe, library
+from robustbench_kpca.models.sources import is_ours
 from robustbench_kpca.models.weights_file import only_weights
 
 VIEWS = {
@@ -36,9 +37,8 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """Return a model as `sources` says."""
     if options:
         raise BadInputError(f"'model.{next(iter(options))}' of robustbench:{name} cannot be set", expected="no options")
-    own = _fitting(name, NETWORKS)
-    if own:
-        return build_here(_only(name, own), pretrained)
+    if is_ours("robustbench", name):
+        return build_here(_only(name, NETWORKS), pretrained)
     library("robustbench", f"robustbench:{name}")
     zoo = library("robustbench.model_zoo", f"robustbench:{name}").model_dicts
     data, threat, role = _place(name, zoo)
@@ -61,18 +61,16 @@ def _place(name: str, zoo: Any) -> tuple[Any, Any, str]:
     """Return the data set, the threat and the name of a model in the zoo; what stands before a name narrows it."""
     places = [(data, threat, each) for data in zoo for threat in zoo[data] for each in zoo[data][threat]]
     by_path = {f"{data.value}/{threat.value}/{each}": (data, threat, each) for data, threat, each in places}
-    fitting = _fitting(name, by_path)
-    if not fitting:
-        raise unknown_name("robustbench model", name, sorted({*by_path, *(each for *_, each in places)}))
-    return by_path[_only(name, fitting)]
+    return by_path[_only(name, by_path)]
 
 
-def _fitting(name: str, paths: Iterable[str]) -> list[str]:
+def _only(name: str, paths: Iterable[str]) -> str:
+    """Return the path `DATA/THREAT/NAME` that a name stands for."""
     *before, role = name.split("/")
-    return [path for path in paths if path.split("/")[2] == role and {*before} <= {*path.split("/")[:2]}]
-
-
-def _only(name: str, fitting: Sequence[str]) -> str:
+    parts = {path: path.split("/") for path in paths}
+    fitting = [path for path, (*place, each) in parts.items() if each == role and {*before} <= {*place}]
+    if not fitting:
+        raise unknown_name("robustbench model", name, sorted({*parts, *(each for *_, each in parts.values())}))
     if len(fitting) > 1:
         raise BadInputError(
             f"RobustBench has several models '{name}'", expected=" or ".join(f"robustbench:{path}" for path in fitting)

@@ -29,7 +29,11 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["vit_digits", "rpc_symvit_tiny", "no_such_model", "timm:resnet18", "torchvision:resnet18", "timm:a.py:b"]
+    "name",
+    [
+        *("vit_digits", "rpc_symvit_tiny", "no_such_model", "timm:resnet18", "torchvision:resnet18", "timm:a.py:b"),
+        *("cbsa:CBT-T", "robustbench:imagenet/Linf/Singh2023Revisiting_ViT-S-ConvStem"),
+    ],
 )
 def test_names_that_run_no_code_from_outside(name):
     assert outside_code(name, {"num_classes": 3}, "weights.safetensors") == ""
@@ -43,6 +47,7 @@ def test_names_that_run_no_code_from_outside(name):
         ("os:system", {"command": "ls"}, None, "the module os would be run, and system(command='ls') called"),
         ("hf:a/b", {}, None, "hf would load and run a/b"),
         ("onnx:a.onnx", {}, None, "onnx would load and run a.onnx"),
+        ("robustbench:Wong2020Fast", {}, None, "robustbench would load and run Wong2020Fast"),
         ("timm:resnet18", {"pretrained_cfg_overlay": {"url": "http://x"}}, None, "http://x"),
         ("vit_digits", {}, "a.pth", "a.pth would be fetched or unpickled"),
         ("vit_digits", {}, "hf-hub:a/b.safetensors", "hf-hub:a/b.safetensors would be fetched"),

@@ -1,7 +1,7 @@
-"""Networks of RobustBench's zoo that are built here: their tensors are those of RobustBench 1.1.1.
+"""Networks of others that are built here for a file of weights: their tensors are those of the authors' code.
 
-Numbers and digests are of the models that its own code built beside timm 1.0.31. Papers state 26, 46 and 104 million
-parameters of XCiT, and 22.8, 87.1, 28.6, 50.3, 88.8 and 198 million of the networks with ConvStem.
+Numbers and digests are of the models that RobustBench 1.1.1 itself built beside timm 1.0.31. The page of CBSA states
+1.8 and 6.7 million parameters.
 """
 
 import pytest
@@ -16,6 +16,7 @@ from robustbench_kpca._core.files import sha256
 from robustbench_kpca.models import robust_transformers
 from robustbench_kpca.models.robust_transformers import NETWORKS, ConvStem, Network, build
 from robustbench_kpca.models.source import class_names_of, stated_view
+from robustbench_kpca.models.sources import cbsa
 
 SINGH, DEBENEDETTI = "imagenet/Linf/Singh2023Revisiting_{}-ConvStem", "{}/Linf/Debenedetti2022Light_XCiT-{}12"
 TENSORS = {
@@ -37,13 +38,17 @@ TENSORS = {
 }
 
 
+def tensors(model):
+    shapes = sorted((name, tuple(value.shape)) for name, value in model.state_dict().items())
+    digest = sha256("\n".join(f"{name} {shape}" for name, shape in shapes).encode())[:16]
+    return len(shapes), sum(value.numel() for value in model.parameters()), digest
+
+
 @pytest.mark.parametrize("path", NETWORKS)
 def test_names_and_shapes_are_those_of_robustbench(path):
     with torch.device("meta"):  # no memory, and no time for initial weights
         model = build(path, pretrained=False)
-    shapes = sorted((name, tuple(value.shape)) for name, value in model.state_dict().items())
-    digest = sha256("\n".join(f"{name} {shape}" for name, shape in shapes).encode())[:16]
-    assert (len(shapes), sum(value.numel() for value in model.parameters()), digest) == TENSORS[path]
+    assert tensors(model) == TENSORS[path]
     if "cifar" in path:
         assert model.patch_embed.proj(torch.zeros(1, 3, 32, 32, device="meta")).shape[2:] == (8, 8)
         return
@@ -56,15 +61,15 @@ def test_a_file_of_the_zoo_loads_with_the_normalisation_that_it_holds(tmp_path, 
     """RobustBench wraps such a network: `normalize.mean`, `normalize.std` and `model.` before all other names."""
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
     small = Network(lambda _: ConvStem(LayerNorm2d, (4, 6), (2, 2), 5), (mean, std), None, 5)
-    monkeypatch.setitem(robust_transformers.NETWORKS, "imagenet/Linf/Small", small)
+    monkeypatch.setitem(robust_transformers.NETWORKS, "imagenet/Linf/Singh2023Revisiting_Small", small)
     with torch.random.fork_rng():
-        untrained = build("imagenet/Linf/Small", pretrained=False).state_dict()
+        untrained = build("imagenet/Linf/Singh2023Revisiting_Small", pretrained=False).state_dict()
         state = {name: torch.randn_like(value) for name, value in untrained.items()}
         images = torch.rand(2, 3, 16, 16)
     around = {"normalize.mean": torch.tensor(mean), "normalize.std": torch.tensor(std)}
     whole = around | {f"model.{name}": value for name, value in state.items()}
     save_file({f"module.{name}": value for name, value in whole.items()}, tmp_path / "x.safetensors")
-    model = load_model("robustbench:Small", tmp_path / "x.safetensors")
+    model = load_model("robustbench:Singh2023Revisiting_Small", tmp_path / "x.safetensors")
     x = (images - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
     for place in (0, 3):
         weight, bias, scale, shift = (
@@ -84,3 +89,26 @@ def test_a_file_of_the_zoo_loads_with_the_normalisation_that_it_holds(tmp_path, 
 def test_a_name_needs_a_file_and_one_data_set(name, word):
     with pytest.raises(BadInputError, match=word):
         load_model(f"robustbench:{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("CBT-T", (150, 1789192, "03ddcf6d3d60a0c5")), ("CBT-S", (150, 6667048, "6e5e0ca7567c9de7"))],
+)
+def test_names_and_shapes_are_those_of_cbsa(name, expected):
+    with torch.device("meta"):
+        assert tensors(cbsa.build(name, False, {})) == expected
+
+
+def test_cbsa_of_equal_tokens_is_known():
+    """Where all n tokens are w, each of 64 representatives is (1 + s) w, and each token gets 64 / n of that."""
+    with torch.random.fork_rng():
+        attention, token = cbsa.ContractAndBroadcast(6, 2), torch.randn(6)
+        attention.step_x.data, attention.step_rep.data = torch.randn(2, 2, 1, 1).unbind(0)
+    n = 17
+    found = attention(token.expand(1, n, 6))
+    w = attention.proj(token).view(2, 3)
+    steps = attention.step_x[:, 0] * (1 + attention.step_rep[:, 0]) * 64 / n
+    torch.testing.assert_close(found, attention.to_out((steps * w).flatten()).expand_as(found))
+    x = torch.linspace(-1, 1, 8).view(1, 2, 4)
+    torch.testing.assert_close(cbsa.SparseStep(4)(x), (x - 0.01).clamp_min(0))  # W = 1: it is a code of itself
