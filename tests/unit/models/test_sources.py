@@ -3,6 +3,7 @@
 import enum
 import json
 import pickle
+import re
 import shutil
 import sys
 from types import ModuleType, SimpleNamespace
@@ -377,9 +378,10 @@ def test_a_name_of_another_source_is_suggested_with_its_prefix(name, message):
 
 
 def test_a_library_that_is_missing_is_one_line(monkeypatch):
-    for prefix, missing in (("hf", "transformers"), ("onnx", "onnxruntime"), ("robustbench", "robustbench")):
+    extras = ("hf", "transformers", "'.[transformers]'"), ("onnx", "onnxruntime", "'.[onnx]'")
+    for prefix, missing, installed in (*extras, ("robustbench", "robustbench", "robustbench")):
         monkeypatch.setitem(sys.modules, missing, None)
-        with pytest.raises(BadInputError, match=rf"{missing}.*pip install '?robustbench"):
+        with pytest.raises(BadInputError, match=rf"{missing}.*pip install {re.escape(installed)}"):
             load_model(f"{prefix}:owner/name")
 
 
