@@ -362,7 +362,7 @@ def test_a_missing_library_names_the_extra(monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(BadInputError, match=r"pip install 'robustbench-kpca\[reference\]'") as error:
+    with pytest.raises(BadInputError, match=r"pip install '\.\[reference\]'") as error:
         build("torchattacks:PGD", {})
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)

@@ -98,5 +98,5 @@ def test_what_the_library_raises_is_one_line(monkeypatch, image):
 
 def test_a_library_that_is_not_installed_says_what_to_install(monkeypatch, not_loaded):
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
-    with pytest.raises(BadInputError, match=r"imagecorruptions.*pip install 'robustbench-kpca\[reference\]'"):
+    with pytest.raises(BadInputError, match=r"imagecorruptions.*pip install '\.\[reference\]'"):
         corruption_for("imagecorruptions:fog")

@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(use, digits, monkeypatch):
         evaluate("symvit_digits", digits, executor="ray", **HOW)
     assert ray.cancelled
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(BadInputError, match=r"pip install 'robustbench-kpca\[ray\]'"):
+    with pytest.raises(BadInputError, match=r"pip install '\.\[ray\]'"):
         evaluate("symvit_digits", digits, executor="ray", **HOW)
 
 
