@@ -30,12 +30,10 @@ from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 import numpy as np
+from _virtual_run import Simulation, World
 from scipy.optimize import nnls
 from tabulate import tabulate
-from virtual_run import Simulation, World
 
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.shard_folder import State, write_state

@@ -1,25 +1,18 @@
 """Planted fakes: wrappers that make a network look robust, or an attack blind, without making it robust.
 
 Each comes at three strengths and wraps around any model. `PYTHONPATH=tests rbk audit fakes:fake --set model.base=NAME
---set model.kind=KIND --set model.strength=0` audits one; `PYTHONPATH=tests python -m fakes` prints the table of all,
-`PYTHONPATH=tests python -m fakes segmentation` that of the fakes planted on a segmenter.
+--set model.kind=KIND --set model.strength=0` audits one.
 """
 
-import sys
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from robustbench_kpca import attack, load_data, load_model
-from robustbench_kpca._core.errors import BadInputError, BenchmarkError
-from robustbench_kpca._core.strict import parse_fraction
+from robustbench_kpca import load_model
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.runner import Runner
-from robustbench_kpca.audit.context import AuditContext
-from robustbench_kpca.audit.preflight import CHECKS, preflight
-from robustbench_kpca.audit.run import audit
-from robustbench_kpca.data.scenes import Scenes
-from robustbench_kpca.protocols.threat import Threat
+from robustbench_kpca.audit.preflight import preflight
 from robustbench_kpca.tasks import task_named
 
 BASES = ("vit_digits", "symvit_digits_adv")
@@ -165,71 +158,3 @@ def refusal(model: nn.Module, images: Tensor, labels: Tensor) -> str:
     except BadInputError as error:
         return str(error).rpartition("--allow ")[2]
     return ""
-
-
-def standing(model: nn.Module, base: nn.Module, images: Tensor, labels: Tensor) -> tuple[str, int]:
-    """Return what PGD-20 leaves standing, and what is left once the base's adversarial images are shown, too."""
-    try:
-        attacked = attack(model, images, labels, "pgd20-linf-8_255", allow=list(CHECKS))
-        broken, said = attacked.broken, str(int((~attacked.broken).sum()))
-    except BenchmarkError:
-        broken, said = torch.zeros(len(labels), dtype=torch.bool), "fails"
-    shown = attack(base, images, labels, "apgd-ce-linf-8_255").images
-    with torch.no_grad():
-        for x in (images, shown):
-            broken = broken | (model(x).argmax(1) != labels)
-    return said, int((~broken).sum())
-
-
-def table(bases=BASES, kinds=tuple(FAKES), count: int = 32) -> None:
-    """Print what every fake claims, what is true, and who notices."""
-    data = load_data("digits", limit=count)
-    images, labels = data.tensors()
-    print("| base | fake | strength | PGD-20 | truth at most | refused by preflight | else flagged by the audit |")
-    print("|---|---|---|---|---|---|---|")
-    for base in bases:
-        for kind in kinds:
-            strengths = FAKES[kind][1]
-            for number, strength in enumerate(strengths):
-                model = fake(base, kind, number)
-                claim, truth = standing(model, load_model(base), images, labels)
-                refused = refusal(model, images, labels)
-                flags = "" if refused else ", ".join(check.name for check in audit(model, data, batch_size=count).flags)
-                shown = strength if isinstance(strength, str) else f"{strength:.3g}"
-                print(f"| {base} | {kind} | {shown} | {claim} | {truth} | {refused} | {flags} |", flush=True)
-
-
-def shares(model: nn.Module, base: nn.Module, scenes: Scenes, eps: str) -> tuple[str, float]:
-    """Return the share of pixels that PGD-20 leaves right, and what is left once the base's pictures are shown, too.
-
-    The base's are those of SegPGD-40.
-    """
-    images, labels = SEGMENTATION.compute.tensors(scenes)
-    threat, cpu = Threat("linf", parse_fraction(eps)), torch.device("cpu")
-    own, honest = (
-        AuditContext(SEGMENTATION, network, Runner(network, len(labels), cpu), images, labels, eps, threat, 0)
-        for network in (model, base)
-    )
-    left = own.remaining("pgd")
-    truth = torch.minimum(left, own.correct_fraction(honest.trajectory("segpgd").images, labels))
-    return "fails" if "pgd" in own.failures else f"{100 * float(left.mean()):.0f}", 100 * float(truth.mean())
-
-
-def table_per_pixel(base="symvit_shapes", kinds=tuple(PER_PIXEL), count: int = 8, eps: str = "8/255") -> None:
-    """Print the same of segmenters, in percent of the pixels."""
-    scenes = SEGMENTATION.compute.audited(load_data("shapes"), count)
-    images, labels = SEGMENTATION.compute.tensors(scenes)
-    print("| fake | strength | PGD-20 | truth at most | refused by preflight | else flagged by the audit |")
-    print("|---|---|---|---|---|---|")
-    for kind in kinds:
-        for number, strength in enumerate(PER_PIXEL[kind][1]):
-            model = fake(base, kind, number)
-            refused = refusal(model, images, labels)
-            claim, truth = ("", float("nan")) if refused else shares(model, load_model(base), scenes, eps)
-            flags = "" if refused else ", ".join(check.name for check in audit(model, scenes, eps=eps).flags)
-            shown = strength if isinstance(strength, str) else f"{strength:.3g}"
-            print(f"| {kind} | {shown} | {claim} | {truth:.0f} | {refused} | {flags} |", flush=True)
-
-
-if __name__ == "__main__":
-    table_per_pixel() if sys.argv[1:] == ["segmentation"] else table()

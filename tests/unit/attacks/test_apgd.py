@@ -234,12 +234,7 @@ def test_too_few_classes_for_the_ratio_leave_the_cross_entropy(classes, loss, sa
     assert result.backwards.tolist() == [6 * min(targets, classes - 1)] * len(x)
 
 
-def test_an_untargeted_loss_has_one_target():
-    with pytest.raises(BadInputError, match="ce_targeted"):
-        APGD(steps=3, loss="ce", targets=9, rho=0.75)
-
-
-def test_a_targeted_cross_entropy_is_lowered_at_the_target():
+def test_targeted_losses():
     model = Unbreakable(4)
     x, y = batch(model, "mlp")
     threat, ours = Threat("linf", 0.2), APGD(steps=10, loss="ce_targeted", targets=1, rho=0.75)
@@ -249,3 +244,5 @@ def test_a_targeted_cross_entropy_is_lowered_at_the_target():
     with torch.no_grad():
         target = state["targets"][:, 0]
         assert bool((cross_entropy(model(state["x"]), target) < cross_entropy(model(x), target)).all())
+    with pytest.raises(BadInputError, match="ce_targeted"):
+        APGD(steps=3, loss="ce", targets=9, rho=0.75)

@@ -125,15 +125,12 @@ def test_balls_shrink_and_only_the_last_is_bound():
     assert not seen
 
 
-def test_a_ball_larger_than_the_box():
+def test_balls_larger_than_the_box_and_other_norms():
     model, (x, y) = Blurry(), scene()
     for threat in (Threat("linf", 0.7), Threat("linf", 0.7, clip=False)):
         state = drive(ShrinkingAPGD(steps=8, loss="js", rho=0.75), model, x, y, threat, None)
         assert float((state["x"] - x).abs().max()) <= 0.7 + 1e-6
         assert bool(((state["x"] >= 0) & (state["x"] <= 1)).all()) == threat.clip
-
-
-def test_another_norm_is_refused():
     x, y = scene()
     with pytest.raises(BadInputError, match=r"'apgd_shrinking' .*l2"):
         ShrinkingAPGD(steps=8, loss="js", rho=0.75).start(x, y, Threat("l2", 0.5), torch.arange(len(y)))

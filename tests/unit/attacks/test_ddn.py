@@ -44,16 +44,13 @@ def test_a_plain_transcription_finds_the_same():
         assert torch.allclose(state["x"][row], nearest, atol=1e-9)
 
 
-def test_the_length_stays_in_the_box():
-    """Where nothing is misclassified, the radius grows to the furthest corner and no further."""
+def test_the_length_stays_in_the_box_and_a_zero_gradient_has_a_direction_of_its_own():
+    # Where nothing is misclassified, the radius grows to the furthest corner and no further.
     x = torch.tensor([[[[0.0, 0.25]]], [[[0.5, 0.9]]]])
     model = Wavy((1, 1, 2), lead=1000.0, dtype=torch.float32)
     state = drive(DDN(steps=40, gamma=0.2, init_norm=0.1), model, x, torch.tensor([0, 0]), EVERYWHERE, None)
     assert torch.allclose(state["radius"], torch.tensor([1.25, (0.5**2 + 0.9**2) ** 0.5]).double(), atol=1e-6)
     assert torch.equal(state["x"], x)
-
-
-def test_where_the_gradient_is_zero_the_direction_is_the_samples_own():
     x, y = torch.full((3, 1, 4, 4), 0.5), torch.zeros(3, dtype=torch.int64)
 
     def flat(images):

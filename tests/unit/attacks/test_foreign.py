@@ -308,7 +308,7 @@ def test_what_is_returned_is_verified(library, capsys, bounded):
     assert capsys.readouterr().out == ""
 
 
-def test_an_image_outside_the_ball_is_an_error_or_does_not_count(library):
+def test_images_outside_the_ball_and_failures_of_a_library(library):
     stage = {"attack": "fake:Push", "by": 0.06}
     library(bounded=True)
     with pytest.raises(EvaluationError, match=r"'fake:Push' .*3 of 3 .*0\.06\b"):
@@ -317,6 +317,9 @@ def test_an_image_outside_the_ball_is_an_error_or_does_not_count(library):
     samples = run(_Bright(), HALF, ZEROS, stage, eps=0.05)
     assert [sample.broken_by for sample in samples] == [""] * 3
     assert torch.equal(samples[0].worst, HALF[0])
+    library(bounded=True)
+    with pytest.raises(EvaluationError, match=r"'fake:Push' .*TypeError"):
+        run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": -1.0})
 
 
 @pytest.mark.parametrize("bounded", [True, False])
@@ -325,12 +328,6 @@ def test_an_image_outside_the_box_or_nan_is_an_error(library, by, bounded):
     library(bounded=bounded)
     with pytest.raises(EvaluationError, match=r"3 of 3 .*\[0, 1\]"):
         run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": by}, eps=0.05)
-
-
-def test_a_failure_inside_a_library_is_one_line(library):
-    library(bounded=True)
-    with pytest.raises(EvaluationError, match=r"'fake:Push' .*TypeError"):
-        run(_Bright(), HALF, ZEROS, {"attack": "fake:Push", "by": -1.0})
 
 
 @pytest.mark.parametrize("library", _foreign.LIBRARIES)

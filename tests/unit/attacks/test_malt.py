@@ -87,9 +87,13 @@ def test_without_a_gradient_the_order_is_that_of_the_logits(planes):
     assert torch.equal(state["targets"], runners_up(logits, y, 3))
 
 
-def test_fewer_candidates_than_targets_are_refused():
+def test_refusals():
     with pytest.raises(BadInputError, match="candidates = 1"):
         MALT(targets=2, candidates=1, **HOW)
+    x = torch.zeros(1, 1, 2, 2)
+    labels = torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(BadInputError, match="attack 'malt' in l1"):
+        MALT(targets=1, candidates=1, **HOW).start(x, labels, Threat("l1", 1.0), labels)
 
 
 def test_the_probability_margin():
@@ -99,10 +103,3 @@ def test_the_probability_margin():
         other = max(float(powers[k]) for k in range(5) if k != label)
         expected = (other - float(powers[label])) / float(powers.sum())
         assert float(probability_margin(logits, y)[row]) == pytest.approx(expected)
-
-
-def test_it_is_malt_that_refuses():
-    x = torch.zeros(1, 1, 2, 2)
-    labels = torch.zeros(1, dtype=torch.int64)
-    with pytest.raises(BadInputError, match="attack 'malt' in l1"):
-        MALT(targets=1, candidates=1, **HOW).start(x, labels, Threat("l1", 1.0), labels)

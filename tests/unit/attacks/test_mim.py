@@ -51,12 +51,9 @@ def test_momentum_is_the_sum_of_normalised_gradients():
     assert torch.allclose(state["x"], torch.tensor([[[[0.5, 0.5]]]]))
 
 
-def test_a_zero_gradient_moves_nothing():
+def test_a_zero_gradient_moves_nothing_and_a_step_is_positive():
     x = torch.full((2, 1, 2, 2), 0.5)
     state = drive(MINE, lambda x: 0 * x.flatten(1)[:, :2], x, torch.tensor([0, 0]), Threat("linf", 0.1), 3)
     assert torch.equal(state["x"], x)
-
-
-def test_a_step_must_be_positive():
     with pytest.raises(BadInputError, match="step_size"):
         MIM(steps=1, step_size=0, decay=1.0)

@@ -102,14 +102,11 @@ def test_fields_that_mean_pixels_are_refused(model, signals, protocol, overrides
         evaluate(model, signals, protocol=protocol, audit=False, **overrides)
 
 
-def test_out_of_distribution_detection_is_for_images(signals):
+def test_what_is_for_images_is_refused(signals, model):
     digits = Samples.require(load_data("digits", limit=4))
     for pair in ((digits, signals), (signals, digits)):
         with pytest.raises(BadInputError, match="'waves', which are signals"):
             Pair(*pair)
-
-
-def test_an_audit_of_signals_says_how_to_go_on(model, signals):
     with pytest.raises(BadInputError, match="--audit none"):
         evaluate(model, signals, protocol="signal-fgsm-linf-1_10")
 

@@ -78,7 +78,7 @@ def test_rescaling_keeps_the_direction_and_the_projection_does_not(linear):
     assert torch.allclose(found.flatten(), torch.tensor([0.1, 0.2]).double()), "clipped first, so nothing is too long"
 
 
-def test_skipping_clipped_pixels_spends_the_step_where_it_moves(linear):
+def test_skipping_clipped_pixels_spends_the_step_which_is_positive(linear):
     weight = torch.tensor([[[4.0, 3.0, 0.1, 0.1, 0.1]]])
     x = torch.tensor([[[[1.0, 0.5, 0.5, 0.5, 0.5]]]])
     moved = {}
@@ -90,8 +90,5 @@ def test_skipping_clipped_pixels_spends_the_step_where_it_moves(linear):
     assert torch.allclose(moved[False].flatten(), torch.tensor([0, 0.05, 0, 0, 0]))
     assert float(moved[True][0, 0, 0, 0]) == 0
     assert float(moved[True].abs().sum()) == pytest.approx(0.1)
-
-
-def test_a_step_must_be_positive():
     with pytest.raises(BadInputError, match="step_size"):
         SLD(**OPTIONS | {"step_size": 0})

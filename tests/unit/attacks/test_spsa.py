@@ -94,6 +94,8 @@ def test_probes_come_in_pairs_around_the_iterate_which_is_shown_inside_the_ball(
     assert 0.4 < float(signs.double().mean()) < 0.6
     assert not torch.equal(signs[:, 0], signs[:, 1])
     assert not torch.equal(signs[0], signs[1])
+    with pytest.raises(ValidationError, match="multiple of 2"):
+        SPSA(**OPTIONS | {"samples": 7})
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -105,8 +107,3 @@ def test_it_breaks_what_is_clearly_within_reach_and_nothing_beyond(norm, linear)
     broken = torch.tensor(broken)
     assert not bool(broken[needed > eps].any())
     assert bool(broken[needed < 0.75 * eps].all())
-
-
-def test_samples_come_in_pairs():
-    with pytest.raises(ValidationError, match="multiple of 2"):
-        SPSA(**OPTIONS | {"samples": 7})

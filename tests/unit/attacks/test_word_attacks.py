@@ -346,14 +346,11 @@ def test_rows_say_what_a_plain_pass_says_and_what_it_cost(stage, texts):
     }  # the worst is confirmed
 
 
-def test_stages_begin_at_the_clean_text_and_the_worst_counts(texts):
+def test_stages_begin_at_the_clean_text_and_the_worse_of_two_rates_is_kept(texts):
     stages = HOTFLIP, HOTFLIP | {"steps": 2, "tries": 20}
     alone = ([row["nll"] for row in run(protocol(stage), *texts, 4)] for stage in stages)
     both = run(protocol(*stages), *texts, 4)
     assert [row["nll"] for row in both] == [max(pair) for pair in zip(*alone, strict=True)]
-
-
-def test_the_worse_of_two_rates_is_kept_with_the_passes_of_both(texts):
     small, large = (run(protocol(RANDOM, eps=eps), *texts, 4)[0] for eps in (0.01, 0.2))
     for pair in ((small, large), (large, small)):
         (row,) = COMPUTE.combined(*([one] for one in pair))

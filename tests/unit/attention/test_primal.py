@@ -200,7 +200,7 @@ def test_extreme_inputs_stay_finite(x, causal, dtype, scale, qkv_bias, batch, to
         assert bool(torch.isfinite(tensor).all())
 
 
-def test_a_single_zero_token_has_a_finite_gradient(x):
+def test_zero_tokens_and_half_precision(x):
     built = layer(qkv_bias=False, dtype=torch.float32)
     inputs = x.float()
     inputs[:, 2] = 0
@@ -208,6 +208,13 @@ def test_a_single_zero_token_has_a_finite_gradient(x):
     built(inputs).sum().backward()
     assert bool(torch.isfinite(inputs.grad).all())
     assert not feature_map(torch.zeros(1, 1, 2, 3)).any()
+    exact, rough = layer(dtype=torch.float32), layer(dtype=torch.bfloat16)
+    exact.load_state_dict(rough.state_dict())
+    assert torch.allclose(rough(x.bfloat16()).float(), exact(x.bfloat16().float()), atol=0.03)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = exact(x.float())
+    assert torch.allclose(mixed.float(), exact(x.float()), atol=0.03)
+    assert exact.penalties["ksvd"].dtype == torch.float32
 
 
 @FORMS
@@ -217,16 +224,6 @@ def test_feature_maps_round_once(fork, causal, dtype):
     ours, exact = feature_map(u, causal=causal), feature_map(u.double(), causal=causal)
     assert ours.dtype == dtype
     assert float((ours - exact).abs().max()) <= 0.51 * torch.finfo(dtype).eps
-
-
-def test_bfloat16_follows_single_precision(x):
-    exact, rough = layer(dtype=torch.float32), layer(dtype=torch.bfloat16)
-    exact.load_state_dict(rough.state_dict())
-    assert torch.allclose(rough(x.bfloat16()).float(), exact(x.bfloat16().float()), atol=0.03)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = exact(x.float())
-    assert torch.allclose(mixed.float(), exact(x.float()), atol=0.03)
-    assert exact.penalties["ksvd"].dtype == torch.float32
 
 
 def test_the_penalty_is_there_while_training_only(x):

@@ -425,7 +425,7 @@ def test_a_layer_without_an_earlier_one_is_refused(fork, model, name):
 # --- in models ---
 
 
-def test_the_example_puts_any_attention_into_a_trained_network(fork, tmp_path, monkeypatch):
+def test_trained_softmax_models_take_rivals(fork, tmp_path, monkeypatch):
     shape = {"img_size": 32, "patch_size": 4, "embed_dim": 64, "depth": 4, "num_heads": 4, "num_classes": 10}
     trained = timm.models.VisionTransformer(**shape, norm_layer=torch.nn.LayerNorm).eval()
     (tmp_path / "models").mkdir()
@@ -437,17 +437,11 @@ def test_the_example_puts_any_attention_into_a_trained_network(fork, tmp_path, m
     plugged = load_model(example, attention="pro", loss="l1", gradient="released")
     assert [block.attn.gradient for block in plugged.blocks] == ["released"] * 4
     assert not torch.allclose(plugged(images), trained(images), atol=1e-5)
-
-
-def test_a_trained_softmax_model_takes_every_rival_that_has_its_parameters(fork):
     trained = create_model("vit_digits").state_dict()
     for name in RIVALS.keys() - {"l2", "differential"}:
         built = create_model(f"{'mom' if name == 'median_of_means' else name}_vit_digits")
         built.load_state_dict(trained)
         assert built.config["mixing"] == "own"
-
-
-def test_differential_layers_know_their_number(fork):
     starts = [block.attn.start for block in create_model("differential_vit_digits").blocks]
     assert starts == pytest.approx([0.8 - 0.6 * math.exp(-0.3 * n) for n in range(4)])
 

@@ -92,7 +92,7 @@ def test_gradients_equal_those_of_the_algorithm(threshold):
         assert distance(ours, theirs) < 1e-9
 
 
-def test_mu_by_hand():
+def test_mu_by_hand_and_in_half_precision():
     k = torch.arange(1.0, 13.0, dtype=torch.float64).view(1, 2, 3, 2) * torch.tensor([1.0, -1.0])
     embed, head = Pursuit().mu(k), Pursuit(mu_width="head").mu(k)
     assert embed.shape == head.shape == (1, 2, 1, 1)
@@ -100,6 +100,10 @@ def test_mu_by_hand():
     assert torch.allclose(head, embed / 2)
     assert torch.allclose(Pursuit(lam=3.0).bound(k), 3 * embed)
     assert torch.allclose(Pursuit(lam=3.0, threshold="lam/mu").bound(k), 3 / embed)
+    k, _ = keys_and_values(std=100.0, dtype=torch.float16, shape=(1, 1, 197, 64))  # ||K||_1 is beyond float16
+    assert Pursuit().mu(k).dtype == torch.float32
+    assert torch.allclose(Pursuit().mu(k), Pursuit().mu(k.float()))
+    assert float(Pursuit().mu(torch.zeros_like(k))) == pytest.approx(197 * 64 / (4 * TINY))
 
 
 def test_the_released_threshold_grows_with_the_heads_and_falls_with_the_keys():
@@ -132,10 +136,16 @@ def test_without_a_pursuit_it_is_symmetric_attention(pursuit, causal):
     assert torch.equal(pursuit(k, v, causal=causal), F.scaled_dot_product_attention(k, k, v, is_causal=causal))
 
 
-def test_without_a_sparse_part_the_second_iteration_attends_to_the_first_ones_output():
+def test_without_a_sparse_part_the_second_iteration_attends_to_the_output_of_the_first():
     k, v = keys_and_values()
     first, second = (Pursuit(n, math.inf)(k, v) for n in (1, 2))
     assert torch.allclose(second, F.scaled_dot_product_attention(first, first, v), atol=1e-12)
+    grads = []
+    for lam in (math.inf, 1e9):
+        k, v = (t.requires_grad_() for t in keys_and_values())
+        Pursuit(3, lam)(k, v).square().sum().backward()
+        grads.append(k.grad)
+    assert torch.allclose(grads[0], grads[1], rtol=1e-9, atol=1e-12)
 
 
 @THRESHOLDS
@@ -149,15 +159,6 @@ def test_the_second_iterations_argument_is_what_the_first_left(threshold):
     assert torch.allclose(second.inner, first.low_rank + first.sparse - second.sparse, atol=1e-12)
     assert torch.equal(third.low_rank, out)
     assert third.query is third.inner
-
-
-def test_without_a_sparse_part_gradients_are_those_of_the_limit():
-    grads = []
-    for lam in (math.inf, 1e9):
-        k, v = (t.requires_grad_() for t in keys_and_values())
-        Pursuit(3, lam)(k, v).square().sum().backward()
-        grads.append(k.grad)
-    assert torch.allclose(grads[0], grads[1], rtol=1e-9, atol=1e-12)
 
 
 @THRESHOLDS
@@ -265,13 +266,6 @@ def test_extreme_keys_stay_finite(dtype, scale, threshold, causal):
         assert all(bool(torch.isfinite(t).all()) for t in (out, k.grad, v.grad))
 
 
-def test_half_precision_computes_mu_in_single():
-    k, _ = keys_and_values(std=100.0, dtype=torch.float16, shape=(1, 1, 197, 64))  # ||K||_1 is beyond float16
-    assert Pursuit().mu(k).dtype == torch.float32
-    assert torch.allclose(Pursuit().mu(k), Pursuit().mu(k.float()))
-    assert float(Pursuit().mu(torch.zeros_like(k))) == pytest.approx(197 * 64 / (4 * TINY))
-
-
 @pytest.mark.parametrize("query", [False, True])
 @CAUSAL
 def test_nothing_of_the_size_of_the_attention_matrix_is_kept(query, causal):
@@ -347,17 +341,7 @@ def test_a_mask_is_refused(name, x):
         layer(name)(x, attn_mask=torch.ones(TOKENS, TOKENS))
 
 
-def test_heads_must_divide_the_width():
-    with pytest.raises(BadInputError, match="48 with 5 heads"):
-        SymmetricAttention(48, 5)
-
-
-def test_published_parameter_count(fork):
-    model = create_model("symvit_tiny_patch16_224")
-    assert sum(p.numel() for p in model.parameters()) == 5_272_744  # the paper's "5.2 M"
-
-
-def test_rpc_adds_no_parameter_and_shares_the_initialisation(fork):
+def test_parameters_and_initialisation(fork):
     plain = create_model("symvit_digits")
     torch.manual_seed(0)
     robust = create_model("rpc_symvit_all_digits")
@@ -365,6 +349,10 @@ def test_rpc_adds_no_parameter_and_shares_the_initialisation(fork):
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), robust.parameters(), strict=True))
     assert "blocks.0.attn.qkv.weight" in robust.state_dict()
     assert [type(block.attn).__name__ for block in robust.blocks] == ["RPCAttention"] * 4
+    model = create_model("symvit_tiny_patch16_224")
+    assert sum(p.numel() for p in model.parameters()) == 5_272_744  # the paper's "5.2 M"
+    with pytest.raises(BadInputError, match="48 with 5 heads"):
+        SymmetricAttention(48, 5)
 
 
 def test_symmetric_pursuit_under_softmax_attention_keeps_keys_and_values(fork):

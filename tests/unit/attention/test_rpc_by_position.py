@@ -92,20 +92,17 @@ def test_a_layer_is_the_loop_over_positions(iterations, lam, sign, mu_width):
     assert float((found - expected).abs().max()) < 1e-5
 
 
-def test_the_loop_tells_the_mu_of_the_window_from_that_of_the_past():
-    """Where keys are clipped, one mu for the whole window gives other numbers: the test above could fail."""
+def test_symmetric_attention_and_the_mu_of_the_window():
+    # The oracle's own attention, against the layer that has none of the pursuit.
+    plain, x = built(SymmetricAttention), text()
+    with torch.no_grad():
+        found = plain(x, is_causal=True)[0]
+        expected = by_position(plain, x[0], iterations=1, lam=1e9, sign=-1, width=DIM)  # nothing is clipped: M = K
+    assert float((found - expected).abs().max()) < 1e-5
+    # Where keys are clipped, one mu for the whole window gives other numbers: the test above could fail.
     layer, x = built(iterations=4, lam=0.3, mu_span="window"), text()
     with torch.no_grad():
         expected = by_position(layer, x[0], iterations=4, lam=0.3, sign=-1, width=DIM)
         found = layer(x, is_causal=True)[0]
     assert float((found - expected).abs().max()) > 1e-3
     assert float((found[-1] - expected[-1]).abs().max()) > 1e-4, "earlier words have another mu, too"
-
-
-def test_symmetric_attention_is_the_loop_without_a_pursuit():
-    """The oracle's own attention, against the layer that has none of the pursuit."""
-    plain, x = built(SymmetricAttention), text()
-    with torch.no_grad():
-        found = plain(x, is_causal=True)[0]
-        expected = by_position(plain, x[0], iterations=1, lam=1e9, sign=-1, width=DIM)  # nothing is clipped: M = K
-    assert float((found - expected).abs().max()) < 1e-5

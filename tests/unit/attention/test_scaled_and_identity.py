@@ -80,13 +80,7 @@ def test_gradients(x, form):
     assert float(scaled.s.grad.abs().max()) > 0
 
 
-def test_the_matrix_fits_one_length_only(x):
-    with pytest.raises(BadInputError, match=r"5 tokens.* 7"):
-        layer("matrix")(x[:, :5])
-    assert layer("alpha")(x[:, :5]).shape == (2, 5, DIM)
-
-
-def test_parameter_counts(fork):
+def test_parameter_counts_and_the_length_of_the_matrix(fork, x):
     count = {
         form: sum(p.numel() for p in create_model("scaled_vit_tiny_patch16_224", form=form, depth=2).parameters())
         for form in ("matrix", "alpha")
@@ -94,18 +88,18 @@ def test_parameter_counts(fork):
     plain = sum(p.numel() for p in create_model("vit_tiny_patch16_224", depth=2).parameters())
     assert count["alpha"] == plain + 2
     assert count["matrix"] == plain + 2 * 3 * 197**2
+    with pytest.raises(BadInputError, match=r"5 tokens.* 7"):
+        layer("matrix")(x[:, :5])
+    assert layer("alpha")(x[:, :5]).shape == (2, 5, DIM)
 
 
-def test_identity_keeps_every_token_to_itself(x):
+def test_identity_keeps_every_token_to_itself_and_shares_its_weights_with_rpc(x, fork):
     layer = IdentityAttention(DIM, HEADS, qkv_bias=True).double()
     values = layer.qkv(x)[..., DIM:]
     assert torch.allclose(layer(x), layer.proj(values), atol=1e-12)
     moved = x.clone()
     moved[:, 3] += 1
     assert torch.equal(layer(moved)[:, :3], layer(x)[:, :3])
-
-
-def test_identity_shares_its_weights_with_rpc(fork):
     rpc, identity = create_model("rpc_symvit_digits"), create_model("identity_symvit_digits")
     identity.load_state_dict(rpc.state_dict())
 

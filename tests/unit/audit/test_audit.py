@@ -346,9 +346,11 @@ def test_an_audit_marks_what_the_pursuit_changes(lam, acts, data):
     assert inactive([done]) == ("" if acts else "mechanism is inactive: switched off, it changes 0 of 16 predictions")
 
 
-def test_a_flag_must_follow_from_its_numbers(tmp_path):
+def test_flags_follow_from_numbers_and_options_are_known(tmp_path):
     with pytest.raises(BadInputError, match="flag"):
         Check(name="n", values={"a": 2}, limit=1, flag=False, saw="", why="")
+    with pytest.raises(UnknownNameError, match="no option of an audit named 'levl'; did you mean 'level'"):
+        audit(Flat(), "digits", levl="quick")
 
 
 @pytest.mark.parametrize(
@@ -413,8 +415,3 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
                  "--data", "digits", "-p", "fgsm-linf-8_255", "--limit", "8", "-o", "refused", "-q"]) == 2  # fmt: skip
     assert "meaningless" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()
-
-
-def test_an_unknown_option_of_an_audit_is_one_line():
-    with pytest.raises(UnknownNameError, match="no option of an audit named 'levl'; did you mean 'level'"):
-        audit(Flat(), "digits", levl="quick")

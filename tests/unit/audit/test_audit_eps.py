@@ -47,10 +47,13 @@ def test_the_eps_of_an_audit_for_a_protocol(protocol, settings, eps):
     assert eps_of(load_scenario(protocol, settings)[1]) == eps
 
 
-def test_the_eps_of_an_audit_by_the_name_of_a_protocol():
+def test_the_eps_of_audits_of_a_protocol_and_of_a_plan():
     assert (eps_for(None), eps_for(SMALL)) == ("8/255", "4/255")
     with pytest.raises(BadInputError, match="'clean' is not an attack"):
         eps_for("clean")
+    assert planned(["clean", SMALL, "fgsm-linf-8_255", "pgd20-linf-8_255"]) == ["4/255", "8/255"]
+    assert planned([SMALL], curve=("1/255", "4/255", "2/255")) == ["1/255"]
+    assert planned([SMALL], curve=("1/255", "2/255"), independent=True) == ["1/255", "2/255"]
 
 
 @pytest.mark.parametrize(("eps", "text"), [(8 / 255, "8/255"), (1.0, "255/255"), (0.5, "0.5")])
@@ -62,12 +65,6 @@ def planned(protocols, **how):
     jobs = [Job(ModelRequest("vit_digits"), protocols, **how)]
     plan = make_plan(jobs, DataRequest("digits"), RunOptions(), audit="quick")
     return [step.eps for step in plan.steps if isinstance(step, AuditModel)]
-
-
-def test_a_plan_has_one_audit_for_each_eps():
-    assert planned(["clean", SMALL, "fgsm-linf-8_255", "pgd20-linf-8_255"]) == ["4/255", "8/255"]
-    assert planned([SMALL], curve=("1/255", "4/255", "2/255")) == ["1/255"]
-    assert planned([SMALL], curve=("1/255", "2/255"), independent=True) == ["1/255", "2/255"]
 
 
 def eps_by_protocol(records):

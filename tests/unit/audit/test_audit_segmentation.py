@@ -104,15 +104,12 @@ def test_what_is_left_is_the_share_of_pixels_that_cannot_be_flipped(name):
     assert context.failures == {}
 
 
-def test_an_attack_that_fails_leaves_what_there_was(monkeypatch):
+def test_what_an_attack_of_an_image_leaves(monkeypatch):
     context = context_of(scenes(truth=lambda score: (score > 0) & (score < 0.05)))
     assert bool(((context.clean > 0) & (context.clean < 1)).all())
     monkeypatch.setattr(context, "attack", lambda *_: 1 / 0)
     assert torch.equal(context.remaining("pgd"), context.clean)
     assert context.failures["pgd"].startswith("ZeroDivisionError")
-
-
-def test_an_image_counts_only_beyond_the_slack():
     than = torch.tensor([1.0, 1.0, 0.5, 0.0], dtype=torch.float64)
     found = torch.tensor([0.0, 0.95, 0.3, 0.4], dtype=torch.float64)
     assert worse(found, than) == 2

@@ -68,17 +68,17 @@ def test_planted_faults_are_refused_by_name(base, check, strength, batch):
         attack(model, *batch, "fgsm-linf-8_255")
 
 
-def test_what_is_allowed_is_recorded(batch):
+def test_what_is_allowed_is_recorded_and_clean_accuracy_needs_no_preflight(batch):
     model = Wrapped(load_model("vit_digits"), FAULTS["probabilities"][1])
     record = evaluate(model, *batch, protocol="fgsm-linf-8_255", allow=["probabilities"], audit=False)
     assert record.flags[0].startswith("preflight, allowed: probabilities: its outputs")
     with pytest.raises(BadInputError, match=r"'probability'.*did you mean"):
         evaluate(model, *batch, protocol="fgsm-linf-8_255", allow=["probability"], audit=False)
-
-
-def test_clean_accuracy_needs_no_preflight(batch):
     model = Wrapped(load_model("vit_digits"), FAULTS["offset"][1])
     assert evaluate(model, *batch, protocol="clean", audit=False).flags == ()
+    images, labels = batch
+    model = load_model("vit_digits")
+    assert inspect(Runner(model, 1, torch.device("cpu")), images[:1], labels[:1]) == []
 
 
 def test_probabilities_are_refused_without_an_attack_too(batch):
@@ -100,9 +100,3 @@ def test_a_function_is_no_model(batch):
 
 def test_every_check_is_tried():
     assert {*FAULTS, "future"} == set(CHECKS)  # of texts, which are shown in test_language.py
-
-
-def test_a_single_image(batch):
-    images, labels = batch
-    model = load_model("vit_digits")
-    assert inspect(Runner(model, 1, torch.device("cpu")), images[:1], labels[:1]) == []

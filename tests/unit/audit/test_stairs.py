@@ -48,23 +48,23 @@ def test_soft_stairs_are_flagged_at_any_eps(eps, digits):
     assert turned(Fake(load_model("vit_digits"), **planted(16, 20)), *digits, eps=eps).flag
 
 
-def test_a_quick_audit_asks_for_stairs():
+def test_quick_audits_and_segmenters_are_asked_for_stairs():
     with short_audits(["classification"]):
         model = Fake(load_model("vit_digits"), **planted(16, 40))
         done = audit(model, load_data("digits", limit=COUNT), eps="2/255", batch_size=COUNT, level="quick")
     assert "stairs" in {check.name for check in done.flags}
-
-
-def test_no_image_of_an_honest_network_turns(digits):
-    for name in (name for name in bundled() if "digits" in name):
-        assert turned(load_model(name), *digits).values == {"turned": 0}, name
-
-
-def test_stairs_of_a_segmenter():
     images, labels = SEGMENTATION.compute.tensors(SEGMENTATION.compute.audited(load_data("shapes"), COUNT))
     honest = load_model("symvit_shapes")
     assert turned(honest, images, labels, SEGMENTATION).values == {"turned": 0}
     assert turned(Fake(honest, **planted(16, 40)), images, labels, SEGMENTATION).values == {"turned": COUNT}
+
+
+def test_honest_networks_and_missing_gradients_are_no_stairs(digits):
+    for name in (name for name in bundled() if "digits" in name):
+        assert turned(load_model(name), *digits).values == {"turned": 0}, name
+    # What has no slope at all is what other checks flag.
+    blind = Fake(Sum(), before=lambda x: x.detach() + 0 * x)
+    assert turned(blind, torch.full((COUNT, 1, 5, 5), 0.5), torch.ones(COUNT, dtype=torch.int64)).values["turned"] == 0
 
 
 class Sum(nn.Module):
@@ -95,9 +95,3 @@ def test_the_count_is_that_of_the_cosine_in_closed_form(levels, steep):
     )
     if levels > 64:
         assert high.min() > 0.99
-
-
-def test_no_gradient_is_no_stair():
-    """What has no slope at all is what other checks flag."""
-    blind = Fake(Sum(), before=lambda x: x.detach() + 0 * x)
-    assert turned(blind, torch.full((COUNT, 1, 5, 5), 0.5), torch.ones(COUNT, dtype=torch.int64)).values["turned"] == 0

@@ -54,15 +54,12 @@ def test_a_limit_of_a_share_is_between_0_and_1(limit):
         against_limit(record("vit_digits_adv"), limit)
 
 
-def test_one_sample_decides_nothing():
+def test_one_sample_decides_nothing_and_a_baseline_is_compared_as_check_does(tmp_path):
     (path,) = (ROOT / "leaderboards" / "shapes" / "records").glob("symvit_shapes__*__segmentation__*.record.json")
     found = load_record(path)
     alone = found.model_copy(update={"metrics": {"miou": Estimate(0.5, 0.5, 0.5, 1, "bootstrap")}})
     with pytest.raises(BadInputError, match="of 1 sample has no interval; evaluate more"):
         against_limit(alone, 0.6, "miou")
-
-
-def test_a_baseline_is_compared_as_check_does(tmp_path):
     strong, weak = record("vit_digits_adv"), renamed(record("vit_digits"), "vit_digits_adv")
     found = against_baseline(weak, RECORDS, "robust_accuracy:-2pp")
     (done,) = compare([weak], [strong], [Rule.parse("robust_accuracy:-2pp")])

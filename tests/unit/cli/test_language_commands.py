@@ -48,13 +48,10 @@ def test_every_metric_follows_and_the_best_possible_is_shown(runs, capsys):
     assert 0.8 < best["ratio"] < 1.25
 
 
-def test_it_is_remade_sample_by_sample(runs):
+def test_a_record_is_remade_and_compared_with_a_baseline(runs, tmp_path, capsys):
     for protocol in ("clean", "text-word-swap-rates"):
         path = str(record_of(runs, "hesitant", protocol))
         assert main(["records", "verify", path, "--samples", "3", "--run-code", "-q"]) == 0
-
-
-def test_check_compares_with_a_baseline(runs, tmp_path, capsys):
     for place, model in (("old", "truth"), ("new", "hesitant")):
         (tmp_path / place).mkdir()
         load_record(record_of(runs, model, "clean")).save(tmp_path / place)

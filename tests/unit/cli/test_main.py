@@ -23,9 +23,15 @@ from robustbench_kpca.cli.main import app, main
 from robustbench_kpca.protocols.loading import load_scenario
 
 
-def test_the_version(capsys):
+def test_the_version_the_help_and_a_bare_list(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"robustbench-kpca {metadata.version('robustbench-kpca')}\n"
+    assert len(typer.main.get_command(app).commands) <= 13
+    assert main(["--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(shelf in shown for shelf in get_args(Shelf))
 
 
 @pytest.mark.parametrize(
@@ -40,12 +46,6 @@ def test_bash_completes(words, expected):
     )
     assert done.stdout.split() == expected
     assert done.stderr == ""
-
-
-def test_help_has_at_most_thirteen_names_and_cuts_none_short(capsys):
-    assert len(typer.main.get_command(app).commands) <= 13
-    assert main(["--help"]) == 0
-    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -71,12 +71,6 @@ def test_a_closed_pipe_is_no_fault_of_a_model(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(["list"])
     assert capsys.readouterr().err == ""
-
-
-def test_a_bare_list_says_what_there_is(capsys):
-    assert main(["list"]) == 0
-    shown = capsys.readouterr().out
-    assert all(shelf in shown for shelf in get_args(Shelf))
 
 
 FULL = Path("/dev/full")

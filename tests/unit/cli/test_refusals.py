@@ -49,12 +49,6 @@ def test_a_curve_keeps_the_images_of_every_budget(tmp_path, budgets):
     assert main(["records", "verify", str(tmp_path), "-q", "--kept-images"]) == 0
 
 
-def test_images_of_a_model_with_options_are_shown_to_it_again(tmp_path):
-    asked = ["eval", "-m", "rpc_symvit_digits", "--set", "model.lam=2", "-p", "fgsm-linf-8_255", "--limit", "4", *QUIET]
-    assert main([*asked, "--keep-adversarial", "2", "-o", str(tmp_path)]) == 0
-    assert main(["records", "verify", str(tmp_path), "-q", "--kept-images"]) == 0
-
-
 def test_images_that_nothing_keeps_are_refused(tmp_path, capsys):
     asked = ["eval", "-m", "vit_digits", "-p", "clean", "--limit", "4", "--keep-adversarial", "4", "-o", str(tmp_path)]
     assert main(asked) == 2
@@ -94,11 +88,14 @@ def test_numbers_of_thousands_of_digits_are_one_line(runs, capsys):
     assert main(["records", "verify", str(record), "--samples", "2", "--seed", "-1"]) == 2
 
 
-def test_a_curve_is_audited_once():
+def test_curves_are_audited_once_and_images_shown_to_the_same_model(tmp_path):
     model, data = load_model("vit_digits"), load_data("digits", limit=4)
     first, second = evaluate(model, data, protocol=["fgsm-linf-8_255"], curve=["1/255", "2/255"], audit="quick")
     assert first.audit is not None
     assert first.audit == second.audit, "down to the seconds that it took"
+    asked = ["eval", "-m", "rpc_symvit_digits", "--set", "model.lam=2", "-p", "fgsm-linf-8_255", "--limit", "4", *QUIET]
+    assert main([*asked, "--keep-adversarial", "2", "-o", str(tmp_path)]) == 0
+    assert main(["records", "verify", str(tmp_path), "-q", "--kept-images"]) == 0
 
 
 def test_damaged_weights_are_one_line(tmp_path, capsys):

@@ -75,11 +75,12 @@ def test_what_a_table_of_two_classes_shows(here, capsys):
     assert all(row.split()[-1] == ("50.0" if "accuracy" in row else "–") for row in rows)
 
 
-def test_folders_that_are_numbers_are_matched_by_number(here, capsys):
+def test_folders_that_are_numbers_are_matched_by_number_and_one_thing_has_no_plural(here, capsys):
     (here / "tt/test/eight").rename(here / "tt/test/0")
     (here / "tt/test/five").rename(here / "tt/test/1")
     assert main(["eval", *["-m", "net.py:two", "--data", "tt/test", "-p", "clean", "-o", "runs", "--json"]]) == 0
     assert '"matched": "2 classes, by number"' in capsys.readouterr().out
+    assert [_console.count(number, "record") for number in (0, 1, 2000)] == ["0 records", "1 record", "2,000 records"]
 
 
 class Parts(nn.Module):
@@ -108,10 +109,6 @@ def test_a_call_takes_what_was_meant():
         evaluate(model, x, -torch.ones_like(t), **asked)
     with pytest.raises(BadInputError, match="a state dict of"):
         evaluate(model.state_dict(), x, t, **asked)
-
-
-def test_one_thing_has_no_plural():
-    assert [_console.count(number, "record") for number in (0, 1, 2000)] == ["0 records", "1 record", "2,000 records"]
 
 
 def test_the_verdict_of_the_doctor_and_the_name_of_a_model_come_first(capsys):

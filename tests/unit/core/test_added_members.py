@@ -98,7 +98,7 @@ def robust(record):
     return record.metrics["robust_accuracy"].value
 
 
-def test_another_code_of_an_added_attack_makes_a_new_record(attacked, tmp_path):
+def test_another_code_of_an_added_attack_makes_a_new_record_once_it_is_loaded(attacked, tmp_path, linear):
     weak = ATTACK.replace("STRENGTH = 1.0", "STRENGTH = 0.1")
     assert robust(attacked(weak)) == 1
     assert robust(attacked(ATTACK)) == 0
@@ -107,9 +107,6 @@ def test_another_code_of_an_added_attack_makes_a_new_record(attacked, tmp_path):
     said = attacked(ATTACK).spec
     assert list(said.code) == ["attack one-step", "model"]
     assert "attack one-step" not in attacked(ATTACK).algorithms
-
-
-def test_code_that_was_edited_but_not_loaded_again_does_not_count(attacked, tmp_path, linear):
     first = attacked(ATTACK)
     (tmp_path / "my_attack.py").write_text(ATTACK.replace("STRENGTH = 1.0", "STRENGTH = 0.1"))
     model, protocol = linear(torch.ones(48), -24.0).eval(), str(tmp_path / "one-step.toml")

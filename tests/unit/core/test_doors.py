@@ -148,7 +148,7 @@ def record_in(folder):
     return load_record(path)
 
 
-def test_an_attack_is_used_recorded_and_made_again_by_its_address(folder, capfd):
+def test_attacks_of_an_address(folder, capfd):
     assert rbk(*EVAL, "-p", "push.toml") == 0
     record = record_in("runs")
     assert "attack mine.py:Push" in record.spec.code
@@ -157,9 +157,6 @@ def test_an_attack_is_used_recorded_and_made_again_by_its_address(folder, capfd)
     assert rbk("records", "verify", "runs") == 2
     assert "the record names code: mine.py:Push would be imported and run" in capfd.readouterr().err
     assert rbk("records", "verify", "runs", "--run-code") == 0
-
-
-def test_another_code_at_an_address_makes_a_new_record(folder):
     assert rbk(*EVAL, "-p", "push.toml") == 0
     assert rbk(*EVAL, "-p", "push.toml") == 0
     assert len(find_records(folder / "runs")) == 1
@@ -168,19 +165,18 @@ def test_another_code_at_an_address_makes_a_new_record(folder):
     assert len({load_record(path).spec.code["attack mine.py:Push"] for path in find_records(folder / "runs")}) == 2
 
 
-def test_a_corruption_and_a_data_set_are_used_by_their_address(folder):
+def test_corruptions_data_sets_attention_and_tasks_of_an_address(folder):
     assert rbk(*EVAL, "-p", "darker.toml", "--data", "mine.py:few") == 0
     record = record_in("runs")
     assert "corruption mine.py:DARKER" in record.spec.code
     assert record.spec.data.n == 12
     assert rbk("records", "verify", "runs", "--run-code") == 0
-
-
-def test_an_attention_is_placed_by_its_address(folder):
     with torch.random.fork_rng():
         model = place(load_model("vit_digits"), "mine.py:Mine", "first")
     assert type(model.blocks[0].attn).__name__ == "Mine"
     assert type(model.blocks[1].attn).__name__ == "SoftmaxAttention"
+    with pytest.raises(UnknownNameError, match="there is no task named"):
+        task_named("mine.py:Push")
 
 
 @pytest.mark.parametrize(
@@ -262,11 +258,6 @@ def test_weights_of_a_placed_attention_are_not_evaluated_with_another(folder):
         load_model("vit_digits", "mine.safetensors")
     loaded = load_model("vit_digits", "mine.safetensors", attention="mine.py:Mine", layers="first")
     assert type(loaded.blocks[0].attn).__name__ == "Mine"
-
-
-def test_a_task_is_never_an_address(folder):
-    with pytest.raises(UnknownNameError, match="there is no task named"):
-        task_named("mine.py:Push")
 
 
 @pytest.mark.slow

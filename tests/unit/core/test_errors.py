@@ -56,19 +56,13 @@ def test_reasons(error, said):
     assert reason_of(error) == said
 
 
-def test_a_library_is_told_by_what_it_says():
+def test_what_others_say_is_named_and_cut(tmp_path):
     assert reason_of(raised(torch.nn.Linear, 2, 3, colour=1)).startswith("it has no option 'colour'")
     assert reason_of(raised(torch.matmul, torch.zeros(1, 5), torch.zeros(2, 3))).startswith("shapes do not fit")
-
-
-def test_the_last_line_of_code_from_outside_is_named(tmp_path):
     path = tmp_path / "model.py"
     path.write_text("import torch\n\n\ndef make():\n    return torch.zeros(2).view(3, 'x')\n")
     names = {}
     exec(compile(path.read_text(), path, "exec"), names)
     assert reason_of(raised(names["make"])).startswith("TypeError: model.py, line 5: view(): argument 'size'")
-
-
-def test_no_more_than_160_characters_of_what_others_say_are_shown():
     said = reason_of(RuntimeError("a" * 500)).removeprefix("RuntimeError: ")
     assert 150 < said.count("a") <= 160

@@ -43,11 +43,8 @@ def test_what_a_file_imports_from_its_folder_is_in_its_digest(name, folder):
     assert (of_file(folder / "a.py") != before) == (name in IMPORTED)
 
 
-def test_a_file_without_neighbours_has_its_own_sha256(folder):
+def test_files_count_with_their_package_and_alone(folder):
     assert sha256sum(folder, "no.py").startswith(of_file(folder / "no.py"))
-
-
-def test_a_file_in_a_package_counts_with_its_package_wherever_that_lies(folder):
     before = of_file(folder / "pack" / "c.py")
     folder = folder.rename(folder.with_name("moved"))
     assert of_file(folder / "pack" / "c.py") == before

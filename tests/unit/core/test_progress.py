@@ -20,7 +20,7 @@ from robustbench_kpca.evaluation.reporter import Tally
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
-def test_without_better_news_the_time_left_is_a_straight_line():
+def test_the_time_left_without_better_news():
     clock = Clock()
     line = Line("decoding", clock)
     assert line.left is None
@@ -31,9 +31,6 @@ def test_without_better_news_the_time_left_is_a_straight_line():
     clock.now += 5  # no news since
     assert line.left == pytest.approx(75)
     assert str(line) == "decoding  20/100  75 s left"
-
-
-def test_what_an_earlier_run_did_took_no_time_today():
     clock = Clock()
     line = Line("resumed", clock)
     clock.now = 101
@@ -43,7 +40,7 @@ def test_what_an_earlier_run_did_took_no_time_today():
     assert line.left == pytest.approx(90)
 
 
-def test_the_line_of_an_attack():
+def test_the_line_of_an_attack_and_its_time_left():
     clock = Clock()
     line = Line("vit  autoattack", clock)
     line(3, 10, passes=(250, 1000), stage="apgd (1 of 4)", result="80.0 % of 5 stand", left=600.0)
@@ -51,10 +48,7 @@ def test_the_line_of_an_attack():
         "vit  autoattack  apgd (1 of 4)  3/10, 250 of at most 1,000 passes  80.0 % of 5 stand  10 min left"
     )
     assert line.share == 0.25
-
-
-def test_the_time_left_of_an_attack_is_its_passes_left_at_the_measured_rate():
-    """Samples finish unevenly, so their number tells little: 900 of 1,000 possible passes are left at 10 a second."""
+    # Samples finish unevenly, so their number tells little: 900 of 1,000 possible passes are left at 10 a second.
     clock = Clock()
     line = Line("vit", clock)
     clock.now = 110

@@ -13,14 +13,8 @@ def test_streams_are_functions_of_their_names():
         sample_key(0, "0/pgd/0", "2"),
     ]
     assert len({key, *others}) == 4
-
-
-def test_fields_cannot_run_into_each_other():
     assert sample_key(1, "1", "x") != sample_key(11, "", "x")
     assert sample_key(0, "a", "b") != sample_key(0, "ab", "")
-
-
-def test_draws_are_independent_streams():
     first, second = (generator(sample_key(0, "s", name)).uniform(size=4000) for name in "ij")
     assert np.array_equal(first, generator(sample_key(0, "s", "i")).uniform(size=4000))
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.06

@@ -38,15 +38,12 @@ def test_a_member_from_outside_is_found_like_the_others(family):
     assert "black" not in DATASETS.names()
 
 
-def test_a_name_is_given_once(family):
+def test_names_of_a_family(family):
     with pytest.raises(BadInputError, match="data set named 'digits'"):
         family.add("digits", load)
     family.add("black", load)
     with pytest.raises(BadInputError, match="data set named 'black'"):
         family.add("black", lambda _: None)
-
-
-def test_names_have_hyphens_where_files_have_underscores(family):
     assert "imagenet-c-bar" in family.names()
     assert "imagenet_c_bar" not in family.names()
     assert family.summary("imagenet-100").startswith("ImageNet-100: ")
@@ -54,22 +51,16 @@ def test_names_have_hyphens_where_files_have_underscores(family):
         family.get("imagenet_c_bar")
 
 
-def test_an_added_data_set_is_loaded_by_name(monkeypatch):
+def test_data_sets_are_found_by_name_and_kind(monkeypatch):
     monkeypatch.setitem(DATASETS.added, "black", load)
     assert load_data("black", limit=2).ids == ["c", "d"], "one of each label"
     assert kind_of("black") is ArraySamples
     assert load_data("black", "val").split == "val"
     with pytest.raises(BadInputError, match="black has no split 'train'; known: test, val"):
         load_data("black", "train")
-
-
-def test_the_kind_of_data_is_known_without_reading_it():
     assert issubclass(kind_of("ade20k:/no/such"), Scenes)
     assert issubclass(kind_of("imagenet-c"), Samples)
     assert issubclass(kind_of("/no/such/folder"), Samples)
-
-
-def test_data_of_another_kind_is_refused():
     with pytest.raises(BadInputError, match="data 'shapes' is for segmentation; expected data for classification"):
         Samples.require(ArrayScenes([np.zeros((2, 2, 3), np.uint8)], [np.zeros((2, 2), int)], "a", name="shapes"))
     with pytest.raises(BadInputError, match="data 'digits' is for classification; expected data for segmentation"):

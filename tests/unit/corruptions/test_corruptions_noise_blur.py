@@ -278,14 +278,11 @@ def test_noise_of_another_strength_has_another_distribution(name, severity):
         assert over > 1, other
 
 
-def test_noise_of_one_channel_only_has_another_distribution():
+def test_noise_of_one_channel_or_bound_to_its_neighbours_is_told_apart():
     def draw(image, seed):
         return np.dstack([image[..., :2], check.fast("gaussian_noise", image, 1, seed)[..., 2]])
 
     assert excess("gaussian_noise", 1, draw) > 1
-
-
-def test_noise_is_independent_of_its_neighbours():
     image = np.full((256, 256, 3), 128, np.uint8)
     noise = check.fast("gaussian_noise", image, 1, 0) - 128.0
     for axis, step in [(0, 1), (0, 128), (1, 1), (2, 1)]:
@@ -316,13 +313,10 @@ def saved(image, **options):
     return np.array(Image.open(file))
 
 
-def test_stored_pictures_are_those_of_an_optimised_jpeg():
+def test_stored_pictures_are_those_of_an_optimised_jpeg_with_half_the_chroma():
     for picture in PICTURES.values():
         for image in (picture, check.fast("gaussian_noise", picture, 5, 0)):
             assert np.array_equal(store(image), saved(image, optimize=True))
-
-
-def test_storing_halves_the_chroma():
     image = check.fast("gaussian_noise", PICTURES["224"], 5, 0)
     assert check.differing(store(image), saved(image, subsampling=0))[1] > 20
 

@@ -90,12 +90,6 @@ def test_no_drop_leaves_the_picture_where_the_reference_divides_by_zero():
         assert np.array_equal(exactly("spatter", image, 1, seed), image)
 
 
-def test_frost_enlarges_its_pictures_for_large_images():
-    for shape in ((400, 300), (330, 700), (700, 1000)):
-        image = np.resize(photographs()[0], (*shape, 3))
-        assert differing(exactly("frost", image, 3, 2), reference("frost", image.copy(), 3, 2)) == (0, 0)
-
-
 # ---- fast
 
 
@@ -299,10 +293,13 @@ def test_pixelate_makes_blocks_of_mean_colour():
 # ---- frost's pictures
 
 
-def test_exact_frost_asks_for_the_photographs():
+def test_frost_asks_for_the_photographs_and_enlarges_them():
     with pytest.raises(BadInputError, match="folder") as failure:
         corrupt(PICTURES["32"][None], "frost", 1, mode="exact")
     assert "\n" not in str(failure.value)
+    for shape in ((400, 300), (330, 700), (700, 1000)):
+        image = np.resize(photographs()[0], (*shape, 3))
+        assert differing(exactly("frost", image, 3, 2), reference("frost", image.copy(), 3, 2)) == (0, 0)
 
 
 def test_a_missing_and_a_changed_photograph_are_refused(tmp_path):
@@ -314,8 +311,15 @@ def test_a_missing_and_a_changed_photograph_are_refused(tmp_path):
     assert [*SHA256] == ["frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg"]
 
 
-def test_our_ice_is_repeatable():
+def test_our_ice_is_repeatable_and_drawn_evenly():
     assert np.array_equal(ice(0), ice.__wrapped__(0))
+    black = np.zeros((200, 200, 3), np.uint8)
+    means = np.array([[ice(index).mean((0, 1))] for index in range(5)])[:, 0] * 0.75
+    drawn = corrupt(np.repeat(black[None], 300, 0), "frost", 5).mean((1, 2))
+    nearest = np.abs(drawn[:, None] - means).sum(-1).argmin(1)
+    counts = np.bincount(nearest, minlength=5)
+    counts[1:3] = counts[1:3].sum() / 2  # two panes of the same kind
+    assert (np.abs(counts - 60) < 4 * np.sqrt(300 * 0.2 * 0.8)).all()
 
 
 @pytest.mark.parametrize("index", range(5))
@@ -326,16 +330,6 @@ def test_our_ice_resembles_the_photograph(index):
     assert np.abs(ours.std((0, 1)) / theirs.std((0, 1)) - 1).max() < 0.15
     variation = [statistics(picture, picture)[4].mean() for picture in (ours, theirs)]
     assert 0.65 < variation[0] / variation[1] < 1.35
-
-
-def test_every_picture_of_frost_is_drawn_as_often():
-    black = np.zeros((200, 200, 3), np.uint8)
-    means = np.array([[ice(index).mean((0, 1))] for index in range(5)])[:, 0] * 0.75
-    drawn = corrupt(np.repeat(black[None], 300, 0), "frost", 5).mean((1, 2))
-    nearest = np.abs(drawn[:, None] - means).sum(-1).argmin(1)
-    counts = np.bincount(nearest, minlength=5)
-    counts[1:3] = counts[1:3].sum() / 2  # two panes of the same kind
-    assert (np.abs(counts - 60) < 4 * np.sqrt(300 * 0.2 * 0.8)).all()
 
 
 # ---- sizes

@@ -60,18 +60,18 @@ def test_a_higher_severity_changes_more(name):
     assert change[-1] > 1.5 * change[0]
 
 
-def test_noise_has_its_deviation():
+def test_noise_dropout_and_drift_have_their_size():
     flat = np.zeros((4, 5_000))
     for severity, sigma in zip(SEVERITIES, corruption_for("signal_noise").parameters["signal"], strict=True):
         assert abs(corrupt_one(flat, cell("signal_noise", severity), "a").std() / sigma - 1) < 0.03
-
-
-def test_dropout_loses_its_share_in_all_channels():
     for severity, share in zip(SEVERITIES, corruption_for("signal_dropout").parameters["signal"], strict=True):
         made = corrupt_one(SIGNAL + 10, cell("signal_dropout", severity), "a")
         assert ((made == 0).any(0) == (made == 0).all(0)).all()
         assert (made == 0).all(0).sum() == round(share * 200)
         assert np.array_equal(made[:, made[0] != 0], (SIGNAL + 10)[:, made[0] != 0])
+    for severity, height in zip(SEVERITIES, corruption_for("baseline_drift").parameters["signal"], strict=True):
+        moved = corrupt_one(SIGNAL, cell("baseline_drift", severity), "a") - SIGNAL
+        assert np.allclose(np.abs(moved).max(1), height)
 
 
 def test_warped_time_runs_forwards_within_its_bounds():
@@ -85,12 +85,6 @@ def test_warped_time_runs_forwards_within_its_bounds():
             slope = np.diff(w) / np.diff(U)
             assert 1 - s - 1e-9 <= slope.min() <= slope.max() <= 1 + s + 1e-9
             assert np.allclose(made[0], np.sin(9 * w), atol=2e-3), "all channels are warped alike"
-
-
-def test_drift_reaches_its_height():
-    for severity, height in zip(SEVERITIES, corruption_for("baseline_drift").parameters["signal"], strict=True):
-        moved = corrupt_one(SIGNAL, cell("baseline_drift", severity), "a") - SIGNAL
-        assert np.allclose(np.abs(moved).max(1), height)
 
 
 def test_word_swap_replaces_its_share_and_no_padding():

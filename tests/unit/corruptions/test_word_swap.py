@@ -118,7 +118,7 @@ def test_a_line_does_not_depend_on_the_others(text):
         assert np.array_equal(swapped_stream(part, corruption, 5, seed=1)[0], whole[:cut])
 
 
-def test_a_plain_rate_is_the_same_for_all_words(grammar):
+def test_words_of_a_line_are_equally_likely_and_plain_rates_equal(grammar):
     for severity, rate in zip((1, 2, 3), (0.015, 0.025, 0.05), strict=False):
         mask = np.mean([swapped_stream(grammar, ANYWHERE, severity, seed)[1] for seed in range(3)], axis=0)
         words = grammar.stream[grammar.stream != grammar.vocabulary.end]
@@ -127,10 +127,7 @@ def test_a_plain_rate_is_the_same_for_all_words(grammar):
         assert abs(mask[free].mean() - rate) < 4 * error
         stops = np.isin(grammar.stream, [grammar.vocabulary.numbers[word] for word in (".", "the", ",")])
         assert abs(mask[stops].mean() - rate) < 4 * error * np.sqrt(len(words) / stops.sum())
-
-
-def test_words_of_a_line_are_equally_likely():
-    """Each of four candidates is the one swapped in a quarter of 2,000 lines."""
+    # Each of four candidates is the one swapped in a quarter of 2,000 lines.
     rule = corruption_for(BY_LINE)
     words, places = ["the", "a1", "=", "a2", "a3", "a4"], []
     for line in range(2_000):
@@ -141,13 +138,10 @@ def test_words_of_a_line_are_equally_likely():
     assert np.square(counts[[1, 3, 4, 5]] - 500).sum() / 500 < 16.27  # chi-squared, 3 degrees, p = 0.001
 
 
-def test_stop_words_are_nltk_s_179():
+def test_a_vocabulary_has_stop_words_and_the_new_word():
     assert len(STOP_WORDS) == 179
     assert {"i", "wouldn't", "should've", "ma", "s", "because"} <= STOP_WORDS
     assert not {"us", "would", "could", "The", "cannot", "also"} & STOP_WORDS
-
-
-def test_a_vocabulary_without_the_new_word_is_used_with_unk_or_refused():
     stream = np.array([1, 2, 0])
     made, _ = swapped_stream(Text("t", "test", stream, Vocabulary(["<eos>", "old", "<unk>"])), BY_LINE, 1, 0)
     assert made.tolist() == [2, 2, 0]

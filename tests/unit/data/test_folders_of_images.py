@@ -56,10 +56,14 @@ def test_a_folder_without_images_says_what_it_has_instead(names, reason, tmp_pat
         load_data(str(tmp_path / "d"))
 
 
-def test_one_bit_is_black_and_white(tmp_path):
+def test_modes_of_pillow_become_rgb(tmp_path):
     image = Image.fromarray(GREY > 127)
     assert image.mode == "1"
     assert np.array_equal(read_rgb(save(tmp_path / "x.png", image)), grey(255 * (GREY > 127).astype(np.uint8)))
+    path = save(tmp_path / "x.jpg", Image.new("CMYK", (8, 8), (0, 255, 255, 0)), quality=100)
+    red, green, blue = np.array(read_rgb(path)).reshape(-1, 3).mean(0)
+    assert red > 250
+    assert max(green, blue) < 5
 
 
 @pytest.mark.parametrize("transparency", [None, 0, bytes([0, 128, 255])])
@@ -89,13 +93,6 @@ def test_sixteen_bits_are_scaled_not_cut_off(tmp_path):
     assert expected[3] == 1
 
 
-def test_cmyk_is_converted(tmp_path):
-    path = save(tmp_path / "x.jpg", Image.new("CMYK", (8, 8), (0, 255, 255, 0)), quality=100)
-    red, green, blue = np.array(read_rgb(path)).reshape(-1, 3).mean(0)
-    assert red > 250
-    assert max(green, blue) < 5
-
-
 def test_an_exif_orientation_is_ignored(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -120,10 +117,20 @@ def test_views_that_make_no_sense(settings):
         View(**{"size": 32} | settings)
 
 
-def test_a_thread_of_pixels_is_refused_before_it_fills_the_memory(tmp_path):
+def test_pictures_that_cannot_be_read_are_refused(tmp_path):
     save(tmp_path / "t" / "a" / "x.png", Image.new("RGB", (1, 5_000)))
     with pytest.raises(BadInputError, match=r"x\.png.*1 x 5000"):
         load_data(str(tmp_path / "t"), view=View(224, 0.875)).image(0)
+    for dtype in (np.float32, np.int32):
+        with pytest.raises(BadInputError, match="grey of 32 bits"):
+            read_rgb(save(tmp_path / "x.tif", Image.fromarray(GREY.astype(dtype))))
+    # OpenJPEG shows one that ends with the marker of its first tile as grey.
+    path = save(tmp_path / "x.j2k", Image.fromarray(COLOURS))
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"\xff\x90") + 2])
+    Image.open(path).load()
+    with pytest.raises(BadInputError, match="truncated"):
+        read_rgb(path)
 
 
 LOSSLESS = {
@@ -150,26 +157,14 @@ def test_of_several_frames_none_is_chosen(tmp_path, form):
         read_rgb(path)
 
 
-def test_a_camera_adds_frames_behind_its_picture(tmp_path):
+def test_frames_and_capitals_are_taken(tmp_path):
     frames = [Image.new("RGB", (8, 8), (90 * number, 0, 0)) for number in range(3)]
     path = save(tmp_path / "x.jpg", frames[1], format="MPO", save_all=True, append_images=frames[2:])
     assert np.asarray(read_rgb(path))[0, 0, 0] == pytest.approx(90, abs=2)
-
-
-def test_grey_without_a_known_white_is_refused(tmp_path):
-    for dtype in (np.float32, np.int32):
-        with pytest.raises(BadInputError, match="grey of 32 bits"):
-            read_rgb(save(tmp_path / "x.tif", Image.fromarray(GREY.astype(dtype))))
-
-
-def test_a_codestream_without_its_end_is_no_picture(tmp_path):
-    """OpenJPEG shows one that ends with the marker of its first tile as grey."""
-    path = save(tmp_path / "x.j2k", Image.fromarray(COLOURS))
-    data = path.read_bytes()
-    path.write_bytes(data[: data.index(b"\xff\x90") + 2])
-    Image.open(path).load()
-    with pytest.raises(BadInputError, match="truncated"):
-        read_rgb(path)
+    root = tree(tmp_path / "t", ("a",), 1)
+    for name in ("x.JPEG", "y.Jpg", "deep/z.webp", "v.bmp"):
+        save(root / "a" / name, Image.fromarray(COLOURS))
+    assert load_data(str(root)).ids == ["a/0.png", "a/deep/z.webp", "a/v.bmp", "a/x.JPEG", "a/y.Jpg"]
 
 
 def spoiled(path: Path, kind: str) -> None:
@@ -221,13 +216,6 @@ def test_what_of_a_folder_is_left_out_is_said(tmp_path):
 def test_parts_are_no_classes(tmp_path, names):
     with pytest.raises(BadInputError, match="contains the splits"):
         load_data(str(tree(tmp_path / "t", names, 1)))
-
-
-def test_suffixes_in_capitals_and_deeper_folders_count(tmp_path):
-    root = tree(tmp_path / "t", ("a",), 1)
-    for name in ("x.JPEG", "y.Jpg", "deep/z.webp", "v.bmp"):
-        save(root / "a" / name, Image.fromarray(COLOURS))
-    assert load_data(str(root)).ids == ["a/0.png", "a/deep/z.webp", "a/v.bmp", "a/x.JPEG", "a/y.Jpg"]
 
 
 @pytest.mark.parametrize("names", [("1", "2", "10"), ("a", "B"), ("class2", "class11")])

@@ -82,11 +82,17 @@ def test_two_precisions_work_or_are_refused_in_our_words(digits):
         evaluate(plain.bfloat16(), floats, labels, **asked)
 
 
-def test_a_named_model_brings_its_data():
+def test_a_named_model_brings_its_data_and_sixteen_bits_are_scaled():
     record = evaluate("vit_digits", protocol="clean")
     assert (record.spec.data.name, record.spec.data.n) == ("digits", 364)
     with pytest.raises(BadInputError, match="without data"):
         evaluate(torch.nn.Identity(), protocol="clean")
+
+    class Deep(Items):
+        def __getitem__(self, index):
+            return Image.fromarray(np.full((8, 8), 257 * 40 * index, np.uint16)), LABELS[index]
+
+    assert [int(as_dataset(Deep("pillow")).image(index)[0, 0, 0]) for index in (1, 5)] == [40, 200]
 
 
 class Items(torch.utils.data.Dataset):
@@ -120,17 +126,14 @@ def test_torchs_data_sets(kind):
     assert data.digest() == as_dataset(Items(kind)).digest()
 
 
-def test_labels_are_those_of_the_items_where_they_are_transformed():
-    """As torchvision's sets do: `targets` are the labels before, and the names are theirs."""
+def test_labels_are_those_of_the_items():
+    # As torchvision's sets do: `targets` are the labels before, and the names are theirs.
     items = Items("tensor")
     items.targets, items.target_transform = [label + 1 for label in LABELS], lambda label: label - 1
     data = as_dataset(items)
     assert (data.labels, data.class_names) == (LABELS, None)
     items.targets, items.target_transform = LABELS, None
     assert as_dataset(items).class_names == ("a", "b", "c")
-
-
-def test_an_item_with_another_label_than_its_target_is_refused():
     items = Items("tensor")
     items.targets = [*LABELS[:5], 0]
     with pytest.raises(BadInputError, match=r"item 5 .*label 2, its `targets` say 0"):
@@ -158,14 +161,6 @@ def test_a_collection_that_shows_another_picture_each_time_is_refused():
     items.generator = np.random.default_rng(0)
     with pytest.raises(BadInputError, match="another one at every reading"):
         evaluate(Sums(), items, protocol="clean")
-
-
-def test_sixteen_bits_of_a_pillow_image_are_scaled_not_cut_off():
-    class Deep(Items):
-        def __getitem__(self, index):
-            return Image.fromarray(np.full((8, 8), 257 * 40 * index, np.uint16)), LABELS[index]
-
-    assert [int(as_dataset(Deep("pillow")).image(index)[0, 0, 0]) for index in (1, 5)] == [40, 200]
 
 
 def test_classes_can_be_stated_where_they_were_only_counted(tmp_path):

@@ -89,15 +89,12 @@ def test_commands_name_it_in_one_line(tmp_path, capsys):
     assert "a FIFO" in line
 
 
-def test_a_folder_that_links_to_itself_is_no_folder(tmp_path):
+def test_links_of_folders(tmp_path):
     for name in ("up", "again"):  # two such links: 2^40 paths
         (folder(tmp_path / name) / "0" / name).symlink_to(tmp_path / name)
         (tmp_path / name / "0" / "other").symlink_to(tmp_path / name)
         with pytest.raises(BadInputError, match="is a link to a folder that it lies in"):
             image_files(tmp_path / name)
-
-
-def test_a_link_to_another_folder_is_followed(tmp_path):
     (folder(tmp_path / "d") / "c").symlink_to(tmp_path / "d" / "0")
     assert image_files(tmp_path / "d") == ["0/0.png", "1/0.png", "c/0.png"]
 
@@ -116,20 +113,11 @@ def test_the_content_says_the_format_not_the_name(form, tmp_path):
     assert np.array_equal(read_rgb(tmp_path / "x.jpeg"), PIXELS)
 
 
-def test_one_limit_of_pixels_for_every_command(tmp_path, monkeypatch, capsys):
+def test_one_limit_of_pixels_for_every_command_can_be_raised(tmp_path, monkeypatch, capsys):
     source = folder(tmp_path / "d", data=encoded("PNG", np.zeros((60, 60, 3), np.uint8)))
     monkeypatch.setenv("RBK_MAX_PIXELS", "3000")
     assert "x.png has more than 3,000 pixels" in refused(capsys, eval_of(source))
-
-
-@pytest.mark.parametrize("side", [9_460, 14_000, 60_000])  # Pillow warns of the first two and refuses the third
-def test_the_limit_is_that_of_pillow_unless_set(side, tmp_path):
-    (tmp_path / "x.png").write_bytes(closed_after(0, side, side))
-    with pytest.raises(BadInputError, match="more than 89,478,485 pixels"):
-        read_rgb(tmp_path / "x.png")
-
-
-def test_the_limit_can_be_raised(tmp_path, monkeypatch):
+    monkeypatch.delenv("RBK_MAX_PIXELS")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     monkeypatch.setattr(reading, "_OURS", 100)
     (tmp_path / "x.png").write_bytes(encoded("PNG"))
@@ -137,6 +125,13 @@ def test_the_limit_can_be_raised(tmp_path, monkeypatch):
         read_rgb(tmp_path / "x.png")
     monkeypatch.setenv("RBK_MAX_PIXELS", "600")
     assert np.array_equal(read_rgb(tmp_path / "x.png"), PIXELS)
+
+
+@pytest.mark.parametrize("side", [9_460, 14_000, 60_000])  # Pillow warns of the first two and refuses the third
+def test_the_limit_is_that_of_pillow_unless_set(side, tmp_path):
+    (tmp_path / "x.png").write_bytes(closed_after(0, side, side))
+    with pytest.raises(BadInputError, match="more than 89,478,485 pixels"):
+        read_rgb(tmp_path / "x.png")
 
 
 @pytest.mark.parametrize("text", ["0", "many", "٣", "9" * 30])

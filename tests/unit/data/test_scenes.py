@@ -76,15 +76,12 @@ def test_whatever_the_file_holds_the_classes_are_the_same(tmp_path, mode):
     assert np.array_equal(load_data(f"masks:{root}").mask(0), CLASSES[drawn["a"]])
 
 
-def test_a_black_and_white_mask_holds_0_and_1(tmp_path):
+def test_large_and_black_and_white_masks(tmp_path, monkeypatch):
     root, _ = folder(tmp_path / "t", ["a"])
     (root / "classes.csv").write_text("id,name\n0,ground\n1,figure\n")
     drawn = numbers() % 2 == 1
     Image.fromarray(drawn).save(root / "masks" / "a.png")
     assert np.array_equal(load_data(f"masks:{root}").mask(0), drawn)
-
-
-def test_a_mask_larger_than_a_strip_is_read_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("robustbench_kpca.data.io.labelling.STRIP", 30)
     root, drawn = folder(tmp_path / "t", ["a"])
     assert np.array_equal(load_data(f"masks:{root}").mask(0), CLASSES[drawn["a"]])
@@ -150,16 +147,13 @@ def test_files_without_a_partner_are_named(tmp_path, gone, left):
         load_data(f"masks:{root}")
 
 
-def test_masks_in_jpeg_are_no_masks(tmp_path):
+def test_masks_in_jpeg_and_double_names_are_refused(tmp_path):
     root, _ = folder(tmp_path / "t", ["a"])
     save(root / "masks" / "a.jpg", IDS[numbers()])
     assert load_data(f"masks:{root}").files[0][1].suffix == ".png"
     (root / "masks" / "a.png").unlink()
     with pytest.raises(BadInputError, match="png or bmp"):
         load_data(f"masks:{root}")
-
-
-def test_one_name_twice_is_refused_and_foreign_files_are_not_seen(tmp_path):
     root, _ = folder(tmp_path / "t", ["a"])
     digest = load_data(f"masks:{root}").digest()
     for name in ("images/README.md", "masks/.DS_Store", "masks/Thumbs.db", "images/.hidden.png", "notes.txt"):
@@ -256,22 +250,13 @@ def test_sources_that_do_not_exist(source, split, message, monkeypatch):
         load_data(source, split)
 
 
-def test_a_set_is_found_in_the_environment(tmp_path, monkeypatch):
-    monkeypatch.setenv("RBK_DATA", str(tmp_path))
-    with pytest.raises(BadInputError, match="camvid"):
-        load_data("camvid")
-    save(tmp_path / "camvid" / "val" / "x.png", picture(3, 4))
-    save(tmp_path / "camvid" / "valannot" / "x.png", np.zeros((3, 4), np.uint8))
-    assert load_data("camvid").ids == ["x"]
-
-
 def scenes(n: int = 5) -> ArrayScenes:
     shapes = [(4 + i, 6) for i in range(n)]
     masks = [RNG.integers(-1, 3, shape) for shape in shapes]
     return ArrayScenes([picture(*shape) for shape in shapes], masks, "abc", ids=[f"s{i + 8}" for i in range(n)])
 
 
-def test_parts_and_order_keep_what_belongs_together():
+def test_parts_order_and_limits_keep_what_belongs_together():
     whole = scenes()
     part = whole.take([3, 1])
     assert part.ids == ["s11", "s9"]
@@ -281,9 +266,13 @@ def test_parts_and_order_keep_what_belongs_together():
     assert whole.in_order() is whole
     assert part.digest() == part.in_order().digest() == whole.take([1, 3]).digest() != whole.digest()
     assert part.expected is None
+    assert load_data("shapes", limit=4).ids == [f"shapes/val/{i:04d}" for i in (25, 75, 125, 175)]
+    assert len(load_data("shapes", limit=1_000)) == 200
+    with pytest.raises(BadInputError, match="limit 0"):
+        load_data("shapes", limit=0)
 
 
-def test_sizes_are_known_without_decoding(tmp_path):
+def test_sizes_are_known_and_sets_found_in_the_environment(tmp_path, monkeypatch):
     root, _ = folder(tmp_path / "t", ["a", "b"])
     save(root / "images" / "a.png", picture(5, 30))
     cut(root / "images" / "a.png")
@@ -292,13 +281,12 @@ def test_sizes_are_known_without_decoding(tmp_path):
         stored.image(0)
     assert [stored.size(0), stored.size(1), stored.take([1, 0]).size(1)] == [(5, 30), (9, 12), (5, 30)]
     assert [scenes().size(index) for index in (0, 4)] == [(4, 6), (8, 6)]
-
-
-def test_a_limit_is_spread():
-    assert load_data("shapes", limit=4).ids == [f"shapes/val/{i:04d}" for i in (25, 75, 125, 175)]
-    assert len(load_data("shapes", limit=1_000)) == 200
-    with pytest.raises(BadInputError, match="limit 0"):
-        load_data("shapes", limit=0)
+    monkeypatch.setenv("RBK_DATA", str(tmp_path))
+    with pytest.raises(BadInputError, match="camvid"):
+        load_data("camvid")
+    save(tmp_path / "camvid" / "val" / "x.png", picture(3, 4))
+    save(tmp_path / "camvid" / "valannot" / "x.png", np.zeros((3, 4), np.uint8))
+    assert load_data("camvid").ids == ["x"]
 
 
 @pytest.mark.parametrize(

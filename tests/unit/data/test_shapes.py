@@ -25,12 +25,9 @@ def val():
     return np.stack([scenes.image(i) for i in range(200)]), np.stack([scenes.mask(i) for i in range(200)])
 
 
-def test_the_pixels_are_the_published_ones(scenes):
+def test_scenes_are_the_published_ones_and_functions_of_seed_split_and_index(scenes):
     assert scenes.digest() == DIGEST[scenes.split]
     assert len(scenes) == SPLITS[scenes.split]
-
-
-def test_a_scene_is_a_function_of_seed_split_and_index(scenes):
     for index in (0, 123):
         image, mask = draw(0, scenes.split, index)
         assert np.array_equal(image, scenes.image(index))
@@ -49,10 +46,17 @@ def test_no_class_has_more_than_two_fifths_or_less_than_four_per_cent_of_the_pix
     assert share.min() > 0.04
 
 
-def test_scenes_are_cluttered_and_shapes_overlap(val):
+def test_scenes_are_cluttered_and_masks_exact(val):
     kinds = [len(np.unique(mask)) for mask in val[1]]
     assert np.mean(kinds) > 5
     assert shapes.disk(frame(8, 20)).sum() == 197  # lattice points in a circle of radius 8 (OEIS A000328)
+    # In a shape of plain texture, neighbouring pixels differ by noise; across its border, by colour.
+    images, masks = val
+    step = np.abs(np.diff(images.astype(int), axis=2)).mean(-1)
+    border = np.diff(masks, axis=2) != 0
+    assert step[border].mean() > 1.5 * step[~border].mean()
+    shifted = np.diff(np.roll(masks, 1, 2), axis=2) != 0
+    assert step[border].mean() > 1.3 * step[shifted & ~border].mean()
 
 
 def frame(radius: int, side: int, turn: tuple[int, int, int] = (1, 0, 1)) -> shapes.Grid:
@@ -93,16 +97,6 @@ def test_colour_alone_does_not_decide(val):
     table = np.zeros((512, len(CLASSES)), np.int64)
     np.add.at(table, (levels, masks.ravel()), 1)
     assert table.max(1).sum() / masks.size < 0.6
-
-
-def test_masks_are_exact(val):
-    """In a shape of plain texture, neighbouring pixels differ by noise; across its border, by colour."""
-    images, masks = val
-    step = np.abs(np.diff(images.astype(int), axis=2)).mean(-1)
-    border = np.diff(masks, axis=2) != 0
-    assert step[border].mean() > 1.5 * step[~border].mean()
-    shifted = np.diff(np.roll(masks, 1, 2), axis=2) != 0
-    assert step[border].mean() > 1.3 * step[shifted & ~border].mean()
 
 
 @pytest.mark.parametrize(("source", "split"), [("shapes:folder", "val"), ("shapes", "test")])

@@ -115,11 +115,19 @@ def test_pictures_of_several_sizes_are_refused_where_nobody_says_which(stored):
     assert {record.spec.data.resized for record in shared} == {STATED.how}
 
 
-def test_a_size_shows_the_whole_picture():
-    """Oblong pictures, too: the oracle is Pillow's own resizing."""
+def test_sizes_of_pictures_in_memory():
+    # Oblong pictures, too: the oracle is Pillow's own resizing.
     picture = pictures([(20, 10)])[0]
     shown = DataRequest(None, size=8).fitted(as_dataset(Collection([picture])), STATED)
     assert np.array_equal(shown.image(0), np.array(picture.resize((8, 8), Image.Resampling.BICUBIC)))
+    model = describe(Tenfold(), View(48, 0.875, "bilinear"))
+    with pytest.raises(BadInputError, match=r"32 x 32, but the model takes 48 x 48; add --size 48 .* --size 32"):
+        evaluate(model, "digits", protocol="clean")
+    shown = evaluate(model, "digits", protocol="clean", size=48)
+    assert shown.spec.data.resized == "bilinear 48 x 48, not cropped"
+    asis = evaluate(model, "digits", protocol="clean", size=32)
+    assert asis.spec.data.resized is None
+    assert asis.spec.data.digest == load("digits").digest() != shown.spec.data.digest
 
 
 def test_a_size_is_refused_where_nothing_is_resized(tmp_path):
@@ -154,17 +162,6 @@ class Tenfold(nn.Module):
 
     def forward(self, x):
         return x.mean((1, 2, 3))[:, None] * self.scale * torch.arange(10)
-
-
-def test_pictures_in_memory_are_resized_only_where_a_size_is_asked_for():
-    model = describe(Tenfold(), View(48, 0.875, "bilinear"))
-    with pytest.raises(BadInputError, match=r"32 x 32, but the model takes 48 x 48; add --size 48 .* --size 32"):
-        evaluate(model, "digits", protocol="clean")
-    shown = evaluate(model, "digits", protocol="clean", size=48)
-    assert shown.spec.data.resized == "bilinear 48 x 48, not cropped"
-    asis = evaluate(model, "digits", protocol="clean", size=32)
-    assert asis.spec.data.resized is None
-    assert asis.spec.data.digest == load("digits").digest() != shown.spec.data.digest
 
 
 @pytest.fixture(scope="module")

@@ -121,16 +121,13 @@ def test_a_set_is_not_taken_for_another(collections, name):
         assert len(str(caught.value)) < 500
 
 
-def test_missing_and_foreign_classes_are_named(collections, tmp_path):
+def test_classes_of_folders(collections, tmp_path):
     root = shutil.copytree(collections / "imagenet-a", tmp_path / "a")
     shutil.rmtree(root / "n01498041")
     (root / "n01531178" / "imagenet-a_0.jpg").unlink()
     (root / "n01440764").mkdir()
     with pytest.raises(BadInputError, match=r"2 classes .*n01498041, n01531178.* 1 folders .*n01440764"):
         load_data(f"imagenet-a:{root}", view=VIEW)
-
-
-def test_images_of_no_class_have_no_labels(collections):
     samples = load_data(f"imagenet-o:{collections / 'imagenet-o'}", limit=50, view=VIEW)
     assert (len(samples), samples.classes) == (50, 0)
     assert len({file.partition("/")[0] for file in samples.ids}) == 50, "a limit is spread over the folders"
@@ -170,16 +167,13 @@ def test_the_real_file_names(real_data, name, tmp_path):
 # --- the validation set
 
 
-def test_validation_images_in_class_folders(validation):
+def test_validation_images_in_folders_keep_their_crop(validation):
     samples = load_data(f"imagenet:{validation.parent}", view=VIEW)
     assert (samples.name, samples.split, samples.classes, len(samples), samples.expected) == (
         "imagenet", "val", 1000, 5000, 50_000,
     )  # fmt: skip
     assert samples.ids == load_data(f"imagenet:{validation}", "val", view=VIEW).ids
     assert samples.labels == [WNIDS.index(name.partition("/")[0]) for name in samples.ids]
-
-
-def test_published_sets_keep_their_crop_unless_another_is_asked_for(validation):
     asked = [({}, "224 of 256"), ({"size": 16}, "16 of 18"), ({"size": 16, "crop": 0.5}, "16 of 32")]
     for how, resized in asked:
         data = DataRequest(f"imagenet:{validation}", limit=2, **how).load(None)
@@ -347,16 +341,13 @@ def test_grids_that_do_not_fit(tmp_path, spoil, message):
         load_data(f"imagenet-c:{root}", view=VIEW)
 
 
-def test_cells_that_are_not_there(tmp_path):
+def test_cells_are_whole_and_never_resized(tmp_path):
     samples = load_data(f"imagenet-c:{grid(tmp_path / 'c')}", view=VIEW)
     for place in [("snow", 1), ("fog", 2), ("none", 0)]:
         with pytest.raises(BadInputError, match=f"{place[0]} .*severity {place[1]}"):
             samples.cell(*place)
     with pytest.raises(BadInputError, match="clean images"):
         samples.image(0)
-
-
-def test_stored_pictures_are_never_resized(tmp_path):
     root = grid(tmp_path / "c")
     with pytest.raises(BadInputError, match=r"8 x 8 .*224 x 224"):
         load_data(f"imagenet-c:{root}")

@@ -31,9 +31,6 @@ def test_words_are_numbered_by_their_frequency_in_train(folder):
     assert words(val)[0][:6].tolist() == [1, numbers["good"], numbers[","], 1, numbers["bad"], 0]
     assert (train.labels, val.labels, val.class_names) == ([1, 0, 0], [1, 0], ("0", "1"))
     assert val.name == f"texts-{folder.name}".replace("_", "-")
-
-
-def test_the_limit_of_long_cells_is_of_texts_alone(folder):
     before = csv.field_size_limit()
     assert len(load_data(f"texts:{folder}", "val")) == 2
     assert csv.field_size_limit() == before < MOST_LETTERS

@@ -29,20 +29,14 @@ def words(text):
     return [text.vocabulary.words[number] for number in text.stream]
 
 
-def test_the_vocabulary_is_that_of_train_by_frequency(folder):
+def test_words_and_lines_of_the_stream(folder):
     found = text_of(folder).vocabulary.words
     # six "=", then three commas, "town" and "." in the order of appearance ("the" twice, "The" is another word)
     assert found == ("<eos>", "=", "town", ",", "the", ".", "A", "The", "<unk>", "and", "river", "History", "AAA", "a")
-
-
-def test_a_line_ends_in_eos_and_an_empty_line_is_eos_alone(folder):
     text = text_of(folder, "train")
     assert words(text)[:8] == ["<eos>", "=", "A", "town", "=", "<eos>", "<eos>", "The"]
     assert words(text).count("<eos>") == TRAIN.count("\n")
     assert len(text.stream) == sum(len(line.split()) + 1 for line in TRAIN.splitlines())
-
-
-def test_words_that_train_does_not_have_are_unk_and_counted(folder):
     text = text_of(folder)
     assert words(text)[1:5] == ["=", "<unk>", "=", "<eos>"]
     assert text.name == "wikitext103-excerpt"
@@ -51,16 +45,13 @@ def test_words_that_train_does_not_have_are_unk_and_counted(folder):
     assert text.take([0]).notes == text.notes
 
 
-def test_articles_begin_at_headings_of_one_sign(folder):
+def test_articles_begin_at_headings_and_the_last_line_needs_no_end(folder):
     text = text_of(folder)
     first = np.flatnonzero(np.diff(text.articles)) + 1
     assert len(first) == 1
     assert VALID.index("= Town =") == len(" \n = River = \n \n The river A . \n \n ")
     assert words(text)[first[0] - 1 : first[0] + 3] == ["<eos>", "=", "<unk>", "="]
     assert text.articles[first[0]] == 1
-
-
-def test_an_end_without_line_feed_gives_the_same_stream(folder):
     before = text_of(folder).stream
     (folder / "wiki.valid.tokens").write_text(VALID.removesuffix("\n"))
     assert np.array_equal(text_of(folder).stream, before)
@@ -92,14 +83,6 @@ def test_a_set_of_the_published_counts_has_the_plain_name(folder, monkeypatch):
     monkeypatch.setattr(wikitext103, "WORDS", {"train": 40, "val": 1_000, "test": 9})
     text = text_of(folder)
     assert (text.name, text.notes, text.expected) == ("wikitext103", (), 16)
-
-
-def test_without_aaa_word_swap_puts_unk_and_says_so(folder):
-    (folder / "wiki.train.tokens").write_text(TRAIN.replace("AAA", "town"))
-    text = text_of(folder)
-    assert "no 'AAA'" in text.notes[1]
-    made, mask = swapped_stream(text, "word_swap_by_line", 5, 0)
-    assert set(made[mask]) == {text.vocabulary.numbers["<unk>"]}
 
 
 def test_large_files_are_read_once_and_known_by_their_content(folder, tmp_path, monkeypatch):
@@ -143,13 +126,15 @@ def test_files_that_are_no_text_are_refused(folder, content, message, monkeypatc
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_words_without_unk_in_train_are_refused(folder):
+def test_sets_of_other_words(folder):
     (folder / "wiki.train.tokens").write_text("the town \n")
     with pytest.raises(BadInputError, match="words that the vocabulary of wiki"):
         text_of(folder)
-
-
-def test_raw_files_are_not_taken(folder):
+    (folder / "wiki.train.tokens").write_text(TRAIN.replace("AAA", "town"))
+    text = text_of(folder)
+    assert "no 'AAA'" in text.notes[1]
+    made, mask = swapped_stream(text, "word_swap_by_line", 5, 0)
+    assert set(made[mask]) == {text.vocabulary.numbers["<unk>"]}
     (folder / "wiki.test.raw").write_text(VALID)
     with pytest.raises(BadInputError, match=r"the .raw files have no <unk>") as caught:
         text_of(folder, "test")

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from virtual_run import Simulation, World
+from _virtual_run import Simulation, World
 
 from robustbench_kpca.evaluation.shard_run import ATTEMPTS
 from robustbench_kpca.records.shards import plan_shards
