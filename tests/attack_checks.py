@@ -102,7 +102,6 @@ def network(kind, classes=5, activation=nn.Tanh):
 
 
 def batch(model, kind, n=6):
-    """Images and the labels that the model gives them."""
     if kind == "digits":
         x, _ = load_data("digits", limit=8).tensors()
     else:

@@ -123,6 +123,15 @@ def few_resamples():
         yield
 
 
+@pytest.fixture
+def tiny():
+    """Audits whose attacks take two steps, where the machinery is tested and not the verdict."""
+    from stand_ins import short_audits
+
+    with short_audits():
+        yield
+
+
 @pytest.fixture(scope="session")
 def frost_folder() -> str:
     """The original photographs of frost, which come with imagecorruptions."""

@@ -26,7 +26,6 @@ def photographs():
 
 
 def photograph(height, width, which=0, top=100, left=200):
-    """A part of a photograph."""
     return photographs()[which][top : top + height, left : left + width].copy()
 
 
@@ -62,7 +61,6 @@ def parameter_of(name, severity, profile="imagecorruptions"):
 
 
 def exactly(name, image, severity, seed, profile="imagecorruptions"):
-    """Our exact form with the legacy generator of that seed."""
     rng = np.random.RandomState(seed)
     return CORRUPTIONS.get(name).exact(image, parameter_of(name, severity, profile), rng)
 
@@ -72,7 +70,6 @@ def fast(name, image, severity, seed, profile="imagecorruptions"):
 
 
 def differing(ours, theirs):
-    """How many values differ, and by how many levels at most."""
     assert ours.dtype == theirs.dtype == np.uint8
     assert ours.shape == theirs.shape
     gap = np.abs(ours.astype(int) - theirs)
@@ -111,7 +108,6 @@ def limit(draws):
 
 
 def sample(draw, clean, draws, first=0):
-    """Statistics of `draws` pictures `draw(seed)`."""
     return np.stack([statistics(draw(first + seed), clean) for seed in range(draws)])
 
 

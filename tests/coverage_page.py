@@ -48,8 +48,6 @@ class _Planned(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table."""
-
     paper: str
     what: str
     where: str
@@ -67,18 +65,15 @@ class Row:
 
     @property
     def commands(self) -> list[str]:
-        """Return the commands in the cell."""
         return [span for span in _SPAN.findall(self.command) if span.startswith(("rbk ", "python "))]
 
     @property
     def items(self) -> list[tuple[str, str]]:
-        """Return (pack, item) of every reproduction."""
         words = [shlex.split(command) for command in self.commands]
         return [(w[2], item) for w in words if w[:2] == ["rbk", "reproduce"] for item in _items(_params(*w[1:]))]
 
 
 def rows(text: str) -> list[Row]:
-    """Return the rows of all tables below a heading of a paper."""
     table, paper = [], ""
     for line in text.splitlines():
         if line.startswith("## "):
@@ -93,7 +88,6 @@ def rows(text: str) -> list[Row]:
 
 
 def faults(text: str) -> list[str]:
-    """Return one line for everything that is wrong with the page."""
     return [fault for row in rows(text) for fault in faults_of(row)] + wrong_counts(text)
 
 
@@ -113,7 +107,6 @@ def wrong_counts(text: str) -> list[str]:
 
 
 def faults_of(row: Row) -> list[str]:
-    """Return one line for everything that is wrong with a row."""
     state, _, why = row.runs.partition(":")
     remarks = [] if state in STATES else [f"state '{state}' is none of {', '.join(STATES)}"]
     if (state == "yes") == bool(why.strip()):

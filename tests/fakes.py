@@ -65,13 +65,11 @@ def scale(factor: float):
 
 
 def noise(size: float):
-    """Add Gaussian noise to the images in every pass."""
     rng = torch.Generator().manual_seed(0)
     return {"before": lambda x: x + size * torch.randn(x.shape, generator=rng)}
 
 
 def batch(share: float):
-    """Subtract the mean logits of the batch."""
     return {"after": lambda z, x: z - share * z.mean(0)}
 
 
@@ -146,13 +144,11 @@ PER_PIXEL: dict[str, tuple[Callable, tuple]] = FAKES | {
 
 
 def fake(base: str, kind: str, strength: int) -> Fake:
-    """Wrap a bundled model."""
     make, strengths = PER_PIXEL[kind]
     return Fake(load_model(base), **make(strengths[strength]))
 
 
 def refusal(model: nn.Module, images: Tensor, labels: Tensor) -> str:
-    """Name the preflight check that refuses the model, if one does."""
     try:
         preflight(Runner(model, len(images), torch.device("cpu")), images, labels)
     except BadInputError as error:

@@ -58,7 +58,6 @@ def of_grammar(scale=1.0):
 
 
 def truth():
-    """The source of `grammar` itself: no model is better."""
     return of_grammar()
 
 
@@ -68,5 +67,4 @@ def hesitant():
 
 
 def small():
-    """A model of five words."""
     return Table(table()).eval()

@@ -72,7 +72,6 @@ class _Faint(torch.autograd.Function):
 
 
 def faint(factor: float):
-    """Multiply the gradient by a small number."""
     return {"before": lambda x: _Faint.apply(x, factor)}
 
 
@@ -133,7 +132,6 @@ class _Wrong(torch.autograd.Function):
 
 
 def uphill():
-    """Turn the gradient around."""
     return {"before": _Wrong.apply}
 
 
@@ -159,8 +157,6 @@ FAKES: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 
 class Ensemble(nn.Module):
-    """The mean of the members' logits."""
-
     def __init__(self, *members: nn.Module) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
@@ -171,7 +167,6 @@ class Ensemble(nn.Module):
 
 
 def pooled(x: Tensor) -> Tensor:
-    """Average over squares of 2 by 2 pixels."""
     return F.interpolate(F.avg_pool2d(x, 2), scale_factor=2)
 
 

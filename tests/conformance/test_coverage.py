@@ -34,8 +34,11 @@ def test_every_row_is_right(paper):
     assert [fault for row in rows(COVERAGE) if row.paper == paper for fault in faults_of(row)] == []
 
 
-def test_the_head_counts_the_rows():
+def test_the_head_counts_the_rows_and_a_small_page_is_right():
     assert wrong_counts(COVERAGE) == []
+    assert faults(PAGE) == []
+    with pytest.raises(AssertionError, match="5 cells"):
+        rows(PAGE.replace("| in part: no page |", "|"))
 
 
 OF_NO_PAPER = ("answer", "answer-active", "answer-cifar10", "cifar10", "league-digits")
@@ -45,10 +48,6 @@ OF_NO_PAPER = ("answer", "answer-active", "answer-cifar10", "cifar10", "league-d
 def test_every_item_has_a_row(pack):
     made = {item for row in rows(COVERAGE) for name, item in row.items if name == pack}
     assert made == {*load_pack(pack)[2]}
-
-
-def test_a_small_page_is_right():
-    assert faults(PAGE) == []
 
 
 @pytest.mark.parametrize(
@@ -86,8 +85,3 @@ def test_a_small_page_is_right():
 def test_what_is_planted_is_found(right, wrong, said):
     assert right in PAGE
     assert any(said in fault for fault in faults(PAGE.replace(right, wrong, 1)))
-
-
-def test_a_line_of_too_few_cells_is_found():
-    with pytest.raises(AssertionError, match="5 cells"):
-        rows(PAGE.replace("| in part: no page |", "|"))

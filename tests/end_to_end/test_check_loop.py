@@ -127,7 +127,6 @@ def test_by_the_plugin(repository, out):
 
 
 def action(**settings):
-    """Run the script of the action where `rbk` is this package."""
     program = Path("programs/rbk").absolute()
     program.parent.mkdir(exist_ok=True)
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m robustbench_kpca "$@"\n')

@@ -221,25 +221,6 @@ def test_a_kept_record_of_other_code_is_named(monkeypatch, capsys):
     assert "revision bbbbbbbb+;" in shown
 
 
-def test_a_folder_of_images_and_a_users_model(pictures, tmp_path, monkeypatch, capsys):
-    (tmp_path / "mymodel.py").write_text(
-        "import torch\n"
-        "class Net(torch.nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        return torch.stack([2 * x.mean((1, 2, 3)), 1 - 2 * x.mean((1, 2, 3))], 1)\n"
-        "def build(scale=1):\n"
-        "    return Net()\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    words = "-m mymodel:build -p pgd20-linf-1_255 --batch-size 6 --audit none -o runs -q"
-    assert rbk("eval", *words.split(), "--data", str(pictures)) == 0
-    record = load_record(find_records("runs")[0])
-    assert record.spec.data.n == 6
-    assert record.spec.data.name == "tree"
-    assert set(record.outcomes["sample"]) == {f"{c}/{i}.png" for c in "ab" for i in range(3)}
-    capsys.readouterr()
-
-
 def test_a_checkpoint_and_overrides_show_in_the_record(tmp_path, capsys):
     shutil.copy(WEIGHTS / "symvit_digits_adv.safetensors", tmp_path / "mine.safetensors")
     words = "-m rpc_symvit_digits --checkpoint mine.safetensors --set model.iterations=2 -o r -q"
@@ -300,7 +281,7 @@ def test_a_killed_evaluation_leaves_whole_files_only_and_goes_on(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in found} == stamps, "finished records are kept"
 
 
-def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, capsys):
+def test_interrupts_and_bugs_are_one_line_with_exit_code_three(tmp_path, monkeypatch, capsys):
     import robustbench_kpca.evaluation.part as run
 
     def interrupt(*args, **kwargs):
@@ -309,9 +290,6 @@ def test_an_interrupt_is_exit_code_three_and_one_line(tmp_path, monkeypatch, cap
     monkeypatch.setattr(run, "show_all", interrupt)
     assert rbk(*EVAL, "-q") == 3
     assert capsys.readouterr().err.startswith("rbk: error: interrupted")
-
-
-def test_a_bug_is_not_mistaken_for_a_regression(monkeypatch, capsys):
     import robustbench_kpca.evaluation.part as run
 
     monkeypatch.setattr(run, "show_all", lambda *args, **kwargs: 1 / 0)

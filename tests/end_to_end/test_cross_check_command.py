@@ -24,13 +24,16 @@ def test_it_prints_both_programs_and_a_verdict(capsys, tmp_path):
     assert not list(tmp_path.iterdir()), "no record is kept"
 
 
-def test_a_weaker_native_attack_fails(capsys, monkeypatch):
-    """Noise with a strong reference in place of its own."""
+def test_a_weaker_native_attack_fails_and_help_says_which_commands_exit_with_1(capsys, monkeypatch):
+    # Noise with a strong reference in place of its own.
     pytest.importorskip("torchattacks")
     options = {"alpha": 2 / 255, "steps": 20, "random_start": True}
     monkeypatch.setitem(REFERENCES, "noise", lambda ours, norm, eps: ("torchattacks:PGD", options))
     assert main(["cross-check", "vit_digits", "--limit", "24", "-p", "noise-linf-8_255"]) == 1
     assert "WEAKER than the reference" in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "`cross-check`" in said
 
 
 @pytest.mark.parametrize(
@@ -81,9 +84,3 @@ def test_corruptions_of_another_strength_fail(capsys, monkeypatch):
     cells = ["-p", "common-corruptions", "--set", 'corruptions=["contrast"]', "--set", "severities=[3,4,5]"]
     assert main(["cross-check", *cells, "--limit", "2"]) == 1
     assert "DIFFERENT from the library's in 2 cells: 3 cells on 2 images" in capsys.readouterr().out
-
-
-def test_help_says_which_commands_exit_with_1(capsys):
-    assert main(["--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "`cross-check`" in said

@@ -43,7 +43,6 @@ def rbk(*arguments: str) -> int:
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """What is drawn, before it is rendered."""
     kept = []
     monkeypatch.setattr(
         "robustbench_kpca.report.pictures.render", lambda drawing: (kept.append(drawing), render(drawing))[1]
@@ -128,7 +127,7 @@ def test_errors_are_one_line(tmp_path, capsys, arguments, message):
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_what_is_of_no_class_is_black_and_rare_classes_are_counted():
+def test_black_rare_and_marked_up_names_of_classes():
     palette = np.arange(1, 301).astype(np.uint8).reshape(100, 3)
     mask = np.array([[0, 99, -1]], np.int16)
     assert coloured(mask, palette).tolist() == [[[1, 2, 3], palette[99].tolist(), [0, 0, 0]]]
@@ -137,10 +136,7 @@ def test_what_is_of_no_class_is_black_and_rare_classes_are_counted():
     many = np.repeat(np.arange(100), np.arange(1, 101)).reshape(50, 101)
     legend = legend_of([many], names, palette)
     assert [name for name, _ in legend] == [*names[60:], "(60 rarer ones)"]
-
-
-def test_names_that_look_like_markup_are_only_names():
-    """A file's name or a class's is anybody's: a $ starts no formula."""
+    # A file's name or a class's is anybody's: a $ starts no formula.
     image = np.zeros((4, 6, 3), np.uint8)
     titles = [["<i>.png $\\oops$"], ["$x"]]
     legend = [("<script>", (1, 2, 3)), ("$\\notatexcommand$", (4, 5, 6)), ("_underscored", (7, 8, 9))]

@@ -25,14 +25,12 @@ exit "${CODE:-0}"
 
 
 def understood(words):
-    """Parse what stands after `rbk`; the parser refuses what it does not know."""
     command = typer.main.get_command(app).commands[words[0]]
     return command.make_context(words[0], list(words[1:])).params
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a script with stand-ins for what it calls."""
     for name in ("rbk", "scontrol", "srun", "torchrun"):
         (tmp_path / name).write_text(STAND_IN)
         (tmp_path / name).chmod(0o755)

@@ -173,14 +173,11 @@ def test_place_and_the_ranked_column_are_on_the_first_screen(width, visit):
     assert heads[1]["x"] + heads[1]["width"] <= width
 
 
-def test_without_script_there_are_plain_tables(visit):
+def test_without_script_and_on_paper_the_whole_table_is_there(visit):
     page = visit("digits/index.html", java_script_enabled=False)
     assert len(page.locator("#board tbody tr:not(.none)").all()) == 14
     assert not page.locator("#filter").is_visible()
     assert not page.locator(".none").is_visible()
-
-
-def test_on_paper_the_whole_table_is_there_with_its_intervals(visit):
     page = visit("digits/index.html")
     page.emulate_media(media="print")
     assert not page.locator(".bar").is_visible()

@@ -38,7 +38,7 @@ def test_a_segmenter_is_evaluated_shown_and_kept(capsys):
     assert len(content["cells"][0]["iou"]) <= 8
 
 
-def test_corrupted_scenes_and_the_gate(capsys):
+def test_corrupted_and_attacked_scenes_and_the_gate(capsys):
     grid = ["-p", "shapes-c", "--set", "severities=[5]", "--name", "m"]
     assert rbk(*UNTRAINED, *grid, "--set", 'corruptions=["fog","zoom_blur"]', "--workers", "1") == 0
     assert "corrupted_miou_still" in capsys.readouterr().out
@@ -46,9 +46,6 @@ def test_corrupted_scenes_and_the_gate(capsys):
     shown = capsys.readouterr().out
     assert "1 - mIoU by corruption and severity, percent" in shown
     assert rbk("check", "out", "--baseline", "out", "--fail", "corrupted_miou:-1pp") == 0
-
-
-def test_an_attack_on_scenes(capsys):
     attack = ["-p", "segpgd20-linf-2_255", "--set", "steps=2", "--batch-size", "6", "--audit", "none"]
     assert rbk(*UNTRAINED, *attack, "--name", "m") == 0
     assert "robust_miou" in capsys.readouterr().out

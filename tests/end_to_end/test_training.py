@@ -37,7 +37,6 @@ class _StoppedError(Exception):
 
 @pytest.fixture(scope="module")
 def finished(recipe_file, tmp_path_factory):
-    """A folder with the whole run."""
     folder = tmp_path_factory.mktemp("finished")
     with few_digits(FEW):
         train(*load_recipe(recipe_file), folder)
@@ -63,7 +62,6 @@ def interrupted(recipe_file, tmp_path_factory):
 
 @pytest.fixture
 def begun(interrupted, tmp_path):
-    """A copy of one's own of the interrupted run."""
     return shutil.copytree(interrupted, tmp_path / "begun")
 
 

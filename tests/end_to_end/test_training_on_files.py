@@ -290,7 +290,6 @@ def test_only_chosen_classes_are_read(tmp_path, folder, recipe, capsys):
 
 
 def altered(file):
-    """Another picture of the same name, in as many bytes."""
     content = bytearray(file.read_bytes())
     content[-20] ^= 1
     file.write_bytes(bytes(content))

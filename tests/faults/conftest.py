@@ -97,5 +97,4 @@ def quick(monkeypatch, few_resamples):
 
 @pytest.fixture
 def recipe(tmp_path) -> Path:
-    """A training of two short epochs."""
     return short_training(tmp_path / "short.toml", 2)

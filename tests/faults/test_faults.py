@@ -211,7 +211,6 @@ def begin_quickly(arguments, errors):
 
 
 def begin(arguments, errors):
-    """Start the command."""
     with errors.open("w") as file:
         process = subprocess.Popen([*RBK, *arguments], env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=file)
     return process.pid, process.wait

@@ -48,7 +48,6 @@ SERVER_LOST = 255
 
 
 def begin(arguments, errors):
-    """Start the first process of a command from one that has imported everything; so do its own processes."""
     server = forkserver._forkserver
     server.ensure_running()
     context = multiprocessing.get_context("forkserver")

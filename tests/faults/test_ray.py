@@ -31,7 +31,6 @@ def cluster():
 
 @pytest.fixture
 def made(monkeypatch):
-    """How often each shard was finished, and failed."""
     counted = {"finished": Counter(), "failed": Counter()}
     for name, counter in counted.items():
         plain = getattr(ShardRun, name)

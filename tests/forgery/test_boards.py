@@ -32,8 +32,6 @@ def of(model, protocol):
 
 
 class Board:
-    """A board of nine honest records, which are forged one by one."""
-
     def __init__(self, folder):
         self.folder, self.records = folder, folder / "records"
         self.models, self.titles = [PLAIN, ADV, RPC], list(COLUMNS)
@@ -126,7 +124,6 @@ def wrong_before(outcomes):
 
 
 def same(model):
-    """The weights and answers of an honest network."""
     return {name: getattr(of(model, PGD).spec.model, name) for name in ("parameters_sha256", "probe_sha256")}
 
 

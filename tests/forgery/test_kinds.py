@@ -49,7 +49,6 @@ def of_images(record, n):
 
 
 def best_rows(record, n=31):
-    """The rows that withstand first."""
     order = np.argsort(record.outcomes["broken_by"] != "", kind="stable")
     rows = np.zeros(len(record.outcomes), bool)
     rows[order[:n]] = True

@@ -54,12 +54,10 @@ def forge(record, folder, columns=None, *, passes=None, audit=None, **resolved):
 
 
 def emptied(outcomes):
-    """Count every sample as unbroken."""
     return {"broken_by": np.full(len(outcomes), "", dtype=object)}
 
 
 def all_right(outcomes):
-    """Every answer is right, though the clean ones stay as they were."""
     return emptied(outcomes) | {"prediction": outcomes["label"]}
 
 
@@ -73,7 +71,6 @@ def changed(name, row, value):
 
 
 def standing(outcomes):
-    """Row of a sample that is right before and after the attack."""
     return int((outcomes["broken_by"] == "").argmax())
 
 
@@ -86,7 +83,6 @@ def at_broken(name, value):
 
 
 def twice(outcomes):
-    """The second sample is a copy of the first."""
     return {name: np.concatenate([column[:1], column[:1], column[2:]]) for name, column in outcomes.columns.items()}
 
 

@@ -37,8 +37,6 @@ ODD = [b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"-1", b"1e999", b"nan", b"inf", b
 
 @dataclass
 class Found:
-    """What happened."""
-
     inputs: int = 0
     read: int = 0
     refused: int = 0
@@ -82,7 +80,6 @@ def mutate(data: bytes, rng: random.Random, others: list[bytes]) -> bytes:
 
 
 def fuzz(parser: Parser, inputs: int, seed: int) -> Found:
-    """Feed a parser so many inputs."""
     rng, found = random.Random(f"{parser.name} {seed}"), Found()
     peak = _peak()
     begun = time.process_time()

@@ -159,12 +159,10 @@ def _decoded(x):
 
 
 def strong():
-    """A network that is wrong on a quarter of ImageNet's validation images."""
     return Known(250)
 
 
 def weak():
-    """A network that is wrong on three tenths of them."""
     return Known(300)
 
 
@@ -172,14 +170,12 @@ RATES = {"strong": 250, "weak": 300}
 
 
 def accuracy(numbers, rate, name="imagenet", top=1):
-    """Return the share of pictures whose label is the first, or among the first five answers."""
     numbers = np.asarray(numbers)
     missed = wrong(numbers, SETS.index(name), 0, 0, rate=rate)
     return float(np.mean(~missed | (numbers % 2 == 0 if top > 1 else False)))
 
 
 def corruption_errors(n, rate):
-    """Return the mean error over the severities of each corruption."""
     numbers, of_set = np.arange(n), SETS.index("imagenet-c")
     return {
         name: float(np.mean([wrong(numbers, of_set, 1 + k, severity, rate=rate).mean() for severity in range(1, 6)]))
@@ -331,7 +327,6 @@ def words(n, vocabulary):
 
 
 def perplexity(n, vocabulary, gain=3.0):
-    """Return exp of the mean of -log p: the first hundred words have a logit of `gain`, all others of 0."""
     at = np.arange(1, n)
     stream = np.where(at % 10 == 0, at % 100, (at * 7919) % vocabulary)
     total = np.log(100 * np.exp(gain) + vocabulary - 100)

@@ -11,7 +11,6 @@ LINES: list[str] = []
 
 
 def sized(short, whole):
-    """Return the size of the form that runs."""
     return whole if WHOLE else short
 
 

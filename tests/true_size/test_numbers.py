@@ -108,16 +108,13 @@ def test_attacks_of_many_images_equal_the_closed_form(protocol, eps, n, held, fo
     assert record.metrics["robust_accuracy"].value == pytest.approx(coded.standing(n, eps, held), rel=ONCE)
 
 
-def test_scenes_of_150_classes_equal_the_closed_form():
+def test_scenes_and_words_of_whole_vocabularies_equal_the_closed_form():
     n = sized(300, 2_000)
     with measured("ADE20K: scenes of 150 classes", n):
         record = evaluate(coded.Painter().eval(), coded.coded_scenes(n), protocol="segmentation", quiet=True)
     miou, mean_accuracy = coded.scene_scores(n)
     assert record.metrics["miou"].value == pytest.approx(miou, rel=ONCE)
     assert record.metrics["mean_accuracy"].value == pytest.approx(mean_accuracy, rel=ONCE)
-
-
-def test_words_of_the_whole_vocabulary_equal_the_closed_form():
     n, vocabulary = sized(700, 245_569), 267_735
     with measured("WikiText-103: words of 267,735", n):
         record = evaluate(coded.Unigram(vocabulary).eval(), coded.words(n, vocabulary), protocol="clean", quiet=True)

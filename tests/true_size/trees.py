@@ -50,7 +50,6 @@ class Pictures:
         self.made += 1
 
     def fill(self, root: Path, files: Iterable[str]) -> int:
-        """Make all files below a root; return how many."""
         before, folders = self.made, set[str]()
         for file in files:
             folder = file.rpartition("/")[0]
@@ -119,7 +118,6 @@ def collection(name: str) -> list[str]:
 
 
 def kept(files: list[str], share: float) -> list[str]:
-    """Return a share of the files of every class, at least one of each."""
     counts, seen = Counter(file.partition("/")[0] for file in files), Counter[str]()
     chosen = []
     for file in files:

@@ -97,7 +97,6 @@ def test_iterates_equal_the_authors(kind, loss, steps, monkeypatch):
 
 
 def by_bisection(x, centre, radius, clip):
-    """The same projection, searched for its threshold."""
     delta = (x - centre).flatten(1)
     room = torch.where(delta > 0, 1 - centre.flatten(1), centre.flatten(1)) if clip else torch.inf * delta.abs() + 1
     room = torch.nan_to_num(room, nan=1.0, posinf=1e300)

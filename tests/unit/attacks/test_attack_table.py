@@ -8,6 +8,7 @@ import attack_checks
 import pytest
 import torch
 
+from robustbench_kpca import attack
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.passes import passes_of
 from robustbench_kpca.attacks import ATTACKS
@@ -62,8 +63,8 @@ def test_rows_are_independent(name, options, norm, eps, steps):
 
 
 def test_rows_are_independent_without_clipping():
-    attack = partial(ATTACKS.get("spsa_cleverhans"), **SPSA_PORT)
-    is_independent(attack, Case.usual(Threat("linf", 0.1, clip=False)), 3)
+    make = partial(ATTACKS.get("spsa_cleverhans"), **SPSA_PORT)
+    is_independent(make, Case.usual(Threat("linf", 0.1, clip=False)), 3)
 
 
 SHRINKING = {"steps": 13, "loss": "ce_masked", "rho": 0.75}
@@ -102,6 +103,24 @@ def test_passes(name, options, restarts, norm, eps, forwards, backwards):
     stage = {"attack": name, "restarts": restarts} | options
     assert attack_checks.stands(stage, norm, eps, shape=(2, 6, 6)) == (forwards, backwards)
     assert tuple(restarts * passes for passes in passes_of(ATTACKS.get(name)(**options), 3)) == (forwards, backwards)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "classes", "changes", "forwards", "backwards"),
+    [  # beside the loop's check and, with targets, the clean logits
+        ("apgd-ce-linf-8_255", 10, {"steps": 100}, 101, 101),
+        ("apgd-t-linf-8_255", 4, {"steps": 12}, 3 * 13 + 1, 3 * 13),
+        ("fab-t-linf-8_255", 10, {"steps": 12, "targets": 9}, 9 * 2 * 12 + 1, 9 * 12),
+        ("fab-t-linf-8_255", 2, {"steps": 12, "targets": 9}, 2 * 12 + 1, 12),
+        ("fab-t-linf-8_255", 4, {"steps": 12, "targets": 0}, 4 * 12 + 1, 3 * 12),
+        ("fab-t-linf-8_255", 2, {"steps": 12, "targets": 0}, 2 * 12 + 1, 12),
+    ],
+)
+def test_passes_follow_the_number_of_classes(protocol, classes, changes, forwards, backwards):
+    x, labels = torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(5)), torch.zeros(3, dtype=torch.int64)
+    result = attack(attack_checks.Unbreakable(classes).eval(), x, labels, protocol, batch_size=2, **changes)
+    assert not bool(result.broken.any())
+    assert (result.forwards.tolist(), result.backwards.tolist()) == ([forwards + 1] * 3, [backwards] * 3)
 
 
 def test_carlini_and_wagner_cost_no_more_than_all_their_iterations():

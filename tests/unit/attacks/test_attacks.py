@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attack_checks import half_within_reach, rand
 
 from robustbench_kpca import attack, load_data, load_model
 from robustbench_kpca.attacks.fgsm import FGSM
@@ -10,63 +11,63 @@ from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
 EPS = {"linf": 8 / 255, "l2": 0.5}
-PROTOCOL = {"linf": "pgd20-linf-8_255", "l2": "pgd20-l2-128_255"}
-
-
-def spread_along(weight, norm, n):
-    """Images well inside the box whose distances to the hyperplane w.x = b run from 0.1 eps to 1.9 eps."""
-    d = weight.numel()
-    generator = torch.Generator().manual_seed(0)
-    centre = 0.5 + 0.02 * (torch.rand(n, d, generator=generator, dtype=torch.float64) - 0.5)
-    flat = weight.flatten()
-    dual = flat.abs().sum() if norm == "linf" else flat.norm()
-    bias = -0.5 * flat.sum()
-    wanted = EPS[norm] * torch.linspace(0.1, 1.9, n, dtype=torch.float64) * (1 - 2 * (torch.arange(n) % 2))
-    step = flat / flat.norm() ** 2
-    images = centre + ((wanted * dual) - (centre @ flat + bias))[:, None] * step
-    return images.view(n, *weight.shape), bias, wanted
+APGD = "apgd-ce-linf-8_255"
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("name", ["fgsm", "pgd"])
-def test_exactly_the_samples_within_eps_of_the_hyperplane_flip(linear, norm, name):
-    generator = torch.Generator().manual_seed(1)
-    weight = torch.randn(3, 4, 4, generator=generator, dtype=torch.float64)
-    images, bias, distances = spread_along(weight, norm, 181)
-    labels = (distances > 0).long()
-    model = linear(weight, float(bias)).double().eval()
-    eps = EPS[norm]
-    assert float(images.min()) >= eps / 16 if norm == "l2" else float(images.min()) >= eps
-    protocol = PROTOCOL[norm] if name == "pgd" else "fgsm-linf-8_255"
-    changes = {"norm": norm, "eps": eps} if name == "fgsm" else {}
-    result = attack(model, images, labels, protocol, **changes)
-    gap = distances.abs() - eps
-    decided = gap.abs() > 1e-6
-    assert int(decided.sum()) >= 180
-    assert torch.equal(result.broken[decided], (gap < 0)[decided])
-    assert 80 < int(result.broken.sum()) < 100
+@pytest.mark.parametrize(
+    ("protocol", "changes"),
+    [
+        ("fgsm-linf-8_255", {}),
+        ("pgd20-linf-8_255", {}),
+        (APGD, {"steps": 50}),
+        (APGD, {"steps": 50, "loss": "ce_targeted"}),
+    ],
+)
+def test_exactly_the_samples_within_eps_of_the_hyperplane_flip(linear, protocol, changes, norm):
+    weight = rand(0, 3, 4, 4) - 0.5
+    images, labels, bias, eps, needed = half_within_reach(weight, 1 if norm == "linf" else 2)
+    result = attack(linear(weight, bias).double().eval(), images, labels, protocol, norm=norm, eps=eps, **changes)
+    assert torch.equal(result.broken, needed < eps)
+    assert int(result.broken.sum()) == 30
 
 
-@pytest.mark.parametrize("name", ["fgsm-linf-8_255", "pgd20-linf-8_255"])
-def test_where_the_box_binds(linear, name):
-    """The reach of sample i is sum_j |w_j| min(eps, room_ij): what the box leaves, not eps ||w||_1."""
+@pytest.mark.parametrize(
+    ("protocol", "norm", "changes"),
+    [
+        ("fgsm-linf-8_255", "linf", {}),
+        ("pgd20-linf-8_255", "linf", {}),
+        (APGD, "linf", {"steps": 50}),
+        (APGD, "l2", {"steps": 50}),
+    ],
+)
+def test_where_the_box_binds(linear, protocol, norm, changes):
+    """The reach is that of the ball intersected with the box; in L2, d_i = clip(t w_i) with t from |d| = eps."""
     generator = torch.Generator().manual_seed(2)
     weight = torch.randn(1, 6, 6, generator=generator, dtype=torch.float64)
     images = torch.rand(200, 1, 6, 6, generator=generator, dtype=torch.float64)
     images = torch.where(torch.rand(images.shape, generator=generator) < 0.5, images.round(), images)
-    flat, eps = weight.flatten(), 8 / 255
+    flat, eps = weight.flatten(), EPS[norm]
     score = images.flatten(1) @ flat
     bias = -float(score.median()) - 1e-3
     score = score + bias
-    labels = (score > 0).long()
     towards = -torch.sign(score)[:, None] * flat.sign()
-    room = torch.where(towards > 0, 1 - images.flatten(1), images.flatten(1)).clamp(max=eps)
-    reach = (room * flat.abs()).sum(1)
-    flips = reach > score.abs()
-    unboxed = eps * flat.abs().sum() > score.abs()
-    assert int((flips != unboxed).sum()) >= 5, "the case must bind"
-    result = attack(linear(weight, bias).double().eval(), images, labels, name)
-    assert torch.equal(result.broken, flips)
+    room = torch.where(towards > 0, 1 - images.flatten(1), images.flatten(1))
+    if norm == "linf":
+        reach, unboxed = (room.clamp(max=eps) * flat.abs()).sum(1), eps * flat.abs().sum()
+    else:
+        low, high = torch.zeros(len(images), 1).double(), torch.full((len(images), 1), 1e3).double()
+        for _ in range(80):
+            t = (low + high) / 2
+            inside = torch.minimum(t * flat.abs(), room).norm(dim=1, keepdim=True) < eps
+            low, high = torch.where(inside, t, low), torch.where(inside, high, t)
+        reach, unboxed = (torch.minimum(low * flat.abs(), room) * flat.abs()).sum(1), eps * flat.norm()
+    decided, flips = (reach / score.abs() - 1).abs() > 0.01, reach > score.abs()
+    assert int(decided.sum()) >= 190
+    assert int((decided & (flips != (unboxed > score.abs()))).sum()) >= 5, "the case must bind"
+    model, labels = linear(weight, bias).double().eval(), (score > 0).long()
+    result = attack(model, images, labels, protocol, norm=norm, eps=eps, **changes)
+    assert torch.equal(result.broken[decided], flips[decided])
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,6 @@ class _Unbreakable(torch.nn.Module):
 
 
 def cost(name, classes=10, steps=100, queries=5000):
-    """Forward and backward passes of a sample that stands, from what the attacks' descriptions say."""
     forwards = backwards = 0
     for member, restarts, options in PRESETS[name][2]:
         targets = options.get("targets")

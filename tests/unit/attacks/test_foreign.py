@@ -36,7 +36,6 @@ SHAPE = (2, 6, 6)
 
 
 def run(model, x, y, stage, norm="linf", eps=0.1, batch_size=4):
-    """Return the samples as the loop leaves them."""
     found = {}
     scenario = parse_scenario(PROTOCOL | {"norm": norm, "eps": eps, "stage": [{"restarts": 1} | stage]}, "test")
     engine = Engine(
@@ -285,8 +284,6 @@ def library(monkeypatch):
 
 
 class _Bright(nn.Module):
-    """Class 1 above a mean of 0.52."""
-
     def forward(self, x):
         return torch.stack([0 * x.flatten(1).sum(1), x.flatten(1).mean(1) - 0.52], 1)
 

@@ -29,7 +29,6 @@ def planes():
 
 
 def distances(planes, norm):
-    """The distance of every image to the boundary with every class, from the weights."""
     net, x, y = planes
     weight, logits = net[1].weight.detach(), net(x).detach()
     gap = logits.gather(1, y[:, None]) - logits

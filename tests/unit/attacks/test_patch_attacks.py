@@ -32,10 +32,19 @@ ZERO = {"lr": 1.0, "sigma": 1e-3, "threshold": 0.3, "rise": 0.01}
 
 
 class Flat(torch.nn.Module):
-    """Its gradient is zero everywhere."""
-
     def forward(self, x):
         return 0 * x.flatten(1)[:, :2] + torch.tensor([0.0, 1.0])
+
+
+PLACES = Patch(**{k: v for k, v in PATCH.items() if k not in ("attack", "restarts")} | {"places": 4, "steps": 1})
+
+
+def half_on_each_side(n, *shape):
+    """Return a linear model's weight and bias, images, and the labels that it gives them."""
+    weight, x = rand(0, *shape, dtype=torch.float32) - 0.5, rand(1, n, *shape, dtype=torch.float32)
+    score = x.flatten(1) @ weight.flatten()
+    bias = -float(score.median()) - 1e-3
+    return weight, bias, x, (score + bias > 0).long()
 
 
 def fewest(x, y, weight, bias, threat):
@@ -50,10 +59,7 @@ def fewest(x, y, weight, bias, threat):
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_the_worst_of_all_places_breaks_exactly_what_one_patch_can(linear, optimizer):
-    weight = rand(0, 1, 8, 8, dtype=torch.float32) - 0.5
-    x = rand(1, 20, 1, 8, 8, dtype=torch.float32)
-    bias = -float((x.flatten(1) @ weight.flatten()).median()) - 1e-3
-    y = (x.flatten(1) @ weight.flatten() + bias > 0).long()
+    weight, bias, x, y = half_on_each_side(20, 1, 8, 8)
     fall, score = fewest(x, y, weight, bias, Threat("patches", 1, patch=2, corners="grid"))
     stage = PATCH | {"places": 16, "steps": 15, "optimizer": optimizer}
     counts, broken = passes(stage, "patches", 1, linear(weight, bias), x, y, 20, patch=2, corners="grid")
@@ -66,13 +72,9 @@ def test_each_run_takes_the_next_places_of_the_ranking(linear):
     weight = torch.arange(1, 17.0).view(1, 4, 4) / 100
     x, y = torch.full((1, 1, 4, 4), 0.5), torch.ones(1, dtype=torch.long)
     threat = Threat("patches", 1, patch=2, corners="grid")
-    attack = Patch(
-        **{name: value for name, value in PATCH.items() if name not in ("attack", "restarts")}
-        | {"places": 4, "steps": 1}
-    )
     seen = []
     for steps in range(1, 8, 2):  # between two runs the last image of the first is shown
-        inside = drive(attack, linear(weight, 0.0), x, y, threat, steps)["inside"][0, 0]
+        inside = drive(PLACES, linear(weight, 0.0), x, y, threat, steps)["inside"][0, 0]
         seen.append(tuple(inside.nonzero()[0].tolist()))
     assert seen == [(2, 2), (2, 0), (0, 2), (0, 0)]
 
@@ -92,23 +94,16 @@ def test_the_last_image_of_every_run_counts(linear):
 
 
 def test_places_without_gradient_are_tried_before_any_is_tried_again():
-    attack = Patch(
-        **{name: value for name, value in PATCH.items() if name not in ("attack", "restarts")}
-        | {"places": 4, "steps": 1}
-    )
     x, y = torch.full((1, 1, 4, 4), 0.5), torch.ones(1, dtype=torch.long)
     threat = Threat("patches", 1, patch=2, corners="grid")
     model = Flat()
-    seen = {tuple(drive(attack, model, x, y, threat, at)["inside"][0, 0].nonzero()[0].tolist()) for at in range(1, 8)}
+    seen = {tuple(drive(PLACES, model, x, y, threat, at)["inside"][0, 0].nonzero()[0].tolist()) for at in range(1, 8)}
     assert seen == {(0, 0), (0, 2), (2, 0), (2, 2)}
 
 
 @pytest.mark.parametrize("where", ["grid", "anywhere"])
 def test_the_search_without_gradients_breaks_most_that_is_in_reach_and_nothing_beyond(linear, where):
-    weight = rand(0, 2, 6, 6, dtype=torch.float32) - 0.5
-    x = rand(1, 24, 2, 6, 6, dtype=torch.float32)
-    bias = -float((x.flatten(1) @ weight.flatten()).median()) - 1e-3
-    y = (x.flatten(1) @ weight.flatten() + bias > 0).long()
+    weight, bias, x, y = half_on_each_side(24, 2, 6, 6)
     threat = Threat("patches", 1, patch=2, corners=where)
     fall, score = fewest(x, y, weight, bias, threat)
     _, broken = passes(
@@ -121,10 +116,7 @@ def test_the_search_without_gradients_breaks_most_that_is_in_reach_and_nothing_b
 
 
 def test_the_search_over_pixels_breaks_what_is_in_reach_and_nothing_beyond(linear):
-    weight = rand(0, 1, 6, 6, dtype=torch.float32) - 0.5
-    x = rand(1, 24, 1, 6, 6, dtype=torch.float32)
-    bias = -float((x.flatten(1) @ weight.flatten()).median()) - 1e-3
-    y = (x.flatten(1) @ weight.flatten() + bias > 0).long()
+    weight, bias, x, y = half_on_each_side(24, 1, 6, 6)
     towards = torch.where(y.bool(), -1.0, 1.0)[:, None, None, None] * weight
     room = torch.where(towards > 0, towards * (1 - x), -towards * x).flatten(1)
     fall = room.sort(dim=1, descending=True).values[:, :3].sum(1)
@@ -216,10 +208,7 @@ def test_sigma_zero_needs_no_more_than_another_library():
 
 
 def test_sigma_zero_never_needs_fewer_pixels_than_there_must_be(linear):
-    weight = rand(0, 1, 6, 6, dtype=torch.float32) - 0.5
-    x = rand(1, 24, 1, 6, 6, dtype=torch.float32)
-    bias = -float((x.flatten(1) @ weight.flatten()).median()) - 1e-3
-    y = (x.flatten(1) @ weight.flatten() + bias > 0).long()
+    weight, bias, x, y = half_on_each_side(24, 1, 6, 6)
     towards = torch.where(y.bool(), -1.0, 1.0)[:, None, None, None] * weight
     room = torch.where(towards > 0, towards * (1 - x), -towards * x).flatten(1).sort(dim=1, descending=True).values
     least = (room.cumsum(1) <= (x.flatten(1) @ weight.flatten() + bias).abs()[:, None]).sum(1) + 1

@@ -29,7 +29,6 @@ def signals():
 
 
 def by_hand(model, x, y, norm, eps, steps):
-    """PGD with steps of eps / 4, without a random start, from the definition."""
     now = x.clone()
     for _ in range(steps):
         now.requires_grad_()

@@ -37,7 +37,6 @@ RANDOM = {"attack": "random_swap", "restarts": 1, "queries": 9}
 
 
 def losses(model, x, y):
-    """Return the mean -log p of the scored words, one text at a time, in double precision."""
     found = []
     with torch.no_grad():
         for text, labels in zip(x, y, strict=True):
@@ -275,7 +274,6 @@ def protocol(*stages, eps=0.2, **fields):
 
 
 def run(scenario, model, x, y, batch_size, order=None, interrupt=None):
-    """Attack all texts in the loop; with `interrupt` stop after so many batches and go on in another engine."""
     found = {}
 
     def engine():

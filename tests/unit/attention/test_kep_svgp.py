@@ -39,7 +39,6 @@ def layer(form: str = "sum", *, dtype=torch.float64, moved: bool = True, **optio
 
 
 def literal(built, x, eps):
-    """Sample the posterior of every channel, row by row."""
     weights = {name: value.detach().numpy() for name, value in built.named_parameters()}
     scores = [part.detach().numpy() for part in built.scores(x)]
     batch, heads, tokens, rank = scores[0].shape

@@ -128,7 +128,6 @@ def plain_weights(q, k, score=dot, factor=1.0):
 
 
 def by_hand(name, q, k, v, before, options):
-    """One head, (tokens, width), by plain numbers."""
     n = len(q)
     if name == "twicing":
         a = plain_weights(q, k)

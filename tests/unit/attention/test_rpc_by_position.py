@@ -40,7 +40,6 @@ def mixed(inner, values):
 
 
 def at_its_end(keys, values, *, iterations, lam, sign, width):
-    """Return L of the last of these words."""
     words, columns = range(len(keys)), range(WIDTH)
     mu = [mu_of(keys[: place + 1], width) for place in words]
     low = [[0.0] * WIDTH for _ in words]
@@ -54,7 +53,6 @@ def at_its_end(keys, values, *, iterations, lam, sign, width):
 
 
 def by_position(layer, x, **how):
-    """Return what the layer gives for one text, (tokens, dim)."""
     both = [layer.qkv.weight[rows] @ x.T for rows in (slice(DIM), slice(DIM, 2 * DIM))]  # keys, then values
     found = []
     for place in range(TOKENS):
@@ -68,7 +66,6 @@ def by_position(layer, x, **how):
 
 
 def built(kind=RPCAttention, **how):
-    """Return a layer with weights that do not depend on its options."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return kind(DIM, HEADS, qkv_bias=False, proj_bias=False, **how).eval()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fakes import BASES, FAKES, Fake, fake, refusal
-from stand_ins import Flat, posing_as, short_audits
+from stand_ins import Flat, posing_as
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model, load_record
@@ -121,12 +121,6 @@ def test_fakes_that_hide_nothing(base, kind, strength, data):
     assert claimed <= known + samples_allowed(len(data))
 
 
-@pytest.fixture
-def tiny():
-    with short_audits():
-        yield
-
-
 class Counter(Flat):
     """A linear model that counts its passes in a buffer."""
 
@@ -140,8 +134,6 @@ class Counter(Flat):
 
 
 class Crash(nn.Module):
-    """Fails whenever gradients are recorded."""
-
     def __init__(self, inner):
         super().__init__()
         self.inner = inner
@@ -154,10 +146,14 @@ class Crash(nn.Module):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_model_that_changes_under_attack_is_flagged(data):
+def test_models_that_change_or_crash_under_attack_are_flagged(data):
     done = audit(Counter(), data)
     assert "untouched" in flags(done)
     assert next(check for check in done.flags if check.name == "untouched").values == {"parameters and buffers": 1}
+    done = audit(Crash(load_model("vit_digits")), data)
+    runs = next(check for check in done.flags if check.name == "runs")
+    assert {"pgd", "apgd", "fgsm", "slope", "ascent"} <= set(runs.values)
+    assert "(RuntimeError: test_audit.py, line " in runs.saw
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -190,14 +186,6 @@ def test_logits_that_are_nan_in_other_company_are_an_infinite_change(data):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_model_that_crashes_under_attack_is_flagged(data):
-    done = audit(Crash(load_model("vit_digits")), data)
-    runs = next(check for check in done.flags if check.name == "runs")
-    assert {"pgd", "apgd", "fgsm", "slope", "ascent"} <= set(runs.values)
-    assert "(RuntimeError: test_audit.py, line " in runs.saw
-
-
-@pytest.mark.usefixtures("tiny")
 def test_a_model_that_says_it_is_stochastic_is_flagged_and_not_asked(data, tmp_path):
     model = load_model("vit_digits")
     model.stochastic = True
@@ -208,15 +196,11 @@ def test_a_model_that_says_it_is_stochastic_is_flagged_and_not_asked(data, tmp_p
 
 
 @pytest.mark.usefixtures("tiny")
-def test_nothing_right_nothing_to_attack(data):
+def test_few_classes_images_and_right_answers_are_no_failure(data, linear):
     images, _ = data.tensors()
     done = audit(Flat(), images, (Flat()(images).argmax(1) + 1) % 10)
     assert "runs" not in flags(done)
     assert "gradients" not in flags(done)
-
-
-@pytest.mark.usefixtures("tiny")
-def test_two_classes_and_a_single_image(linear, data):
     images, _ = data.tensors()
     model = linear(torch.ones(3 * 32 * 32), -float(images.flatten(1).sum(1).median())).eval()
     labels = model(images).argmax(1)

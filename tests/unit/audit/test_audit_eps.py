@@ -21,12 +21,6 @@ pytestmark = pytest.mark.usefixtures("few_resamples", "tiny")
 SMALL = "pgd20-linf-4_255"
 
 
-@pytest.fixture
-def tiny():
-    with short_audits(["classification"]):
-        yield
-
-
 @pytest.fixture(scope="module")
 def data():
     return load_data("digits", limit=8)

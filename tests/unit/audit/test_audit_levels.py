@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 from board_pages import board_text
 from fakes import BASES, fake, refusal
-from stand_ins import short_audits
 from test_audit import FAINT, FLAGGED, TOO_WEAK, flags
 from torch import nn
 
@@ -26,12 +25,6 @@ HOW = {"batch_size": 8, "protocol": "fgsm-linf-8_255"}
 @pytest.fixture(scope="module")
 def data():
     return load_data("digits", limit=8)
-
-
-@pytest.fixture
-def tiny():
-    with short_audits():
-        yield
 
 
 @pytest.mark.usefixtures("tiny")

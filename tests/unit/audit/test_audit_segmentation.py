@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from fakes import PER_PIXEL, fake, refusal
-from stand_ins import short_audits
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
@@ -16,13 +15,12 @@ from robustbench_kpca.audit.answers import worse
 from robustbench_kpca.audit.budgets import resolved
 from robustbench_kpca.audit.checks import CHECKS
 from robustbench_kpca.audit.context import AuditContext
-from robustbench_kpca.audit.model_identity import require_subject
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.protocols.presets import roots
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.records.audit import Audit, AuditFile
+from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.audit_versions import limits
 from robustbench_kpca.records.record import find_records
 from robustbench_kpca.tasks import task_named
@@ -51,8 +49,6 @@ class PerPixel(nn.Module):
 
 
 class Whole(PerPixel):
-    """One answer an image."""
-
     def forward(self, x):
         return super().forward(x).mean((2, 3))
 
@@ -80,12 +76,6 @@ def flags(done: Audit) -> list[str]:
 
 def values(done: Audit, name: str) -> dict[str, float]:
     return next(check for check in done.checks if check.name == name).values
-
-
-@pytest.fixture
-def tiny():
-    with short_audits():
-        yield
 
 
 @pytest.mark.parametrize("name", ["pgd", "apgd-doubled", "segpgd"])
@@ -165,23 +155,6 @@ def test_what_classifiers_are_asked_is_what_the_kept_records_say():
             name: one["digest"] for name, one in plan["attacks"].items() if name not in changed
         }
         assert limits(version, plan["images"]) == plan["limits"]
-
-
-@pytest.mark.usefixtures("tiny")
-def test_an_audit_of_scenes_is_repeatable_and_found_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustbench_kpca.audit.run.revision", lambda: "a")
-    model, data = PerPixel(), scenes()
-    first = audit(model, data, name="m", out=tmp_path)
-    assert audit(model, data, name="m", out=tmp_path) == first
-    assert AuditFile.of(first).read(tmp_path) == first
-    assert audit(model, data, name="m").checks == first.checks
-    runner = Runner(model, 2, CPU)
-    require_subject(first, runner, data)
-    for other in (Runner(PerPixel(blind=True), 2, CPU), Runner(PerPixel(classes=3), 2, CPU)):
-        with pytest.raises(BadInputError, match="another model"):
-            require_subject(first, other, data)
-    with pytest.raises(BadInputError, match="another model"):
-        require_subject(first, runner, scenes(count=3))
 
 
 @pytest.mark.usefixtures("tiny")
@@ -285,17 +258,3 @@ def test_fakes_on_segmenters_are_flagged_on_four_scenes_by_one_question(kind, st
     name = TELLING[kind, strength]
     assert name in CAUGHT[kind, strength]
     assert flagged(kind, strength, {name}, 4) == {name}
-
-
-@pytest.mark.usefixtures("tiny")
-def test_records_of_attacks_on_scenes_keep_the_audit(tmp_path):
-    model, data = PerPixel(), scenes()
-    done = audit(model, data)
-    asked = {"protocol": "seg-pgd20-linf-1_255", "steps": 1, "batch_size": 4, "audit": done}
-    kept = evaluate(model, data, **asked, out=tmp_path)
-    assert load_record(find_records(tmp_path)[0]).audit == kept.audit == done
-    for other in (PerPixel(blind=True), PerPixel(classes=3)):
-        with pytest.raises(BadInputError, match=r"another model|3 classes"):
-            evaluate(other, data, **asked)
-    with pytest.raises(BadInputError, match="attack"):
-        evaluate(model, data, protocol="segmentation", window=8, audit=done)

@@ -19,7 +19,6 @@ QUIET = ["--audit", "none", "-q"]
 
 @pytest.fixture
 def runs(tmp_path):
-    """A folder with one record."""
     data, out = load_data("digits", limit=8), tmp_path / "runs"
     evaluate(load_model("vit_digits"), data, protocol="clean", name="vit_digits", out=out, audit=False)
     return out

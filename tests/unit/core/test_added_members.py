@@ -53,7 +53,6 @@ GREYS = torch.linspace(0, 1, 192).view(4, 3, 4, 4)
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Write a file and import it, as a program that is started afresh."""
     monkeypatch.syspath_prepend(tmp_path)
     names = []
 

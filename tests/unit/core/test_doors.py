@@ -310,7 +310,6 @@ def test_a_member_that_no_worker_can_import_is_refused_before_workers_start(modu
 
 
 def stems(folder):
-    """Return specification and outcomes of every record."""
     return sorted(load_record(path).outcomes_file.file for path in find_records(folder))
 
 

@@ -12,7 +12,6 @@ from robustbench_kpca._core.errors import BadInputError, UnfitError, reason_of
 
 
 def raised(call, *arguments, **named):
-    """The exception that a call raises."""
     try:
         call(*arguments, **named)
     except Exception as error:  # noqa: BLE001 (whichever it is)

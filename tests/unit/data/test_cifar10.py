@@ -17,7 +17,6 @@ def jpeg(side=32):
 
 
 def copy(folder, *, labels=3, files=(32, 32, 32), names=3, offset=None):
-    """A JPEG copy of the test part, with so many labels and names, and files of these sides."""
     parts = [jpeg(side) for side in files]
     ends = np.cumsum([0, *map(len, parts)]) if offset is None else np.array(offset)
     path = folder / "cifar10" / "cifar10_test_jpeg.npz"

@@ -18,7 +18,6 @@ LABELS = [0, 1, 2, 0, 1, 2]
 
 @pytest.fixture
 def digits():
-    """The first eight digits, as floats and as bytes."""
     few = load_data("digits", limit=8)
     floats, labels = few.tensors()
     return few, floats, np.stack([few.image(i) for i in range(8)]), labels
@@ -141,8 +140,6 @@ def test_labels_are_those_of_the_items():
 
 
 class Sums(torch.nn.Module):
-    """One logit a channel."""
-
     def __init__(self):
         super().__init__()
         self.eval()

@@ -49,7 +49,6 @@ def eval_of(source):
 
 
 def refused(capsys, words):
-    """The one line of a command that refuses."""
     assert main([str(word) for word in words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line

@@ -32,7 +32,6 @@ def picture(height: int = 9, width: int = 12) -> np.ndarray:
 
 
 def numbers(height: int = 9, width: int = 12) -> np.ndarray:
-    """Positions in IDS, all of them there."""
     drawn = RNG.integers(0, 4, (height, width))
     drawn.flat[:4] = range(4)
     return drawn

@@ -56,8 +56,6 @@ def pictures(sizes):
 
 @pytest.fixture(params=["folder", "collection"])
 def stored(request, tmp_path):
-    """Makes a folder or a collection of pictures of these sizes."""
-
     def make(sizes):
         made = pictures(sizes)
         if request.param == "collection":
@@ -153,8 +151,6 @@ def test_what_is_known_of_the_classes_outlives_resizing():
 
 
 class Tenfold(nn.Module):
-    """Ten classes."""
-
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(10))

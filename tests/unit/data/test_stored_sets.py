@@ -64,7 +64,6 @@ def folders_of(name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory):
-    """Every collection with one image a class."""
     top = tmp_path_factory.mktemp("collections")
     for name in CLASSES:
         put(top / name, [f"{folder}/{name}_0.jpg" for folder in folders_of(name)])
@@ -73,7 +72,6 @@ def collections(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def validation(tmp_path_factory):
-    """RobustBench's 5,000 in class folders."""
     files = [f"{wnid}/{stem}.JPEG" for stem, wnid in robustbench_validation().items()]
     return put(tmp_path_factory.mktemp("imagenet") / "val", files)
 

@@ -95,7 +95,7 @@ def test_settings_that_mean_nothing_are_refused(setting, what):
     assert model.attention.pursuit is before
 
 
-def test_an_option_has_the_type_of_its_field():
+def test_options_have_the_type_of_their_field_and_are_restored():
     model = RPCAttentionNet()
     model.attention.pursuit = Pursuit(lam=1)
     with altered(model, "lam=inf"):
@@ -103,9 +103,6 @@ def test_an_option_has_the_type_of_its_field():
     assert repr(load_model("rpc_symvit_digits", lam=1).config["lam"]) == "1.0"
     whole, real = (load_recipe("rpc_symvit_digits", {"model_options.lam": lam})[1] for lam in (1, 1.0))
     assert whole.digest({}) == real.digest({})
-
-
-def test_an_option_is_restored_and_iterations_never_grow():
     model = RPCAttentionNet()
     before = model.attention.pursuit
     for asked, given in ((2, 2), (9, before.iterations)):
@@ -129,7 +126,7 @@ def test_attacks_without_gradients_of_the_loop_have_no_twin(stage, tmp_path):
         prepare(str(tmp_path / "p.toml"), {})
 
 
-def test_every_stage_of_a_protocol_can_be_asked_to_go_back_through_something_else():
+def test_stages_of_a_protocol_and_their_twins():
     label, changed = prepare("pgd20-linf-8_255", {"backward_of": "iterations=0"})
     assert label == "pgd20-linf-8_255+backward_of=iterations=0"
     assert [stage.name for stage in changed.stage] == ["pgd through iterations=0"]
@@ -138,9 +135,6 @@ def test_every_stage_of_a_protocol_can_be_asked_to_go_back_through_something_els
     for protocol in ("clean", "imagenet-c"):
         with pytest.raises(BadInputError, match="has no field 'backward_of'"):
             prepare(protocol, {"backward_of": "iterations=0"})
-
-
-def test_a_stage_without_a_twin_has_the_digest_it_had():
     plain, through = scenario([PGD]), scenario([PGD | {"backward_of": "iterations=0"}])
     assert "backward_of" not in plain.model_dump(mode="json")["stage"][0]
     assert plain.digest() != through.digest()

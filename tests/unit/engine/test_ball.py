@@ -85,16 +85,13 @@ def test_uniform_draws(norm):
             assert float((radius < 0.2 * math.sqrt(share)).float().mean()) == pytest.approx(share, abs=0.04)
 
 
-def test_directions():
+def test_directions_and_unknown_norms():
     g = torch.tensor([[[[3.0, -4.0]]], [[[0.0, 0.0]]]])
     assert torch.equal(ascent_direction(g, "linf")[0], torch.tensor([[[1.0, -1.0]]]))
     assert torch.allclose(ascent_direction(g, "l2")[0], torch.tensor([[[0.6, -0.8]]]))
     assert torch.equal(ascent_direction(g, "l1")[0], torch.tensor([[[0.0, -1.0]]]))
     for norm in NORMS:
         assert torch.equal(ascent_direction(g, norm)[1], torch.zeros(1, 1, 2))
-
-
-def test_a_norm_that_an_attack_does_not_know_is_refused():
     require_norm(Threat("l2", 1.0), "square", "linf", "l2")
     with pytest.raises(BadInputError, match=r"'square' .*l1"):
         require_norm(Threat("l1", 1.0), "square", "linf", "l2")

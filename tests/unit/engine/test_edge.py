@@ -187,10 +187,15 @@ def test_the_record_says_so_whoever_makes_it(data, monkeypatch):
     assert record.metrics["robust_accuracy"].value < 1 - float(breakable.float().mean()) + 0.1
 
 
-def test_without_gradients_nothing_is_said(data):
+def test_nothing_is_said_where_nothing_is_blind(data):
     how = {"eps": str(EPS), "audit": False, "quiet": True}
     record = evaluate(behind(nn.ReLU()), *data[:2], protocol="noise-linf-8_255", **how)
     assert record.flags == ()
+    images, _ = load_data("digits", limit=16).tensors()
+    for name in (name for name in bundled() if "_digits" in name):
+        runner = Runner(load_model(name), 16, CPU)
+        assert at_edge(runner, images, PICTURES) == [], name
+        assert runner.presentation is ANY_LOGITS
 
 
 def test_an_audit_attacks_inside_and_says_so(data):
@@ -200,14 +205,6 @@ def test_an_audit_attacks_inside_and_says_so(data):
     assert AT_EDGE in done.checks[0].saw
     assert AT_EDGE not in plain.checks[0].saw
     assert [check.flag for check in done.checks] == [check.flag for check in plain.checks]
-
-
-def test_no_model_of_the_package_is_blind():
-    images, _ = load_data("digits", limit=16).tensors()
-    for name in (name for name in bundled() if "_digits" in name):
-        runner = Runner(load_model(name), 16, CPU)
-        assert at_edge(runner, images, PICTURES) == [], name
-        assert runner.presentation is ANY_LOGITS
 
 
 def blind(model, x, form=PICTURES):
@@ -229,14 +226,11 @@ def test_blind_is_who_has_a_slope_just_inside_only(data):
         assert not blind(model, x)
 
 
-def test_gradients_that_are_no_numbers_are_refused_as_before(data):
-    with pytest.raises(EvaluationError, match="the gradient is NaN or infinite"):
-        attack(behind(Powers(0.5)), *data[:2], "fgsm-linf-8_255", eps=EPS)
-
-
-def test_the_nudge_moves_what_is_at_the_edge():
+def test_nudges_move_what_is_at_the_edge_and_nan_is_refused_as_before(data):
     x = torch.tensor([[[[0, NUDGE / 2, 0.3, 1 - NUDGE / 2, 1, 1.5, -0.5]]]])
     assert torch.allclose(inside(x), torch.tensor([[[[NUDGE, NUDGE, 0.3, 1 - NUDGE, 1 - NUDGE, 1.5, -0.5]]]]), atol=0)
+    with pytest.raises(EvaluationError, match="the gradient is NaN or infinite"):
+        attack(behind(Powers(0.5)), *data[:2], "fgsm-linf-8_255", eps=EPS)
 
 
 class Noisy(nn.Module):

@@ -66,15 +66,12 @@ def test_exact_pass_counts(known):
     assert [sample.retracted for sample in samples] == [0] * 7
 
 
-def test_restarts_multiply_the_budget_of_survivors_only(known):
+def test_restarts_and_later_stages_are_for_survivors_only(known):
     model, images, labels = known
     stage = {"attack": "pgd", "restarts": 3, "steps": 10, "step_size": "0.1 eps", "random_start": False}
     samples = run(model, images, labels, scenario(stage))
     assert [sample.backwards for sample in samples] == [2, 3, 6, 10, 30, 30, 0]
     assert [sample.forwards for sample in samples] == [3, 4, 7, 11, 33, 33, 0]
-
-
-def test_a_cascade_shows_later_stages_the_survivors(known):
     model, images, labels = known
     weak = {"attack": "pgd", "restarts": 1, "steps": 2, "step_size": "0.1 eps", "random_start": False}
     samples = run(model, images, labels, scenario(weak, {"attack": "fgsm", "restarts": 1}))
@@ -155,14 +152,12 @@ class _Shy(nn.Module):
 
 
 class _Flat(nn.Module):
-    """A gradient that is zero everywhere."""
-
     def forward(self, x):
         score = (x.flatten(1).sum(1) > 0.5).float() + 0 * x.flatten(1).sum(1)
         return torch.stack([1 - 2 * score, 2 * score], 1)
 
 
-def test_masked_gradients_are_refused_or_flagged():
+def test_masked_gradients_are_refused_or_flagged(tmp_path):
     images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
     with pytest.raises(EvaluationError, match="gradients"):
         evaluate(_Shy().eval(), images, labels, protocol="pgd20-linf-8_255", audit=False)
@@ -172,6 +167,10 @@ def test_masked_gradients_are_refused_or_flagged():
     opaque = _Says(lambda x: x.detach().flatten(1).repeat(1, 2) * torch.tensor([0, 1])).eval()
     with pytest.raises(BadInputError, match="differentiate"):
         evaluate(opaque, images, labels, protocol="fgsm-linf-8_255", audit=False)
+    images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
+    with pytest.raises(EvaluationError, match=r"gradient .*3 of 3 .*'pgd'"):
+        evaluate(_Blind().eval(), images, labels, protocol="pgd20-linf-8_255", out=tmp_path, audit=False)
+    assert not list(tmp_path.iterdir())
 
 
 class _Blind(nn.Module):
@@ -180,13 +179,6 @@ class _Blind(nn.Module):
     def forward(self, x):
         score = x.flatten(1).sum(1) - 0.5 + 0 * (x - x).flatten(1).sum(1).sqrt()
         return torch.stack([torch.zeros_like(score), score], 1)
-
-
-def test_nan_gradients_end_the_evaluation_rather_than_look_robust(tmp_path):
-    images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
-    with pytest.raises(EvaluationError, match=r"gradient .*3 of 3 .*'pgd'"):
-        evaluate(_Blind().eval(), images, labels, protocol="pgd20-linf-8_255", out=tmp_path, audit=False)
-    assert not list(tmp_path.iterdir())
 
 
 class _Cheat:
@@ -218,7 +210,7 @@ def test_a_proposal_outside_is_refused_not_clipped(linear, move, message):
         engine.run(iter([([0], torch.full((1, 1, 1, 1), 0.95), torch.tensor([1]))]))
 
 
-def test_the_worst_image_is_returned(known):
+def test_the_worst_image_is_returned_and_a_loader_is_as_good_as_tensors(known):
     model, images, labels = known
     result = attack(model, images, labels, "pgd20-linf-8_255", eps=EPS)
     assert torch.equal(result.broken, torch.tensor([True] * 4 + [False, False, True]))
@@ -227,6 +219,12 @@ def test_the_worst_image_is_returned(known):
     assert float((result.images - images).abs().max()) <= EPS + 1e-6
     assert torch.equal(result.images[-1], images[-1])  # a clean error is never attacked
     assert float((images[5] - result.images[5]).abs()) == pytest.approx(EPS, abs=1e-6)  # stands, at the worst point
+    model, images, labels = known
+    pairs = [(images[:3], labels[:3]), (images[3:], labels[3:])]
+    assert (
+        evaluate(model, pairs, protocol="clean", audit=False).outcomes.digest()
+        == evaluate(model, images, labels, protocol="clean", audit=False).outcomes.digest()
+    )
 
 
 @pytest.mark.parametrize(
@@ -377,15 +375,6 @@ def test_a_ball_larger_than_the_box_is_refused(known, protocol, eps):
     model, images, labels = known
     with pytest.raises(BadInputError, match=r"eps = .*/255"):
         evaluate(model, images, labels, protocol=protocol, eps=eps, audit=False)
-
-
-def test_a_loader_is_as_good_as_tensors(known):
-    model, images, labels = known
-    pairs = [(images[:3], labels[:3]), (images[3:], labels[3:])]
-    assert (
-        evaluate(model, pairs, protocol="clean", audit=False).outcomes.digest()
-        == evaluate(model, images, labels, protocol="clean", audit=False).outcomes.digest()
-    )
 
 
 def test_a_journal_holds_no_clean_image_and_no_tensor_twice():

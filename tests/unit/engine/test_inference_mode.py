@@ -76,12 +76,9 @@ class Keeps(nn.Module):
         return self.inner(x * self.mask)
 
 
-def test_what_cannot_be_replaced_is_named(batch):
+def test_what_cannot_be_replaced_or_put_back_is_named(batch, caplog):
     with pytest.raises(BadInputError, match=r"make all tensors of the model outside torch\.inference_mode\(\)"):
         CALLS["attack"](Keeps().eval(), *batch)
-
-
-def test_a_flag_that_cannot_be_put_back_is_warned_of_and_loses_nothing(caplog):
     model = nn.LayerNorm(2).requires_grad_(False)
     with frozen(model):
         model.weight.mul_(torch.ones(2, requires_grad=True))  # the result of an operation from now on

@@ -123,9 +123,14 @@ def test_what_means_nothing_is_refused(fields, what):
         scenario([STAGE], **fields)
 
 
-def test_a_step_relative_to_a_number_of_pixels_is_refused():
+def test_steps_in_pixels_and_the_size_of_tokens():
     with pytest.raises(BadInputError, match="a step of a value"):
         scenario([STAGE | {"step_size": "0.25 eps"}], norm="l0", eps=5)
+    model = load_model("symvit_digits")
+    threat = Threat("patches", 2, patch="token", corners="grid")
+    assert threat.on_tokens(token_side(model)).side == model.patch_embed.proj.stride[0] == 8
+    assert threat.on_tokens(token_side(nn.Identity())) is threat
+    assert str(threat) == "2 patches of a token on their grid"
 
 
 @pytest.mark.parametrize(
@@ -139,11 +144,3 @@ def test_a_step_relative_to_a_number_of_pixels_is_refused():
 def test_what_does_not_fit_is_refused(threat, what):
     with pytest.raises(BadInputError, match=what):
         check_budget(threat, "pixel", torch.zeros(1, 3, SIDE, SIDE))
-
-
-def test_tokens_are_as_large_as_the_model_says():
-    model = load_model("symvit_digits")
-    threat = Threat("patches", 2, patch="token", corners="grid")
-    assert threat.on_tokens(token_side(model)).side == model.patch_embed.proj.stride[0] == 8
-    assert threat.on_tokens(token_side(nn.Identity())) is threat
-    assert str(threat) == "2 patches of a token on their grid"

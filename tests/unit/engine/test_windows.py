@@ -123,13 +123,19 @@ def test_pictures_share_batches_of_one_size_and_come_back_in_order():
         assert np.array_equal(prediction, segment(model, pictures[number], stride=5))
 
 
-def test_the_first_of_equal_classes_wins_and_many_classes_fit():
+def test_equal_classes_many_classes_and_windows_that_meet():
     scores = torch.randint(0, 3, (400, 6, 7), generator=torch.Generator().manual_seed(0)).float()
     classes, largest = first_largest(scores)
     assert torch.equal(largest, scores.amax(0))
     assert np.array_equal(classes.numpy(), scores.numpy().argmax(0))
     scores[399, 2, 2] = 9
     assert int(first_largest(scores)[0][2, 2]) == 399
+    with pytest.raises(BadInputError, match="0 < stride <= window"):
+        segment(Pixelwise(), picture(8, 8), stride=9)
+    with pytest.raises(BadInputError, match="window"):
+        segment(nn.Identity().eval(), picture(8, 8))
+    assert batch_size_for(150, 512, 64) == 1
+    assert batch_size_for(8, 64, 64) == 64
 
 
 class Odd(Pixelwise):
@@ -152,12 +158,3 @@ class Odd(Pixelwise):
 def test_what_is_no_segmenter_is_refused(answer, error, match):
     with pytest.raises(error, match=match):
         segment(Odd(answer), picture(8, 8))
-
-
-def test_windows_must_meet():
-    with pytest.raises(BadInputError, match="0 < stride <= window"):
-        segment(Pixelwise(), picture(8, 8), stride=9)
-    with pytest.raises(BadInputError, match="window"):
-        segment(nn.Identity().eval(), picture(8, 8))
-    assert batch_size_for(150, 512, 64) == 1
-    assert batch_size_for(8, 64, 64) == 64

@@ -34,7 +34,6 @@ def places(length, window, stride):
 
 
 def whole(image, size, window, stride):
-    """Mean logits at the size of the picture, everything in memory."""
     height, width = size
     x = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
     x = F.interpolate(x, size, mode="bilinear", align_corners=False) if tuple(x.shape[2:]) != size else x

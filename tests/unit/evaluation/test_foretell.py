@@ -16,13 +16,17 @@ from robustbench_kpca.records.record import find_records, load_record
 ROOT = Path(__file__).parents[3]
 
 
-def test_seconds_are_passes_times_operations_over_the_device():
+def test_seconds_follow_from_passes_and_the_page_has_the_prices(monkeypatch):
     core = DEVICES["CPU core"].operations
     large = Work(operators=100, operations=int(core), bytes=1)
     assert estimates(large, Passes(3, 2), 10)["CPU core"] == pytest.approx(10 * (3 + 2 * 2))
     assert estimates(large, Passes(3, 2), 10)["H100"] < estimates(large, Passes(3, 2), 10)["A100"]
     small = Work(operators=100, operations=1, bytes=1)
     assert estimates(small, Passes(1, 0), 64)["H100"] == pytest.approx(100 * 1e-5, rel=0.01), "one batch of launches"
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import gpu
+
+    assert gpu.priced() in (ROOT / "docs" / "run_at_scale.md").read_text(), "run benchmarks/gpu.py prices --write"
 
 
 def test_a_plan_says_what_is_then_needed_at_most(tmp_path, capsys, few_resamples):
@@ -49,10 +53,3 @@ def test_what_is_not_known_is_not_estimated(capsys):
     assert "?" in shown.out
     assert "Estimates" in shown.err
     assert len(load_data("shapes", limit=2)) == 2
-
-
-def test_the_page_has_the_prices_that_are_computed(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    import gpu
-
-    assert gpu.priced() in (ROOT / "docs" / "run_at_scale.md").read_text(), "run benchmarks/gpu.py prices --write"

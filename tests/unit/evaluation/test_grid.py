@@ -27,7 +27,6 @@ def grid():
 
 
 def rows_of(data, grid, rows, *, workers, batch_size=4):
-    """The numbers, images and labels of rows of the grid."""
     how = {"batch_size": batch_size, "workers": workers, "seed": 3, "frost": "generated"}
     found = list(task_named("classification").compute.shown(data, grid, rows, **how))
     numbers = [number for some, _ in found for number in some]

@@ -318,15 +318,12 @@ def test_a_hostile_model(name, protocol, data, tmp_path):
     assert settings == [torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()]
 
 
-def test_an_honest_model_costs_no_more_passes_in_its_record(data):
+def test_honest_and_noisy_models_have_the_passes_and_flags_of_their_record(data):
     model = Linear()
     record = run(model, data, "clean")
     assert record.passes.forwards == len(data[0])
     assert model.calls == 3 + 1 + 2 + 1  # three batches; the probe; again and beside others before; again after
     assert record.flags == ()
-
-
-def test_noise_that_is_allowed_is_flagged(data):
     record = run(MODELS["draws_noise"][0](), data, "clean", allow=["stochastic"])
     assert record.flags[0].startswith("preflight, allowed: stochastic: two forward passes")
     assert record.flags[1].startswith("the logits of the first images changed by")

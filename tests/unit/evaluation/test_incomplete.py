@@ -22,8 +22,6 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 class Reports(Reporter):
-    """Notes what a user would be told."""
-
     def __init__(self):
         self.said, self.records = [], []
 
@@ -59,7 +57,19 @@ def test_after_an_incomplete_budget_those_that_do_not_start_from_it_are_attacked
         assert sum("shards failed" in text for text in reports.said) == 1
 
 
-def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path):
+@pytest.mark.untyped
+def test_an_audit_that_python_does_not_know_is_refused():
+    with pytest.raises(BadInputError, match=r"audit = 'none'"):
+        make_plan([], DataRequest("digits"), RunOptions(), audit="none")
+
+
+def test_incomplete_models_stop_no_other_one_nor_its_settings(tmp_path):
+    models = ("symvit_digits", "vit_digits", "symvit_digits_adv")
+    fails, reports = Here(lambda work: work.spec.model.name != "vit_digits"), Reports()
+    with pytest.raises(IncompleteError, match=r"symvit_digits clean: .* 1 more record is incomplete"):
+        carry_out(plan(tmp_path, "clean", models), reports, fails)
+    assert reports.records == [("vit_digits", "clean")]
+    assert [text.split()[0] for text in reports.said] == ["symvit_digits", "symvit_digits_adv"]
     protocol, models = "common-corruptions", ("symvit_digits", "vit_digits", "symvit_digits_adv")
     jobs = [
         Job(ModelRequest(name), [protocol], {"severities": [severity]})
@@ -68,21 +78,6 @@ def test_models_with_other_settings_of_one_protocol_are_measured_apart(tmp_path)
     options = RunOptions(batch_size=4, device="cpu", out=tmp_path)
     steps = make_plan(jobs, DataRequest("digits", limit=4), options, audit=False).steps
     assert [(step.models, step.overrides["severities"]) for step in steps] == [((0, 2), [1]), ((1,), [2])]
-
-
-@pytest.mark.untyped
-def test_an_audit_that_python_does_not_know_is_refused():
-    with pytest.raises(BadInputError, match=r"audit = 'none'"):
-        make_plan([], DataRequest("digits"), RunOptions(), audit="none")
-
-
-def test_an_incomplete_model_stops_no_other_one(tmp_path):
-    models = ("symvit_digits", "vit_digits", "symvit_digits_adv")
-    fails, reports = Here(lambda work: work.spec.model.name != "vit_digits"), Reports()
-    with pytest.raises(IncompleteError, match=r"symvit_digits clean: .* 1 more record is incomplete"):
-        carry_out(plan(tmp_path, "clean", models), reports, fails)
-    assert reports.records == [("vit_digits", "clean")]
-    assert [text.split()[0] for text in reports.said] == ["symvit_digits", "symvit_digits_adv"]
 
 
 @pytest.mark.parametrize("protocol", ["clean", "fgsm-linf-8_255"])

@@ -31,7 +31,6 @@ def digits():
 
 
 def shown_images(samples, cell, storage, *, batch_size, workers=0):
-    """The images of one cell, as the loader gives them to models."""
     fields = {"corruptions": [cell.corruption], "severities": [cell.severity], "storage": storage, "clean": False}
     protocol = load_scenario("common-corruptions-32px", fields)[1]
     found = task_named("classification").compute.shown(

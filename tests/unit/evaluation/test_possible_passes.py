@@ -65,20 +65,17 @@ def test_what_the_loop_counts_is_possible(protocol, overrides, model, data, tmp_
         assert record.outcomes["retracted"].sum() > 0 or overrides.get("policy") in ("last", "strongest")
 
 
-def test_every_attack_of_the_folder_has_a_formula():
+def test_formulas_of_attacks():
     assert [name for name in ATTACKS.names() if stated(name) is None] == []
+    assert evaluated(("backwards + 1", "min(steps, classes)"), {"steps": 5}, 3) == (4, 3)
+    with pytest.raises(NameError, match="open"):
+        evaluated(("open(0)", "1"), {}, 3)
 
 
 @pytest.mark.parametrize("name", ATTACKS.names())
 def test_the_file_is_read_as_its_class_says(name):
     attack = ATTACKS.get(name)
     assert stated(name) == (attack.most_passes, getattr(attack, "least_passes", attack.most_passes))
-
-
-def test_only_the_options_and_the_classes_are_known_to_a_formula():
-    assert evaluated(("backwards + 1", "min(steps, classes)"), {"steps": 5}, 3) == (4, 3)
-    with pytest.raises(NameError, match="open"):
-        evaluated(("open(0)", "1"), {}, 3)
 
 
 @pytest.mark.parametrize("name", ["torchattacks:PGD", "my_attack.py:Mine", "shared", "_adam", "none"])

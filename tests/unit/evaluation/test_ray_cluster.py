@@ -32,7 +32,6 @@ def tables(folder):
 
 @pytest.fixture
 def use(monkeypatch):
-    """Install a stand-in."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
     def install(**how):

@@ -152,11 +152,15 @@ def test_a_process_that_is_lost_or_spoilt_spoils_no_other_shard(kind, tmp_path, 
     assert run.schedule.failures == {run.shards[0]: 1}
 
 
-def test_after_a_foreseen_error_the_process_goes_on(tmp_path, monkeypatch):
+def test_errors_are_foreseen_and_named(tmp_path, monkeypatch):
     pool = Scripted(monkeypatch, 2, {0: ["failed", "failed"]})
     carry(pool, 8, tmp_path).require_complete()
     assert pool.killed == []
     assert len(pool.begun) <= 2
+    carry(Scripted(monkeypatch, 1, {1: ["failed"] * 3}), 3, tmp_path)
+    last = read_state(tmp_path)
+    assert list(last.failed.values()) == ["why"]
+    assert (last.done, last.running) == (2, {})
 
 
 @pytest.mark.parametrize("starts", [["lost"] * 3, ["error"]])
@@ -177,13 +181,6 @@ def test_the_time_left_follows_from_finished_shards(tmp_path):
     run.report({})
     alone = (STATE.samples - 20) * 30 / 20
     assert told == [None, None, alone, alone / 2]
-
-
-def test_the_state_names_what_failed(tmp_path, monkeypatch):
-    carry(Scripted(monkeypatch, 1, {1: ["failed"] * 3}), 3, tmp_path)
-    last = read_state(tmp_path)
-    assert list(last.failed.values()) == ["why"]
-    assert (last.done, last.running) == (2, {})
 
 
 class Started:

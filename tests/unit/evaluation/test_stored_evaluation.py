@@ -18,8 +18,6 @@ NAMES = [f"ILSVRC2012_val_{number:08d}.JPEG" for number in (7, 8, 9)]
 
 
 class Bright(nn.Module):
-    """Class 1 where the mean is above one half, else class 0, of `classes`."""
-
     def __init__(self, classes):
         super().__init__()
         self.classes = classes

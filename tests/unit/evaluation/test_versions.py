@@ -147,11 +147,8 @@ def differing(made, **tolerance):
             yield f"{name} gives other outcomes: raise its version, then make the table again: {COMMAND}"
 
 
-def test_outcomes_of_attacks_change_only_with_their_version():
+def test_outcomes_change_only_with_versions_of_algorithms():
     assert "\n".join(differing(attacks(), rel=1e-5, abs=1e-9)) == ""
-
-
-def test_outcomes_of_corruptions_change_only_with_their_version():
     assert "\n".join(differing(corruptions(), rel=1e-4, abs=1e-2)) == ""
 
 

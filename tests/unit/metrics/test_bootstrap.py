@@ -79,9 +79,6 @@ def test_strata_give_the_two_sample_interval():
     low, high = bootstrap(gap, 400, strata=outer)
     error = math.sqrt(values[outer].var() / 100 + values[~outer].var() / 300)
     assert high - low == pytest.approx(2 * 1.96 * error, rel=0.08)
-
-
-def test_one_stratum_is_none():
     values = np.random.default_rng(4).random(20)
     one = bootstrap(mean_of(values), 20, strata=np.zeros(20))
     assert one == bootstrap(mean_of(values), 20)

@@ -25,24 +25,15 @@ def test_ece_by_hand():
     correct = np.array([True, False, True, False, False])
     expected = 2 / 5 * (0.5 - 0.32) + 3 / 5 * (0.92 - 1 / 3)
     assert expected_calibration_error(confidence, correct) == pytest.approx(expected, abs=1e-12)
-
-
-def test_bins_are_closed_on_the_right():
     # 0.6 = 9/15 is alone in its bin or with 0.59, but not with 0.61: errors of 0.59 and 0.6 cancel
     correct = np.array([False, True])
     with_lower = expected_calibration_error(np.array([0.59, 9 / 15]), correct)
     assert with_lower == pytest.approx(abs(0.59 - (1 - 0.6)) / 2, abs=1e-12)
     with_higher = expected_calibration_error(np.array([9 / 15, 0.61]), correct)
     assert with_higher == pytest.approx((0.6 + 0.39) / 2, abs=1e-12)
-
-
-def test_the_ends_of_the_range_count():
     ends = np.array([0.0, 1.0])
     assert expected_calibration_error(ends, np.array([True, False])) == 1
     assert expected_calibration_error(ends, np.array([False, True])) == 0
-
-
-def test_overconfidence_is_found():
     confidence, correct = simulated(0, 200_000)
     promised = np.mean(confidence - np.clip(confidence - 0.15, 0, 1))
     assert expected_calibration_error(confidence, correct) == pytest.approx(promised, abs=0.005)
@@ -76,8 +67,6 @@ def test_rms_by_hand():
     without_last = math.sqrt(0.4 * 0.1**2)
     assert rms_calibration_error(confidence, correct, compat=True) == pytest.approx(without_last, abs=1e-12)
 
-
-def test_the_dropped_bin_matters_most_on_few_images():
     # a model as wrong as on ImageNet-A, whose most confident images are the worst
     def gap(n):
         confidence = np.random.default_rng(n).beta(2, 1.5, size=n)
@@ -85,9 +74,6 @@ def test_the_dropped_bin_matters_most_on_few_images():
         return rms_calibration_error(confidence, correct) - rms_calibration_error(confidence, correct, compat=True)
 
     assert gap(250) > 0.15 > 0.02 > gap(7500) > 0
-
-
-def test_fewer_images_than_a_bin():
     confidence, correct = np.full(99, 0.8), np.arange(99) < 33
     assert rms_calibration_error(confidence, correct) == pytest.approx(0.8 - 1 / 3, abs=1e-12)
     with pytest.raises(BadInputError, match="99 images"):

@@ -46,9 +46,6 @@ def test_perplexity_is_exp_of_the_mean_loss():
     found = metric_for("perplexity").estimate(outcomes)
     assert found.value == pytest.approx(math.exp(math.fsum(outcomes["nll"]) / WORDS))
     assert (found.n, found.method) == (ARTICLES, "bootstrap")
-
-
-def test_a_loss_whose_exp_is_no_number_is_that_of_a_diverged_model():
     with pytest.raises(BadInputError, match=r"a mean loss of 7\d\d nats a word.*diverged; train it again"):
         metric_for("perplexity").estimate(positions(shift=720.0))
 
@@ -66,7 +63,7 @@ def test_the_interval_resamples_whole_articles():
     assert found.high == pytest.approx(high, abs=0.08 * width)
 
 
-def test_articles_whose_words_go_together_widen_the_interval():
+def test_articles_are_resampled_whole_or_in_blocks():
     outcomes = positions()
     together = np.random.default_rng(1).normal(0, 2, ARTICLES)[outcomes["article"]]
     moved = Outcomes(outcomes.task, "clean", {**outcomes.columns, "nll": outcomes["nll"] + 9 + together})
@@ -75,9 +72,6 @@ def test_articles_whose_words_go_together_widen_the_interval():
     )
     wide, narrow = (metric_for("perplexity").estimate(one) for one in (moved, alone))
     assert math.log(wide.high / wide.low) > 1.5 * math.log(narrow.high / narrow.low)
-
-
-def test_one_article_resamples_blocks():
     found = metric_for("perplexity").estimate(positions(articles=1))
     assert found.n == WORDS // 8
     assert found.low < found.value < found.high

@@ -22,20 +22,21 @@ def simulated(seed, ties=False, n=(120, 30)):
     return (np.round(scores, 1) if ties else scores), ood, rng
 
 
-def test_five_images_by_hand():
+def test_values_by_hand():
     ranking = Ranking.of(SCORES, OOD)
     assert ranking.average_precision() == pytest.approx(0.5 * 1 + 0.5 * 2 / 3, abs=1e-12)
     assert ranking.auroc() == pytest.approx(5 / 6, abs=1e-12)  # of six pairs one is the wrong way round
     assert ranking.fpr_at_tpr() == pytest.approx(1 / 3, abs=1e-12)  # recall 1 is nearer to 0.95 than 0.5 is
     assert ranking.chance() == pytest.approx(2 / 5, abs=1e-12)
-
-
-def test_ties_by_hand():
     ranking = Ranking.of(np.array([1.0, 1, 1, 0]), np.array([True, False, False, True]))
     assert ranking.average_precision() == pytest.approx(0.5 / 3 + 0.5 * 2 / 4, abs=1e-12)
     assert ranking.auroc() == pytest.approx((0.5 + 0.5 + 0 + 0) / 4, abs=1e-12)
     level = Ranking.of(np.ones(10), np.arange(10) < 3)
     assert (level.average_precision(), level.auroc(), level.fpr_at_tpr()) == (0.3, 0.5, 1.0)
+    scores = np.array([-np.inf, np.inf, 0.0, -np.inf])
+    assert Ranking.of(scores, np.array([False, True, False, False])).average_precision() == 1
+    with pytest.raises(BadInputError, match="resample"):
+        Ranking.of(SCORES, OOD).auroc(np.where(OOD, 0, 1))
 
 
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([None, "whole", "real"]))
@@ -88,9 +89,6 @@ def test_fpr_by_hand():
     assert fpr([2, 1], [3, 0.5, 0.4]) == pytest.approx(1 / 3)
     assert fpr([3, 2], [1, 0]) == 0
     assert fpr([1, 0], [3, 2]) == 1
-
-
-def test_fpr_takes_the_nearest_recall_even_below():
     # recalls are multiples of 1/12: 11/12 = 0.917 is nearer to 0.95 than 1 is
     outside = range(12, 0, -1)
     assert fpr(outside, [1.5, 6.5]) == pytest.approx(2 / 2)
@@ -123,13 +121,3 @@ def test_the_bootstrap_agrees_with_the_law_of_the_auroc():
 def test_refusals(scores, ood, message):
     with pytest.raises(BadInputError, match=message):
         Ranking.of(np.array(scores, dtype=float), np.array(ood, dtype=bool))
-
-
-def test_weights_must_leave_both_kinds():
-    with pytest.raises(BadInputError, match="resample"):
-        Ranking.of(SCORES, OOD).auroc(np.where(OOD, 0, 1))
-
-
-def test_infinite_scores_rank():
-    scores = np.array([-np.inf, np.inf, 0.0, -np.inf])
-    assert Ranking.of(scores, np.array([False, True, False, False])).average_precision() == 1

@@ -283,12 +283,9 @@ def test_outcomes_survive_their_file(seed, count):
         assert again.digest() == outcomes.digest()
 
 
-def test_pixels_without_a_finite_answer_are_wrong_and_of_no_class():
+def test_pixels_without_a_finite_answer_are_wrong_and_those_of_no_class_count_nowhere():
     truth = np.array([[0, 0, 2, -1]], np.int16)
     assert pixel_counts(truth, np.array([[0, -1, -1, -1]], np.int16)).tolist() == [[0, 1, 2, 1], [2, 0, 1, 0]]
     assert pixel_counts(np.full((1, 3), -1, np.int16), np.zeros((1, 3), np.int16)).shape == (0, 4)
-
-
-def test_pixels_of_no_class_count_nowhere():
     truth = np.array([[-1, -1, 0]], np.int16)
     assert pixel_counts(truth, np.array([[5, 2, 1]], np.int16)).tolist() == [[0, 0, 1, 0], [1, 0, 0, 1]]

@@ -13,8 +13,6 @@ from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.report.compare import Rule
 from robustbench_kpca.tasks.classification import TASK
 
-N = 100_000
-
 
 def outcomes_with(errors, clean=None, n=100):
     """Outcomes of `n` images of label 0 with exactly these error rates by (corruption, severity)."""
@@ -70,11 +68,14 @@ def test_which_metrics_apply_is_the_protocols_to_say():
     assert set(measure(outcomes_with(cells), stored)) == usual - {"clean_accuracy", "retention"} | {"mce"}
 
 
-def test_extra_corruptions_count_in_no_mean():
+def test_extra_corruptions_count_in_no_mean_and_top5_is_among_the_first_five():
     cells = {("fog", 1): 0.2, ("spatter", 1): 0.9}
     assert metric_for("mean_corruption_error").estimate(outcomes_with(cells)).value == pytest.approx(0.2)
     only = outcomes_with({("spatter", 1): 0.9})  # unless there are no others
     assert metric_for("mean_corruption_error").estimate(only).value == pytest.approx(0.9)
+    outcomes = outcomes_with({("fog", 1): 0.4})
+    outcomes.columns["rank"][:10] = 4  # of the forty wrong ones, ten are fifth
+    assert metric_for("corruption_top5_accuracy").estimate(outcomes).value == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +94,6 @@ def test_mce_is_of_the_15_corruptions_at_five_severities_and_of_nothing_else(pro
     found = measure(outcomes, scenario)
     assert "mean_corruption_error" in found
     assert "mce" not in found
-
-
-def test_top5_is_among_the_first_five():
-    outcomes = outcomes_with({("fog", 1): 0.4})
-    outcomes.columns["rank"][:10] = 4  # of the forty wrong ones, ten are fifth
-    assert metric_for("corruption_top5_accuracy").estimate(outcomes).value == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +130,7 @@ def test_unsure_means_unknown_and_chance_stands_beside():
     assert metric_for("fpr95").lower_is_better
 
 
-def test_two_models_on_the_same_pair_are_compared():
+def test_pairs_are_compared_and_calibrated():
     rng = np.random.default_rng(0)
     known, strange = rng.normal(size=300), rng.normal(size=100)
     good, bad = unknown(known + 2, strange), unknown(known + 0.2, strange)
@@ -143,9 +138,6 @@ def test_two_models_on_the_same_pair_are_compared():
     assert found.first > found.second
     assert found.p_value < 0.01
     assert metric_for("aupr").paired(good, good).p_value == 1
-
-
-def test_calibration_of_confident_models():
     confidence = np.full(200, 0.8)
     prediction = (np.arange(200) < 80).astype(int)  # 60 % right where 80 % were promised
     columns = {"sample": [f"{i:03d}" for i in range(200)], "label": [0] * 200, "prediction": prediction}

@@ -104,11 +104,6 @@ def test_every_layout_of_a_torch_file_gives_the_same_tensors(layout, tmp_path, s
     assert argparse.Namespace not in torch.serialization.get_safe_globals(), "it is let in for one file only"
 
 
-def test_safetensors(tmp_path, state):
-    save_file({f"module.{name}": value for name, value in state.items()}, tmp_path / "c.safetensors")
-    assert_equal(load_model(NAME, str(tmp_path / "c.safetensors")), state)
-
-
 def test_real_wrappers_write_those_prefixes(tmp_path, state):
     model = load_model(NAME)
     torch.save(torch.nn.DataParallel(model).state_dict(), tmp_path / "parallel.pth")
@@ -118,18 +113,17 @@ def test_real_wrappers_write_those_prefixes(tmp_path, state):
         assert_equal(load_model(NAME, tmp_path / name), state)
 
 
-def test_a_prefix_is_taken_off_only_if_all_keys_carry_it(tmp_path, state):
+def test_prefixes_are_taken_off_where_all_keys_carry_them(tmp_path, state, fork):
     mixed = {name if name == "cls_token" else f"module.{name}": value for name, value in state.items()}
     torch.save(mixed, tmp_path / "c.pth")
     with pytest.raises(BadInputError, match="module"):
         load_model(NAME, tmp_path / "c.pth")
-
-
-def test_a_prefix_the_model_has_itself_stays(fork):
     inner = torch.nn.Linear(2, 3, bias=False)
     inner.weight.data.zero_()
     load_strictly(torch.nn.DataParallel(inner), {"module.weight": torch.ones(3, 2)}, "it")
     assert torch.equal(inner.weight, torch.ones(3, 2))
+    save_file({f"module.{name}": value for name, value in state.items()}, tmp_path / "c.safetensors")
+    assert_equal(load_model(NAME, str(tmp_path / "c.safetensors")), state)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +157,6 @@ def test_weights_that_are_not_there(content, key, message, tmp_path, state):
 
 
 class Evil:
-    """Unpickled carelessly, it creates the file."""
-
     def __init__(self, target):
         self.target = target
 
@@ -429,7 +421,7 @@ def test_the_record_says_how_the_weights_were_loaded(tmp_path, monkeypatch, stat
     capsys.readouterr()
 
 
-def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, state):
+def test_a_full_disk_leaves_what_was_there(tmp_path, state):
     path, model = tmp_path / "c.safetensors", load_model(NAME)
     save_checkpoint(path, model, {"epoch": "1"})
     before = path.read_bytes()
@@ -439,9 +431,6 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, state):
     assert [path.read_bytes()] == [before]
     assert list(tmp_path.iterdir()) == [path]
     assert_equal(load_model(NAME, path), state)
-
-
-def test_a_full_disk_leaves_nothing_where_nothing_was(tmp_path):
     with full_disk():
         write_atomic(tmp_path / "fits", b"x" * LIMIT)
     with pytest.raises(EvaluationError, match="cannot write"), full_disk():

@@ -111,7 +111,7 @@ def test_the_positional_code_is_that_of_xcit_in_row_order(fork):
             assert torch.allclose(x[:, 4 * row + column], expected[:, :, row, column], atol=1e-12)
 
 
-def test_token_mixing_is_softmax_attention(fork):
+def test_token_mixing_is_softmax_attention_and_features_those_of_forward(fork):
     mix, x = random_parameters(TokenMix(6, 2)), tokens(2, 5, 6)
     q, kv = mix.q(x), mix.kv(x)
     heads = []
@@ -119,10 +119,14 @@ def test_token_mixing_is_softmax_attention(fork):
         k, v = kv[..., :6][..., head], kv[..., 6:][..., head]
         heads.append(torch.softmax(q[..., head] @ k.mT / math.sqrt(3), -1) @ v)
     assert torch.allclose(mix(x), mix.proj(torch.cat(heads, -1)), atol=1e-12)
+    model = FAN(**SMALL).eval()
+    features = model.forward_features(images())
+    assert features.shape == (3, 17, 16)
+    assert torch.equal(model.forward_head(features), model(images()))
+    assert torch.equal(model.forward_head(features, pre_logits=True), features[:, 0])
 
 
 def depthwise(x, conv):
-    """3x3 cross-correlation of every channel with its own kernel, zeros outside: (height, width, channels)."""
     height, width, channels = x.shape
     out = torch.zeros_like(x)
     for i in range(height):
@@ -205,14 +209,6 @@ def test_every_parameter_is_trained(fork, patch, symmetric):
         assert parameter.grad.isfinite().all(), name
         if not name.endswith(("q.bias", "k.bias")):  # a softmax may cancel these
             assert parameter.grad.any(), name
-
-
-def test_features_and_head_are_those_of_forward(fork):
-    model = FAN(**SMALL).eval()
-    features = model.forward_features(images())
-    assert features.shape == (3, 17, 16)
-    assert torch.equal(model.forward_head(features), model(images()))
-    assert torch.equal(model.forward_head(features, pre_logits=True), features[:, 0])
 
 
 @pytest.mark.parametrize("change", [{"patch_size": 2}, {"img_size": 30}, {"num_heads": 3}])

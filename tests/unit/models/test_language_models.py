@@ -26,7 +26,6 @@ TINY = {"vocab_size": WORDS, "window": WINDOW, "embed_dim": 16, "depth": 4, "num
 
 
 def build(name, spread=4.0, **options):
-    """A model with larger weights than initial ones, so that attention and shrinkage matter."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = create_model(f"{name}_tiny", **TINY | options)
@@ -125,13 +124,22 @@ def paper_size(words, projections):
     return words * 128 + words + 3 * (128 + 1) + 16 * layer
 
 
-def test_the_size_of_the_papers_model():
+def test_the_sizes_of_both_published_models():
     with torch.device("meta"):
         sizes = {family: sum(p.numel() for p in create_model(f"{family}_paper").parameters()) for family in FAMILIES}
     assert sizes["softmax_lm"] == paper_size(267_735, 3) == 44_018_394
     for family in ("symmetric_lm", "rpc_lm", "identity_lm"):
         assert sizes[family] == paper_size(267_735, 2) == 44_018_394 - 16 * 128 * 128
     assert sizes["scaled_lm"] == sizes["softmax_lm"] + 16
+    # Its transformer_lm: 6 layers, width 512, 2048 hidden, biases everywhere, a tied embedding; Primal in the last.
+    layer = 4 * (512 * 512 + 512) + 512 * 2048 + 2048 + 2048 * 512 + 512 + 2 * 2 * 512
+    with torch.device("meta"):
+        plain, primal = create_model("softmax_lm_fairseq"), create_model("primal_lm_fairseq")
+    assert sum(p.numel() for p in plain.parameters()) == 267_735 * 512 + 6 * layer + 2 * 512
+    last = primal.blocks[-1].attn
+    assert [type(block.attn) for block in primal.blocks[:-1]] == [SoftmaxAttention] * 5
+    assert (last.causal, last.scores.w_e.shape, last.scores.qk.bias.shape) == (True, (8, 64, 30), (1024,))
+    assert (primal.window, primal.shape.num_heads, primal.drop.p) == (512, 8, 0.1)
 
 
 def test_the_papers_layers():
@@ -167,26 +175,16 @@ def test_the_papers_block_is_post_norm(fork):
     assert torch.allclose(model(x)[0, :, 0, 3], weights.log_softmax(0), atol=1e-5)
 
 
-def test_positions_count_back_from_the_last_place():
+def test_positions_count_back_and_rotary_heads_are_even():
     found = sinusoids(5, 6, torch.zeros(1))
     assert torch.equal(found[-1], torch.tensor([0.0, 0, 0, 1, 1, 1]))
     assert torch.allclose(found[:, 0], torch.tensor([4.0, 3, 2, 1, 0]).sin())
     assert torch.allclose(sinusoids(9, 6, torch.zeros(1))[4:], found)
+    with pytest.raises(BadInputError, match="width 3"):
+        SoftmaxAttention(6, num_heads=2, rotary=True)
 
 
 # --- the design of fairseq ---
-
-
-def test_the_size_of_fairseqs_model():
-    """Its transformer_lm: 6 layers, width 512, 2048 hidden, biases everywhere, a tied embedding; Primal in the last."""
-    layer = 4 * (512 * 512 + 512) + 512 * 2048 + 2048 + 2048 * 512 + 512 + 2 * 2 * 512
-    with torch.device("meta"):
-        plain, primal = create_model("softmax_lm_fairseq"), create_model("primal_lm_fairseq")
-    assert sum(p.numel() for p in plain.parameters()) == 267_735 * 512 + 6 * layer + 2 * 512
-    last = primal.blocks[-1].attn
-    assert [type(block.attn) for block in primal.blocks[:-1]] == [SoftmaxAttention] * 5
-    assert (last.causal, last.scores.w_e.shape, last.scores.qk.bias.shape) == (True, (8, 64, 30), (1024,))
-    assert (primal.window, primal.shape.num_heads, primal.drop.p) == (512, 8, 0.1)
 
 
 def test_fairseqs_decoder_is_torchs_behind_its_positions(fork):
@@ -286,11 +284,6 @@ def test_with_rotary_positions_the_order_of_earlier_words_matters(name, fork):
         layer = ATTENTIONS.get(name)(8, num_heads=2, rotary=rotary, **options).eval()
         found = [layer(one, is_causal=True)[:, -1] for one in (x, swapped)]
         assert torch.allclose(*found, atol=1e-6) == same
-
-
-def test_rotary_heads_have_an_even_width():
-    with pytest.raises(BadInputError, match="width 3"):
-        SoftmaxAttention(6, num_heads=2, rotary=True)
 
 
 # --- what does not fit ---

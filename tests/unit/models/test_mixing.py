@@ -28,9 +28,6 @@ def test_attention_weights_are_the_softmax():
     assert torch.allclose(weights.sum(-1), torch.ones(2, 3, 7, dtype=DOUBLE))
     assert float(weights.min()) >= 0
     assert torch.allclose(weights @ v, F.scaled_dot_product_attention(q, k, v))
-
-
-def test_attention_weights_by_hand():
     q, k = (
         torch.tensor(rows, dtype=torch.float32).view(1, 1, 2, 4) for rows in ([[2, 0, 0, 0]] * 2, [[1] * 4, [0] * 4])
     )

@@ -19,7 +19,7 @@ def images():
     return torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-def test_models_take_pixels_and_normalise_inside(fork, images):
+def test_models_take_pixels_and_weights_must_be_asked_for(fork, images):
     model = create_model("vit_digits")
     seen = []
     model.patch_embed.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -27,6 +27,9 @@ def test_models_take_pixels_and_normalise_inside(fork, images):
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     assert torch.allclose(seen[0], (images - mean.view(3, 1, 1)) / std.view(3, 1, 1))
     assert not any("pixel" in key for key in model.state_dict())
+    with pytest.raises(BadInputError, match="--checkpoint"):
+        load_model("vit_tiny_patch16_224")
+    assert load_model("vit_digits", untrained=True).training is False
 
 
 @pytest.mark.parametrize(
@@ -83,22 +86,12 @@ def test_where_the_special_attention_goes(fork, images, layers, placed):
     assert model(images).shape == (2, 10)
 
 
-def layout(model):
-    return {name: value.shape for name, value in model.state_dict().items()}
-
-
 @pytest.mark.parametrize(("name", "size", "crop"), [("rpc_symvit_digits", 32, 0.875), ("rpc_fan_cifar", 32, 1.0)])
 def test_timms_data_pipeline_hands_over_pixels_in_0_1(fork, name, size, crop):
     config = timm.data.resolve_model_data_config(create_model(name))
     assert config["mean"] == (0.0, 0.0, 0.0)
     assert config["std"] == (1.0, 1.0, 1.0)
     assert (config["input_size"], config["crop_pct"], config["interpolation"]) == ((3, size, size), crop, "bicubic")
-
-
-def test_an_architecture_without_weights_must_be_asked_for():
-    with pytest.raises(BadInputError, match="--checkpoint"):
-        load_model("vit_tiny_patch16_224")
-    assert load_model("vit_digits", untrained=True).training is False
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,18 @@ def test_what_is_placed_has_the_mode_and_precision_of_the_old(model, training):
     assert torch.equal(model(images), model(images)) is not training
 
 
-def test_dropout_is_that_of_the_old_unless_another_is_asked_for(model):
+def test_what_is_placed_keeps_dropout_and_bad_places_are_refused(model):
     model.blocks[0].attn.attn_drop.p = 0.1
     place(model, "symmetric", "all")
     assert [block.attn.attn_drop.p for block in model.blocks] == [0.1, 0, 0]
     place(model, "rpc", "first", attn_drop=0.5)
     assert [block.attn.attn_drop.p for block in model.blocks] == [0.5, 0, 0]
+    with pytest.raises(BadInputError, match="blocks"):
+        place(torch.nn.Linear(2, 2), "rpc")
+    with pytest.raises(BadInputError, match="0 to 2"):
+        place(model, "rpc", [3])
+    with pytest.raises(BadInputError, match="built"):
+        place(model, "rpc", iteration=3)
 
 
 @pytest.mark.parametrize("name", ["softmax", "rpc", "scaled", "identity"])
@@ -56,15 +62,6 @@ def test_what_is_placed_turns_keys_by_their_place_as_the_old_did(fork, name):
         moved = x[:, [1, 0, 2, 3, 4, 5]]
         same = torch.allclose(attention(x)[:, 2:], attention(moved)[:, 2:], atol=1e-6)
         assert same is (not rotary or name == "identity")
-
-
-def test_bad_places(model):
-    with pytest.raises(BadInputError, match="blocks"):
-        place(torch.nn.Linear(2, 2), "rpc")
-    with pytest.raises(BadInputError, match="0 to 2"):
-        place(model, "rpc", [3])
-    with pytest.raises(BadInputError, match="built"):
-        place(model, "rpc", iteration=3)
 
 
 class Plain(MultiHeadAttention):

@@ -29,7 +29,6 @@ def block(prefix, dim, projections):
 
 
 def official_layout(*, dim, depth, projections, decoder, prefix=1, classes=150, tokens=1024):
-    """Names and shapes of rstrudel's checkpoints; the authors' have two projections in place of three."""
     found = {
         "encoder.cls_token": (1, 1, dim),
         "encoder.pos_embed": (1, tokens + prefix, dim),
@@ -208,8 +207,8 @@ def test_tiny_takes_512_by_683(fork):
     assert bool(torch.isfinite(logits).all())
 
 
-def test_rates_of_dropping_are_the_authors(fork):
-    """Encoder: drop path 0 to 0.1 and no dropout; decoder: dropout 0.1 wherever there is one; RPC keeps it."""
+def test_rates_and_normalisations_are_the_authors(fork):
+    # Encoder: drop path 0 to 0.1 and no dropout; decoder: dropout 0.1 wherever there is one; RPC keeps it.
     model = create_model("rpc_symvit_segmenter_tiny", drop_path_rate=0.1)
     paths = [block.drop_path1.rate for block in model.encoder.blocks]
     assert paths == pytest.approx([0.1 * index / 11 for index in range(12)])
@@ -218,9 +217,6 @@ def test_rates_of_dropping_are_the_authors(fork):
         assert block.attn.proj_drop.p == block.mlp.drop.p == 0.1
         assert block.drop_path1.rate == 0
     assert all(block.attn.attn_drop.p == block.attn.proj_drop.p == 0 for block in model.encoder.blocks)
-
-
-def test_normalisations_go_by_the_authors_names(fork):
     assert create_model("vit_shapes", normalisation="vit").pixel_mean.flatten().tolist() == [0.5, 0.5, 0.5]
     assert create_model("vit_shapes").pixel_std.flatten().tolist() == pytest.approx([0.229, 0.224, 0.225])
     with pytest.raises(BadInputError, match="normalisation = 'none'"):

@@ -120,12 +120,9 @@ def test_what_cannot_be_built_is_refused(fork, name, options, message):
         create_model(name, **options)
 
 
-def test_words_that_the_model_does_not_have_are_refused(fork):
+def test_words_and_lengths_that_the_model_does_not_have_are_refused(fork):
     with pytest.raises(BadInputError, match=r"words numbered 0 to 9; expected 0 to 4.*vocabulary"):
         create_model("softmax_seq_listops", vocabulary=5)(torch.arange(32.0).remainder(10)[None, None, None])
-
-
-def test_sequences_of_another_length_are_refused(fork):
     with pytest.raises(BadInputError, match=r"length"):
         create_model("softmax_seq_waves")(torch.zeros(2, 2, 1, 40))
 

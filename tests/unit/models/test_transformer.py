@@ -60,11 +60,6 @@ def test_the_vit_is_timms_bit_for_bit(fork, training, options):
     assert first.no_weight_decay() == second.no_weight_decay() - {"dist_token"}
 
 
-def test_images_of_another_size_are_refused(fork):
-    with pytest.raises(BadInputError, match="16 x 20 pixels; expected 16 x 16"):
-        ViT(**SHAPE)(torch.rand(1, 3, 16, 20))
-
-
 @pytest.mark.parametrize("options", [{}, {"qk_norm": True, "norm_layer": torch.nn.LayerNorm}])
 def test_softmax_attention_is_timms_bit_for_bit(fork, options):
     first, second = (built(kind, 12, 3, qkv_bias=True, **options) for kind in (SoftmaxAttention, Attention))
@@ -133,10 +128,19 @@ def test_parts_are_timms_bit_for_bit(fork, first, second, inputs):
     require_same_passes(first.eval(), second.eval(), *inputs)
 
 
-def test_fourier_positions_are_timms_bit_for_bit(fork):
+def test_positions_and_normalisations_are_timms(fork):
     first, second = built(ours.FourierPositions, 8), built(theirs.PositionalEncodingFourier, dim=8)
     require_same_state(first, second)
     assert torch.equal(first(3, 5), second(1, 3, 5))
+    assert NORMALISATIONS == {
+        "deit": (constants.IMAGENET_DEFAULT_MEAN, constants.IMAGENET_DEFAULT_STD),
+        "vit": (constants.IMAGENET_INCEPTION_MEAN, constants.IMAGENET_INCEPTION_STD),
+    }
+    known = inspect.signature(SoftmaxAttention).parameters
+    extra = set(inspect.signature(Attention).parameters) - set(known)
+    assert extra <= {"attn_head_dim", "dim_out", "gated"}
+    with pytest.raises(BadInputError, match="16 x 20 pixels; expected 16 x 16"):
+        ViT(**SHAPE)(torch.rand(1, 3, 16, 20))
 
 
 @pytest.mark.parametrize(
@@ -149,21 +153,8 @@ def test_positions_are_resampled_as_in_timm(fork, grid, options):
     assert torch.equal(resample_positions(positions, grid, prefix=2, **options), expected)
 
 
-def test_the_normalisations_are_timms():
-    assert NORMALISATIONS == {
-        "deit": (constants.IMAGENET_DEFAULT_MEAN, constants.IMAGENET_DEFAULT_STD),
-        "vit": (constants.IMAGENET_INCEPTION_MEAN, constants.IMAGENET_INCEPTION_STD),
-    }
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_table_says_which_families_are_stochastic(name):
     family = FAMILIES[name]
     used = [ATTENTIONS.get(part) for part in (family.attention, family.special) if part]
     assert family.stochastic == any(getattr(part, "stochastic", False) for part in used)
-
-
-def test_timm_passes_nothing_else_to_an_attention():
-    known = inspect.signature(SoftmaxAttention).parameters
-    extra = set(inspect.signature(Attention).parameters) - set(known)
-    assert extra <= {"attn_head_dim", "dim_out", "gated"}

@@ -72,13 +72,6 @@ def test_the_policies_differ_where_an_attack_passes_through_a_misclassified_poin
     assert (first.backwards, strongest.backwards, last.backwards) == (2, 2, 2)
 
 
-def test_without_stages_the_clean_image_is_the_strongest():
-    images, labels = pixels(0.45, 0.5), torch.ones(2, dtype=torch.int64)
-    found = run(Valley(0.012), images, labels, stages=[], eps=0.1, policy="strongest", labels="true_for_all")
-    assert [float(one.worst) for one in found] == pytest.approx([0.45, 0.5])
-    assert [one.prediction for one in found] == [0, 1]
-
-
 class Overflowing(nn.Module):
     """Infinite logits where the margin is small, as a layer in half precision has them."""
 
@@ -104,12 +97,20 @@ def test_infinite_logits_are_a_success_and_no_bug_of_the_attack(stage, policy):
     assert [one.broken_by for one in found] == [stage["attack"]] * 2
 
 
-def test_strongest_keeps_the_lowest_margin_whenever_it_was_met():
-    """Steps of 0.09: margins 0.03, -0.06 and -0.05."""
+def test_strongest_keeps_the_lowest_margin_and_never_loses_a_success():
+    # Steps of 0.09: margins 0.03, -0.06 and -0.05.
     stage = STEPS | {"steps": 3, "step_size": 0.09}
     (sample,) = run(Valley(), pixels(0.58), torch.ones(1).long(), stage, eps=0.2, policy="strongest")
     assert float(sample.worst) == pytest.approx(0.49)
     assert (sample.broken_by, sample.worst_margin) == ("pgd", pytest.approx(-0.06))
+    # 0.56 -> 0.52, where it only looks broken -> 0.48, where it is.
+    stage = STEPS | {"steps": 2, "step_size": 0.04}
+    (sample,) = run(TwoFaced(), pixels(0.56), torch.ones(1).long(), stage, policy="strongest")
+    assert (sample.broken_by, float(sample.worst), sample.retracted) == ("pgd", pytest.approx(0.48), 1)
+    images, labels = pixels(0.45, 0.5), torch.ones(2, dtype=torch.int64)
+    found = run(Valley(0.012), images, labels, stages=[], eps=0.1, policy="strongest", labels="true_for_all")
+    assert [float(one.worst) for one in found] == pytest.approx([0.45, 0.5])
+    assert [one.prediction for one in found] == [0, 1]
 
 
 class TwoFaced(nn.Module):
@@ -119,13 +120,6 @@ class TwoFaced(nn.Module):
         pixel = x.flatten(1)[:, 0]
         lie = 10.0 * (((pixel - 0.52).abs() < 0.01) & torch.is_grad_enabled())
         return torch.stack([torch.zeros_like(pixel), pixel - 0.5 - lie], 1)
-
-
-def test_strongest_never_loses_a_success_that_was_confirmed():
-    """0.56 -> 0.52, where it only looks broken -> 0.48, where it is."""
-    stage = STEPS | {"steps": 2, "step_size": 0.04}
-    (sample,) = run(TwoFaced(), pixels(0.56), torch.ones(1).long(), stage, policy="strongest")
-    assert (sample.broken_by, float(sample.worst), sample.retracted) == ("pgd", pytest.approx(0.48), 1)
 
 
 def test_strongest_spends_the_budget_and_keeps_the_lowest_margin(linear):
@@ -141,14 +135,16 @@ def test_strongest_spends_the_budget_and_keeps_the_lowest_margin(linear):
     assert samples[0].retracted == 0
 
 
-def test_predicted_labels_are_left_and_true_ones_judged(linear):
-    """Misclassified at 0.45, and pushed over the boundary to where it is right."""
+def test_predicted_labels_are_left_and_unknown_normalisation_is_refused(linear):
+    # Misclassified at 0.45, and pushed over the boundary to where it is right.
     images, labels = pixels(0.45, 0.55, 0.3), torch.ones(3, dtype=torch.int64)
     samples = run(linear(ONE, -0.5), images, labels, policy="last", labels="predicted")
     assert [sample.target for sample in samples] == [0, 1, 0]
     assert [float(sample.worst) for sample in samples] == pytest.approx([0.55, 0.45, 0.4])
     assert [sample.broken_by for sample in samples] == ["", "pgd", "clean"]
     assert [sample.backwards for sample in samples] == [10, 10, 10]
+    with pytest.raises(BadInputError, match="normalisation"):
+        run(linear(ONE, -0.5), pixels(0.6), torch.ones(1).long(), space="normalised", clip=False)
 
 
 MEAN, STD = [0.2, 0.5, 0.3], [0.25, 0.2, 0.1]
@@ -194,11 +190,6 @@ def test_cutting_normalised_inputs_off_is_shown_as_what_it_is(normalised):
     assert [sample.broken_by == "clamp" for sample in samples] == damaged.tolist()
     assert all(sample.backwards == 0 for sample in samples if sample.broken_by == "clamp")
     assert {sample.broken_by for sample in samples} > {"clamp", ""}
-
-
-def test_a_model_of_unknown_normalisation_is_refused(linear):
-    with pytest.raises(BadInputError, match="normalisation"):
-        run(linear(ONE, -0.5), pixels(0.6), torch.ones(1).long(), space="normalised", clip=False)
 
 
 class Noisy(nn.Module):
@@ -316,20 +307,6 @@ def test_out_of_memory_halves_the_batch_and_goes_on(most):
     assert small.passes == plain.passes
 
 
-def test_images_of_a_batch_that_do_not_fit_by_themselves_are_refused_in_one_line(monkeypatch):
-    inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 16, 1, 4, 4, dtype=torch.float32)
-    labels, move = inner(images).argmax(1), torch.Tensor.to
-
-    def no_room(self, *where, **how):
-        if self.ndim == 4 and where == (torch.device("cpu"),):
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.30 GiB")
-        return move(self, *where, **how)
-
-    monkeypatch.setattr(torch.Tensor, "to", no_room)
-    with pytest.raises(EvaluationError, match="images of one batch alone"):
-        evaluate(inner, images, labels, protocol="clean", batch_size=16, audit=False)
-
-
 def test_what_was_halved_stays_flagged_after_an_interruption(tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "due", lambda self: True)
     inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 20, 1, 4, 4, dtype=torch.float32)
@@ -390,9 +367,20 @@ def test_ddn_believes_the_mean_of_its_draws():
     assert float(state["radius"]) == pytest.approx(0.55)
 
 
-def test_a_single_image_that_does_not_fit_ends_the_evaluation():
+def test_images_that_do_not_fit_alone_are_refused_in_one_line(monkeypatch):
     with pytest.raises(EvaluationError, match="single image"):
         run(Counting(Wavy((1, 4, 4)), most=0), rand(3, 4, 1, 4, 4), torch.zeros(4).long())
+    inner, images = Wavy((1, 4, 4), dtype=torch.float32).eval(), rand(3, 16, 1, 4, 4, dtype=torch.float32)
+    labels, move = inner(images).argmax(1), torch.Tensor.to
+
+    def no_room(self, *where, **how):
+        if self.ndim == 4 and where == (torch.device("cpu"),):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.30 GiB")
+        return move(self, *where, **how)
+
+    monkeypatch.setattr(torch.Tensor, "to", no_room)
+    with pytest.raises(EvaluationError, match="images of one batch alone"):
+        evaluate(inner, images, labels, protocol="clean", batch_size=16, audit=False)
 
 
 def test_a_curve_is_monotone_and_reuses_what_broke(tmp_path):

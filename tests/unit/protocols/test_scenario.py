@@ -19,6 +19,14 @@ def test_a_protocol_is_what_its_file_says():
     assert isinstance(scenario, Attack)
     assert scenario.eps == 8 / 255
     assert scenario.stage[0].options == {"steps": 20, "step_size": "0.25 eps", "random_start": True}
+    with pytest.raises(BadInputError, match="'eps'"):
+        parse_scenario({key: value for key, value in PGD.items() if key != "eps"}, "here")
+    with pytest.raises(UnknownNameError, match="did you mean 'pgd20-linf-8_255'"):
+        load_scenario("pgd20-linf-8_25")
+    digest = parse_scenario(PGD, "here").digest()
+    assert parse_scenario(PGD | {"title": "other", "citations": ["x"]}, "here").digest() == digest
+    assert parse_scenario(PGD | {"eps": 8 / 255}, "here").digest() == digest
+    assert parse_scenario(PGD | {"norm": "l2"}, "here").digest() != digest
 
 
 def test_overrides_show_in_label_title_and_digest():
@@ -29,13 +37,9 @@ def test_overrides_show_in_label_title_and_digest():
     assert isinstance(other, Attack)
     assert (other.eps, other.stage[0].options["steps"]) == (3 / 255, 40)
     assert other.digest() != plain.digest()
-
-
-def test_the_digest_ignores_words_and_sees_numbers():
-    digest = parse_scenario(PGD, "here").digest()
-    assert parse_scenario(PGD | {"title": "other", "citations": ["x"]}, "here").digest() == digest
-    assert parse_scenario(PGD | {"eps": 8 / 255}, "here").digest() == digest
-    assert parse_scenario(PGD | {"norm": "l2"}, "here").digest() != digest
+    attacks = [load_scenario(f"pgd20-linf-{number}_255")[1] for number in (2, 8)]
+    assert misnamed("PGD-20 at 2/255 and more", attacks) is None
+    assert "but eps = " in misnamed("PGD-20 at 4/255", attacks)
 
 
 @pytest.mark.parametrize(
@@ -55,16 +59,6 @@ def test_the_digest_ignores_words_and_sees_numbers():
 def test_bad_protocols(change, message):
     with pytest.raises(BadInputError, match=message):
         parse_scenario(PGD | change, "here")
-
-
-def test_a_missing_key_is_named():
-    with pytest.raises(BadInputError, match="'eps'"):
-        parse_scenario({key: value for key, value in PGD.items() if key != "eps"}, "here")
-
-
-def test_unknown_protocol_suggests():
-    with pytest.raises(UnknownNameError, match="did you mean 'pgd20-linf-8_255'"):
-        load_scenario("pgd20-linf-8_25")
 
 
 @pytest.mark.parametrize(
@@ -103,9 +97,3 @@ def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
     assert isinstance(scenario, Corruption)
     assert scenario.cells == [("contrast", 3)]
     assert load_scenario("clean")[1].kind == "clean"
-
-
-def test_a_title_names_any_of_several_budgets():
-    attacks = [load_scenario(f"pgd20-linf-{number}_255")[1] for number in (2, 8)]
-    assert misnamed("PGD-20 at 2/255 and more", attacks) is None
-    assert "but eps = " in misnamed("PGD-20 at 4/255", attacks)

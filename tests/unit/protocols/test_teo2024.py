@@ -122,15 +122,12 @@ def test_spsa_probes_around_twice_the_image(model, few, monkeypatch):
     agree(model, found, transcribed(model, images, theirs.spsa, first, drawn), labels, 2e-4)
 
 
-def test_spsa_spends_the_libraries_budget(model, few):
-    """128 pairs and the new iterate: 257 answers a step, and one for the verdict."""
+def test_spsa_spends_the_libraries_budget_in_an_unbounded_space(model, few):
+    # 128 pairs and the new iterate: 257 answers a step, and one for the verdict.
     options = load_scenario("teo2024-spsa")[1].stage[0].options
     assert options == {"steps": 40, "samples": 2 * 128, "delta": 0.01, "lr": 0.01}
     record = evaluate(model, few[0][:2], few[1][:2], protocol="teo2024-spsa", steps=1, audit=False, batch_size=2)
     assert record.outcomes["forwards"].tolist() == [258, 258]
-
-
-def test_spsa_of_cleverhans_needs_an_unbounded_space(model, few):
     with pytest.raises(BadInputError, match="'spsa_cleverhans' with clipping"):
         attack(model, *few, "teo2024-spsa", clip=True)
 

@@ -27,19 +27,16 @@ def test_steps(text, eps, value):
     assert parse_step(text, eps) == pytest.approx(value, rel=1e-15)
 
 
-def test_eight_is_refused_with_the_likely_meaning():
-    with pytest.raises(BadInputError, match="8/255"):
-        Threat("linf", 8)
-
-
 @pytest.mark.parametrize("eps", [0, -0.1, 1e-300, float("nan"), float("inf")])
 def test_eps_must_be_positive_and_finite(eps):
     with pytest.raises(BadInputError, match="at least 1e-08"):
         Threat("linf", eps)
 
 
-def test_spelling():
+def test_threats_are_spelled_and_eight_is_refused():
     assert str(Threat("linf", 8 / 255)) == "linf 8/255"
     assert str(Threat("l2", 1000)) == "l2 1000"
     assert str(Threat("l2", 0.5)) == "l2 0.5"
     assert str(Threat("l1", 12)) == "l1 12"
+    with pytest.raises(BadInputError, match="8/255"):
+        Threat("linf", 8)

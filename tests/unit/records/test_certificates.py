@@ -77,7 +77,6 @@ class OfBatch(nn.Module):
 
 
 def images():
-    """Half of them nearly of one shade, so that views agree."""
     x = rand(0, COUNT, 3, SIDE, SIDE, dtype=torch.float32)
     x[::2] = 0.2 * x[::2] + 0.8 * x[::2, :, :1, :1]
     return x, torch.arange(COUNT) % CLASSES
@@ -246,16 +245,13 @@ def bracket(tmp_path, patch):
     ]
 
 
-def test_an_attack_finds_what_a_certificate_does_not_exclude(tmp_path):
+def test_brackets_of_attack_and_certificate(tmp_path, monkeypatch):
     certificate, attack = bracket(tmp_path, 5)
     assert certificate.outcomes["radius"].tolist() == [4.0] * 3  # 4 of 8 votes, and class 0 wins ties
     assert attack.metrics["robust_accuracy"].value == 0
     require_no_contradiction([certificate, attack], [])
     _, weaker = bracket(tmp_path, 4)
     assert weaker.metrics["robust_accuracy"].value == 1
-
-
-def test_a_proof_that_is_one_view_too_good_is_contradicted_by_an_attack(tmp_path, monkeypatch):
     true = Bands.radius
     monkeypatch.setattr(Bands, "radius", lambda own, *counts: true(own, *counts) + own.stride)
     with pytest.raises(BadInputError, match=r"sample '0' by class 1 at a distance of 5, .* class 0 is proven up to 5"):
@@ -270,11 +266,18 @@ class Halves(nn.Module):
         return torch.stack([1 - bright, bright], 1)
 
 
-def test_votes_are_counted_exactly_whatever_the_base_model_answers_in():
+def test_votes_are_counted_exactly_and_belong_to_networks():
     x = torch.zeros(1, 1, 1, 1024)
     x.view(-1)[:769] = 1
     model = Ablated(Halves().eval(), Bands(band=1))
     assert model.counted(x).tolist() == [[255, 769]]
+    x, y = torch.full((3, 1, SIDE, SIDE), 0.2), torch.zeros(3, dtype=torch.long)
+    nets = [Bright(), Bright()]
+    for number, net in enumerate(nets):
+        net.own = nn.Parameter(torch.tensor(float(number)))
+    models = [Noisy(net.eval(), Noise(sigma=0.01)) for net in nets]
+    made = [certified(m, L2, x, y, batch_size=3, classes=2, samples=100, name=f"m{k}") for k, m in enumerate(models)]
+    require_no_contradiction(made, [Row(title="Both", models=("m0", "m1"))])
 
 
 class Broken(Bright):
@@ -312,16 +315,6 @@ def test_draws_are_not_lost_where_memory_runs_out(monkeypatch):
     assert outcomes["votes"].tolist() == [1000, 1000]
 
 
-def test_different_networks_may_have_the_same_votes():
-    x, y = torch.full((3, 1, SIDE, SIDE), 0.2), torch.zeros(3, dtype=torch.long)
-    nets = [Bright(), Bright()]
-    for number, net in enumerate(nets):
-        net.own = nn.Parameter(torch.tensor(float(number)))
-    models = [Noisy(net.eval(), Noise(sigma=0.01)) for net in nets]
-    made = [certified(m, L2, x, y, batch_size=3, classes=2, samples=100, name=f"m{k}") for k, m in enumerate(models)]
-    require_no_contradiction(made, [Row(title="Both", models=("m0", "m1"))])
-
-
 def test_votes_that_depend_on_the_batch_or_on_chance_are_refused():
     x, y = images()
     for allow in ((), ("batch", "stochastic")):
@@ -332,7 +325,6 @@ def test_votes_that_depend_on_the_batch_or_on_chance_are_refused():
 
 
 def other_rows(record, rows):
-    """A record whose numbers follow from other outcomes."""
     outcomes = Outcomes.from_rows(record.outcomes.table, rows)
     numbers = measure(outcomes, parse_scenario(dict(record.spec.protocol.resolved), ""))
     follows = {"metrics": numbers, "outcomes_file": OutcomesFile.of(outcomes, record.spec)}
@@ -419,7 +411,7 @@ BOARD = board_text(["ablated"], {"Patch": ("noise.toml", "robust_accuracy", {"ce
 BOARD += '[[model]]\nname = "ablated"\nsource = "ablated:vit_digits"\noptions = { band = 28, stride = 4 }\n'
 
 
-def test_a_model_needs_the_columns_of_its_own_norm():
+def test_columns_of_a_norm_and_brackets_of_one_training():
     l2 = '[[column]]\ntitle = "L2"\nprotocol = "ddn-l2-128_255"\ncertificate = "certified-l2-0.25"\n'
     more = '[[model]]\nname = "other"\nsource = "smoothed:vit_digits"\noptions = { sigma = 0.1 }\n'
     text = BOARD.replace("noise.toml", "patch-4-anywhere").replace('["ablated"]', '["ablated", "other", "plain"]')
@@ -429,6 +421,10 @@ def test_a_model_needs_the_columns_of_its_own_norm():
     patch, ball = ["patch-4-anywhere", "certified-patch-4"], ["ddn-l2-128_255", "certified-l2-0.25"]
     assert [spec.needs("other", column) for column in spec.column] == [False, True, True]
     assert needs == {"ablated": [*patch, "clean"], "other": [*ball, "clean"], "plain": [*patch, *ball, "clean"]}
+    # Where one of two attacked trainings has a certificate, nothing is certified of the row.
+    column = Column(title="Patch", protocol="patch-4-anywhere", metric="robust_accuracy", certificate=PATCH)
+    stub = SimpleNamespace(seeds=lambda _, asked: {0: [], 1: []} if asked is column else {0: []})
+    assert Board.certified(stub, "row", column) is None
 
 
 def test_a_board_shows_a_bracket(tmp_path, capsys):
@@ -453,10 +449,3 @@ def test_a_board_shows_a_bracket(tmp_path, capsys):
     (tmp_path / "board.toml").write_text(bare)
     with pytest.raises(BadInputError, match="beside clean_accuracy"):
         load_board(str(tmp_path))
-
-
-def test_a_bracket_is_of_the_same_trainings():
-    """Where one of two attacked trainings has a certificate, nothing is certified of the row."""
-    column = Column(title="Patch", protocol="patch-4-anywhere", metric="robust_accuracy", certificate=PATCH)
-    stub = SimpleNamespace(seeds=lambda _, asked: {0: [], 1: []} if asked is column else {0: []})
-    assert Board.certified(stub, "row", column) is None

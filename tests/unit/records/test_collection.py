@@ -48,13 +48,19 @@ def test_a_row_a_record_says_what_its_json_says(few):
     assert list(table["audit"][1:]) == ["clear", "clear"]
 
 
-def test_a_row_a_sample_gives_the_metric_again(few):
+def test_rows_of_records_and_samples(few):
     table = few.to_frame(by="sample")
     assert len(table) == sum(record.spec.data.n for record in few)
     attacked = table[table["protocol"] == "pgd20-linf-8_255"]
     assert (attacked["broken_by"] == "").mean() == few[1].metrics["robust_accuracy"].value
     assert str(table["forwards"].dtype) == "Int64"  # no whole number becomes a float where others lack the column
     assert table["forwards"].isna().sum() == few[0].spec.data.n
+    assert repr(few[1]).startswith("Record('vit_digits', 'digits/test', 'pgd20-linf-8_255', n=64, clean_accuracy=0.9")
+    assert "\n" not in repr(few[1])
+    assert str(few[1]) == repr(few[1])
+    shown = renamed(few[0], "<script>x</script>")._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
 
 
 @pytest.mark.untyped  # a wrong name, on purpose
@@ -72,28 +78,13 @@ def test_a_folder_is_loaded_in_order_and_nothing_is_refused(tmp_path):
         load_records(tmp_path)
 
 
-def test_a_record_is_shown_in_one_line(few):
-    assert repr(few[1]).startswith("Record('vit_digits', 'digits/test', 'pgd20-linf-8_255', n=64, clean_accuracy=0.9")
-    assert "\n" not in repr(few[1])
-    assert str(few[1]) == repr(few[1])
-
-
-def test_html_in_a_name_stays_text(few):
-    shown = renamed(few[0], "<script>x</script>")._repr_html_()
-    assert "<script>" not in shown
-    assert "&lt;script&gt;" in shown
-
-
-def test_csv_and_json_hold_the_same_numbers(few):
+def test_csv_and_json_hold_the_same_numbers_and_quoted_names(few):
     rows = list(csv.DictReader(io.StringIO(export(few, "csv"))))
     objects = json.loads(export(few, "json"))
     assert [row["model"] for row in rows] == [one["model"] for one in objects] == ["vit_digits"] * 3
     for row, one in zip(rows, objects, strict=True):
         assert float(row["clean_accuracy"]) == pytest.approx(one["clean_accuracy"], abs=1e-15)
     assert len(json.loads(export(few, "json", by="sample"))) == 192
-
-
-def test_a_name_that_a_spreadsheet_would_compute_is_quoted_and_numbers_stay(few):
     for name in ("=1+1", "+cmd", "-2+3", "@SUM(A1)", "\x1b[2J", "\u202eabc"):
         [row] = csv.DictReader(io.StringIO(export(Records([renamed(few[0], name)]), "csv")))
         assert row["model"] == f"'{name}"

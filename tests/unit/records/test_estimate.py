@@ -30,23 +30,19 @@ def test_wilson_is_scipys_to_the_bit(pair):
     assert (other.low, other.high) == pytest.approx((scipys.low, scipys.high), abs=1e-12)
 
 
-def test_wilson_published_example():
+def test_published_and_closed_forms():
     # Newcombe (1998), Statistics in Medicine 17, table I: 81 of 263
     found = proportion(81, 263)
     assert (round(found.low, 4), round(found.high, 4)) == (0.2553, 0.3662)
-
-
-def test_proportion_of_nothing():
     with pytest.raises(ValueError, match="no proportion"):
         proportion(0, 0)
-
-
-def test_mcnemar_closed_form():
     a = np.array([True] * 9 + [False] * 1 + [True] * 50)
     b = np.array([False] * 9 + [True] * 1 + [True] * 50)
     tail = sum(math.comb(10, k) for k in (0, 1)) / 2**10
     assert mcnemar(a, b) == pytest.approx(2 * tail)
     assert mcnemar(a, a) == 1.0
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
 def test_sign_flip_agrees_with_full_enumeration():
@@ -58,24 +54,13 @@ def test_sign_flip_agrees_with_full_enumeration():
     assert sign_flip(a, b) == pytest.approx(exact, abs=0.015)
 
 
-def test_the_test_fits_the_scores():
+def test_the_test_and_the_method_fit_the_scores():
     a, b = np.array([1.0, 1, 1, 1, 1, 1, 0]), np.array([0.0, 0, 0, 0, 0, 0, 0])
     assert paired_p_value(a, b) == pytest.approx(2 / 2**6)
     assert paired_p_value(a * 0.5, b) == pytest.approx(2 / 2**6, abs=0.01)
-
-
-def test_bootstrap_interval_has_the_width_theory_says():
+    assert mean(np.array([0.0, 1, 1])).method == "wilson"
+    assert mean(np.array([0.0, 0.5, 1])).method == "bootstrap"
     values = np.random.default_rng(0).normal(0.5, 0.1, 400)
     found = bootstrap_mean(values)
     assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
     assert found == bootstrap_mean(values)
-
-
-def test_mean_chooses_its_method():
-    assert mean(np.array([0.0, 1, 1])).method == "wilson"
-    assert mean(np.array([0.0, 0.5, 1])).method == "bootstrap"
-
-
-def test_holm():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]

@@ -35,7 +35,6 @@ def write_shard(folder, shard, outcomes, made):
 
 
 def grid(ids, rows_of=lambda name: 1 + len(name) % 3):
-    """As a plain run makes it: cell by cell, sample by sample, several rows of one sample."""
     rng = np.random.default_rng(0)
     drawn = {(cell, name): rng.normal(size=3) for cell in CELLS for name in IDS}
     rows = [
@@ -65,12 +64,17 @@ def test_merged_shards_are_the_bytes_of_one_run(size, make, table, cells, tmp_pa
     assert merge(tmp_path, shards, table, cells).to_csv() == make(IDS).to_csv()
 
 
-def test_a_shard_is_named_by_everything_that_determines_it():
+def test_a_shard_is_named_by_everything_that_determines_it_and_status_needs_no_torch(tmp_path):
     shards = plan_shards(IDS, "key", 5)
     others = [*plan_shards(IDS, "other key", 5), *plan_shards([f"{name}'" for name in IDS], "key", 5)]
     others += [shard for shard in plan_shards(IDS, "key", 4) if shard.first != 20]
     assert len({shard.name for shard in [*shards, *others]}) == len(shards) + len(others)
     assert plan_shards(IDS, "key", 5) == shards
+    program = (
+        "import sys; from robustbench_kpca.cli.main import main; assert not main(['records', 'status', sys.argv[1]])"
+    )
+    program += "; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 
 
 def test_a_shard_that_is_not_whole_or_not_the_one_asked_for_is_not_read(tmp_path):
@@ -138,14 +142,6 @@ def test_whatever_fails_every_shard_ends_finished_or_given_up(seed):
     assert sorted([*finished, *schedule.given_up], key=lambda shard: shard.first) == shards
     assert all(attempts.count(shard) == 3 for shard in schedule.given_up)
     assert all(attempts.count(shard) <= 3 for shard in finished)
-
-
-def test_status_needs_no_torch(tmp_path):
-    program = (
-        "import sys; from robustbench_kpca.cli.main import main; assert not main(['records', 'status', sys.argv[1]])"
-    )
-    program += "; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 
 
 @pytest.mark.parametrize("portion", [1, 500, 3000])

@@ -67,10 +67,14 @@ def test_portions_share_one_numbering_of_texts(quoted, monkeypatch):
     assert read["note"].tolist() == [note] * 40
 
 
-def test_an_empty_table_has_its_columns():
+def test_empty_and_committed_tables():
     made = Outcomes.from_rows(TABLE, [])
     assert made.to_csv() == b"sample,count,loss,note\n"
     assert Outcomes.from_text(made.to_csv(), TABLE, "it").table == TABLE
+    for path in BOARD.parents[1].rglob("*.record.json"):
+        stated, stem = json.loads(path.read_text())["outcomes_file"], path.name.removesuffix(".record.json")
+        assert stated["file"] == f"{stem}.{stated['sha256'][:12]}.outcomes.csv.xz"
+        assert (path.parent / stated["file"]).is_file()
 
 
 QUOTED = '"a ""note"", quoted"'
@@ -197,7 +201,6 @@ def test_a_list_of_records_is_one_document_or_nothing(record, tmp_path, capsys):
 
 
 def grid():
-    """A grid of 40 images, 2 corruptions, 2 severities, and its protocol."""
     scenario = load_scenario("noise-blur-contrast-32px", {"severities": [1, 2]})[1]
     cells, rng = scenario.cells, np.random.default_rng(0)
     ids = [f"image {number}" for number in range(40)]
@@ -227,10 +230,3 @@ def test_metrics_do_not_depend_on_the_order_of_rows():
         if severity:
             by_name.setdefault(name, []).append(np.mean(answers))
     assert found["corruption_accuracy"].value == pytest.approx(np.mean([np.mean(one) for one in by_name.values()]))
-
-
-def test_committed_tables_are_named_by_their_content():
-    for path in BOARD.parents[1].rglob("*.record.json"):
-        stated, stem = json.loads(path.read_text())["outcomes_file"], path.name.removesuffix(".record.json")
-        assert stated["file"] == f"{stem}.{stated['sha256'][:12]}.outcomes.csv.xz"
-        assert (path.parent / stated["file"]).is_file()

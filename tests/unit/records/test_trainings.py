@@ -15,42 +15,30 @@ def sure(value):
     return Estimate(value, value, value, 100, "known")
 
 
-def test_without_doubt_about_samples_the_interval_is_students():
+def test_intervals_of_one_or_equal_trainings():
     values = [0.61, 0.66, 0.64, 0.59]
     found = over_trainings([sure(value) for value in values])
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
     assert (found.value, found.low, found.high) == pytest.approx((np.mean(values), low, high))
     assert (found.n, found.method) == (100, "4 trainings")
-
-
-def test_equal_trainings_leave_the_interval_over_samples():
     one = proportion(30, 100)
     found = over_trainings([one, one, one])
     assert (found.value, found.low, found.high) == pytest.approx((one.value, one.low, one.high))
-
-
-def test_variances_add_and_degrees_of_freedom_are_satterthwaites():
-    found = over_trainings([Estimate(0.5, 0.47, 0.53, 9, ""), Estimate(0.6, 0.55, 0.65, 9, "")])
-    trainings, samples = 0.05**2, (0.04 / 1.959963984540054) ** 2  # of the mean of 0.5 and 0.6, and of the half widths
-    freedom = (trainings + samples) ** 2 / trainings**2
-    assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, freedom) * np.sqrt(trainings + samples))
-
-
-def test_an_interval_at_the_edge_is_as_asymmetric_as_its_parts():
-    found = over_trainings([proportion(100, 100)] * 3)
-    assert (found.low, found.high) == pytest.approx((proportion(100, 100).low, 1.0))
-
-
-def test_an_end_on_the_wrong_side_of_its_value_adds_nothing():
-    found = over_trainings([Estimate(0.04, 0.05, 0.07, 9, "")] * 3)
-    assert (found.low, found.high) == pytest.approx((0.04, 0.07))
-
-
-def test_one_training_has_no_spread():
     with pytest.raises(ValueError, match="spread"):
         over_trainings([sure(0.5)])
     with pytest.raises(ValueError, match="spread"):
         compare([[0.5], [0.4]], SURE)
+
+
+def test_variances_add_and_ends_are_as_asymmetric_as_their_parts():
+    found = over_trainings([Estimate(0.5, 0.47, 0.53, 9, ""), Estimate(0.6, 0.55, 0.65, 9, "")])
+    trainings, samples = 0.05**2, (0.04 / 1.959963984540054) ** 2  # of the mean of 0.5 and 0.6, and of the half widths
+    freedom = (trainings + samples) ** 2 / trainings**2
+    assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, freedom) * np.sqrt(trainings + samples))
+    found = over_trainings([proportion(100, 100)] * 3)
+    assert (found.low, found.high) == pytest.approx((proportion(100, 100).low, 1.0))
+    found = over_trainings([Estimate(0.04, 0.05, 0.07, 9, "")] * 3)
+    assert (found.low, found.high) == pytest.approx((0.04, 0.07))
 
 
 def drawn(rng, k, n, training=0.02, sample=0.35, rest=0.2, images=None):
@@ -83,24 +71,18 @@ def test_seeds_are_blocks_and_the_spread_is_that_of_all_recipes():
     assert np.sqrt(table[:2].var(1, ddof=1).sum() / 4) == pytest.approx(0.91287, abs=1e-5), "without blocks"
 
 
-def test_two_recipes_alone_are_the_paired_t_test():
+def test_a_pair_that_spreads_more_has_its_own_spread():
+    found = compare([ROWS["A"], [53, 60, 47, 64], ROWS["B"], ROWS["C"]], SURE)
+    expected = stats.ttest_rel(ROWS["A"], [53, 60, 47, 64])
+    assert (found.freedom, found.recipes, found.p_value) == pytest.approx((3, 2, expected.pvalue))
+    # D = (1, 1, 1, 4) has the variance 2.25, and twice that of all is 1.9444: F is 1.37, and 5.39 would be clear.
+    found = compare([[51, 53, 52, 57], ROWS["A"], ROWS["B"]], SURE)
+    assert (found.error**2, found.freedom, found.recipes) == pytest.approx((2.25 / 4, 6, 3))
     found = compare([ROWS["B"], ROWS["A"]], SURE)
     assert (found.error, found.freedom, found.recipes) == pytest.approx((0.40825, 3, 2), abs=1e-5)
     expected = stats.ttest_rel(ROWS["B"], ROWS["A"])
     assert found.p_value == pytest.approx(expected.pvalue)
     assert found.interval(0.9) == pytest.approx(tuple(expected.confidence_interval(0.9)))
-
-
-def test_a_pair_that_spreads_more_than_the_others_is_taken_alone():
-    found = compare([ROWS["A"], [53, 60, 47, 64], ROWS["B"], ROWS["C"]], SURE)
-    expected = stats.ttest_rel(ROWS["A"], [53, 60, 47, 64])
-    assert (found.freedom, found.recipes, found.p_value) == pytest.approx((3, 2, expected.pvalue))
-
-
-def test_a_pair_that_spreads_somewhat_more_has_its_own_spread_and_the_degrees_of_all():
-    """D = (1, 1, 1, 4) has the variance 2.25, and twice that of all is 1.9444: F is 1.37, and 5.39 would be clear."""
-    found = compare([[51, 53, 52, 57], ROWS["A"], ROWS["B"]], SURE)
-    assert (found.error**2, found.freedom, found.recipes) == pytest.approx((2.25 / 4, 6, 3))
 
 
 @given(st.lists(st.floats(-50, 50), min_size=4, max_size=4))
@@ -111,13 +93,19 @@ def test_what_trainings_of_one_seed_share_changes_nothing(shift):
 
 
 def test_samples_are_the_second_source():
-    """Mean squares 0.25, 0.55556 and 0.138889, so the variance is 0.66667 / 12."""
+    # Mean squares 0.25, 0.55556 and 0.138889, so the variance is 0.66667 / 12.
     differences = np.array([[1, 0, 0, 1], [1, 0, 1, 1], [0, 0, 0, 1]], float)
     samples = OverSamples.of(differences)
     assert (samples.variance, samples.shared, samples.n) == pytest.approx((0.046296, 0.138889 / 12, 4), abs=1e-6)
     found = compare([differences.mean(1), np.zeros(3)], samples)
     assert (found.error, found.freedom) == pytest.approx((0.235702, 3.236), abs=1e-3)
     assert found.interval()[1] == pytest.approx(0.5 + 3.0551 * 0.235702, abs=1e-3)
+    found = compare([[0.5, 0.5], [0.4, 0.4]], OverSamples(0.05**2))
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(2))
+    assert found.interval() == pytest.approx(stats.norm.interval(0.95, loc=0.1, scale=0.05))
+    assert compare([[0.5, 0.5], [0.5, 0.5]], SURE).p_value == 1
+    assert compare([[0.5, 0.5], [0.25, 0.25]], SURE).p_value == 0
+    assert compare([[0.5, 0.5], [0.4, 0.4]], OverSamples.of(np.ones((2, 1)))).p_value == 1, "one sample"
 
 
 def test_no_source_has_a_variance_below_zero():
@@ -129,15 +117,6 @@ def test_no_source_has_a_variance_below_zero():
     samples = OverSamples.of(agree.T)
     found = compare([agree.T.mean(1), np.zeros(6)], samples)
     assert found.error**2 == pytest.approx(agree.T.mean(1).var(ddof=1) / 6)
-
-
-def test_the_test_is_normal_where_only_samples_matter():
-    found = compare([[0.5, 0.5], [0.4, 0.4]], OverSamples(0.05**2))
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(2))
-    assert found.interval() == pytest.approx(stats.norm.interval(0.95, loc=0.1, scale=0.05))
-    assert compare([[0.5, 0.5], [0.5, 0.5]], SURE).p_value == 1
-    assert compare([[0.5, 0.5], [0.25, 0.25]], SURE).p_value == 0
-    assert compare([[0.5, 0.5], [0.4, 0.4]], OverSamples.of(np.ones((2, 1)))).p_value == 1, "one sample"
 
 
 @pytest.mark.parametrize(("k", "arms"), [(3, 2), (3, 4), (5, 4)])

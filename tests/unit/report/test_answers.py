@@ -46,7 +46,6 @@ def audit(*flags, level="full"):
 
 
 def record(right, found):
-    """A record of an attack that leaves the images `right`."""
     columns = {"sample": np.array([f"s{i}" for i in range(N)], object), "label": np.zeros(N, np.int64)}
     columns |= {"broken_by": np.where(right, "", "pgd").astype(object)}
     outcomes = Outcomes("classification", "attack", columns)
@@ -79,12 +78,19 @@ def board(shares, seeds=3, spread=0.01, flags=(), audited=True, level="full", no
     return Board("b", spec, tuple(runs), "remake", "plan")
 
 
-def test_it_helps_where_it_beats_baseline_and_control():
+def test_it_helps_or_hurts_against_baseline_and_control():
     made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
     assert made.verdict == "helps"
     assert (made.against.other, made.control.other) == ("Plain", "Identity")
     assert (made.samples, made.trainings, made.planned) == (N, 3, 3)
     assert made.audit == "no audit of “RPC” (64 images at 8/255) raises a flag that its gradients hide anything"
+    made = answer(board({"Plain": 0.6, "RPC": 0.3, "Identity": 0.6}), ASKED)
+    assert made.verdict == "hurts"
+    assert made.against.difference < 0
+    made = answer(board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1}, seeds=1), ASKED)
+    assert made.verdict == "not yet"
+    assert (made.against.low, made.against.p_value) == (None, None)
+    assert "400 samples of d; 1 training; no audit flag" in markdown(Document("t", [card(made, {})]))
 
 
 @pytest.mark.parametrize(
@@ -136,12 +142,6 @@ def by_blocks(table, titles, confidence):
     return stats.t.interval(confidence, df, loc=d.mean(), scale=np.sqrt(total / (k * N)))
 
 
-def test_it_hurts_where_it_is_clearly_worse_than_its_baseline():
-    made = answer(board({"Plain": 0.6, "RPC": 0.3, "Identity": 0.6}), ASKED)
-    assert made.verdict == "hurts"
-    assert made.against.difference < 0
-
-
 def test_small_differences_are_not_found_and_the_card_says_which_would_be():
     made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, spread=0.04)
     said = answer(made, ASKED)
@@ -187,10 +187,21 @@ def test_a_family_over_several_boards_is_adjusted_together_with_what_was_not_mad
     assert answer(boards["clear"], asked).against.p_value == 1, "nothing was adjusted"
 
 
-def test_a_card_begins_with_a_mechanism_that_is_inactive():
+def test_cards_begin_with_what_matters_and_name_other_boards():
     idle = replace(answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED), idle="mechanism is inactive: why")
     said = "In Robust the mechanism is inactive: why. So Robust without its mechanism is compared with Plain."
     assert markdown(Document("t", [card(idle, {"RPC": "Robust"})])).split("\n\n")[3] == said
+    made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
+    page = markdown(Document("t", [card(made, {}, "table-1")]))
+    assert "### [PGD (d)](table-1/README.md): Does RPC help?" in page
+    assert "How this is decided" not in page
+    assert Answer.of(json.loads(json.dumps(made.content())), ASKED, COLUMN_METRIC) == made
+    made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
+    fields = json.loads(json.dumps(made.content()))
+    assert {name: fields[name] for name in ("subject", "baseline", "ablation", "column", "verdict", "samples")} == {
+        "subject": "RPC", "baseline": "Plain", "ablation": "Identity", "column": "PGD", "verdict": "helps", "samples": N
+    }  # fmt: skip
+    assert fields["against"] == asdict(made.against)
 
 
 def test_a_card_says_the_difference_of_the_numbers_in_the_table():
@@ -201,30 +212,6 @@ def test_a_card_says_the_difference_of_the_numbers_in_the_table():
     assert "+0.9 [" in card(replace(made, value=0.3974, against=replace(duel, difference=0.009)), {}).blocks[0].text
     assert COLUMN_METRIC.unit.difference(0.5, 0.5) == "+0.0"
     assert metric_for("perplexity").unit.difference(1234.4, 20.126) == "+1213.87"
-
-
-def test_a_card_on_another_page_names_its_board_and_leaves_out_how_it_is_decided():
-    made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
-    page = markdown(Document("t", [card(made, {}, "table-1")]))
-    assert "### [PGD (d)](table-1/README.md): Does RPC help?" in page
-    assert "How this is decided" not in page
-    assert Answer.of(json.loads(json.dumps(made.content())), ASKED, COLUMN_METRIC) == made
-
-
-def test_other_programs_get_the_fields():
-    made = answer(board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}), ASKED)
-    fields = json.loads(json.dumps(made.content()))
-    assert {name: fields[name] for name in ("subject", "baseline", "ablation", "column", "verdict", "samples")} == {
-        "subject": "RPC", "baseline": "Plain", "ablation": "Identity", "column": "PGD", "verdict": "helps", "samples": N
-    }  # fmt: skip
-    assert fields["against"] == asdict(made.against)
-
-
-def test_one_training_tells_nothing_however_large_the_difference():
-    made = answer(board({"Plain": 0.1, "RPC": 0.9, "Identity": 0.1}, seeds=1), ASKED)
-    assert made.verdict == "not yet"
-    assert (made.against.low, made.against.p_value) == (None, None)
-    assert "400 samples of d; 1 training; no audit flag" in markdown(Document("t", [card(made, {})]))
 
 
 @pytest.mark.parametrize(
@@ -308,14 +295,11 @@ def test_what_the_correction_of_a_protocol_changes_is_said_first():
     assert "59.9" not in contrast(fewer), "a row that is not whole does not count"
 
 
-def test_a_board_of_one_row_compares_and_ranks_nothing():
+def test_boards_of_one_row_or_of_too_many_are_not_ranked(monkeypatch):
     one = board({"RPC": 0.6, "Plain": 0.4, "Identity": 0.4})
     alone = Board("b", one.spec, tuple(run for run in one.runs if run.model.startswith("RPC")), "", "")
     assert "Bold" not in caption(alone)
     assert ranking(alone) == ""
-
-
-def test_ranks_say_that_they_are_by_value_where_too_many_rows_were_to_be_tested(monkeypatch):
     monkeypatch.setattr("robustbench_kpca.report.ranking.MOST_TESTS", 2)
     made = board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.39}, spread=0.04)
     assert made.ranks == {"RPC": 1, "Plain": 2, "Identity": 3}
@@ -391,15 +375,12 @@ def by_hand(made, titles):
     return np.median(gaps)
 
 
-def test_no_power_is_claimed_where_nothing_is_known_of_the_spread():
+def test_no_power_is_claimed_without_a_spread_or_of_one_sample(monkeypatch):
     made = board({"Plain": 2.0, "RPC": 2.0, "Identity": 2.0}, spread=0.0)  # everything is right in all trainings
     assert {made.estimate(title, COLUMN).value for title in ("Plain", "RPC")} == {1.0}
     assert detectable(made, COLUMN) is None
     assert power_of(made) == ""
-
-
-def test_one_sample_has_no_power(monkeypatch):
-    """Its error is unknown, so no difference can be named; nothing else of the page fails."""
+    # Its error is unknown, so no difference can be named; nothing else of the page fails.
     monkeypatch.setitem(globals(), "N", 1)
     for seeds in (1, 3):
         made = board({"Plain": 0.3, "RPC": 0.5, "Identity": 0.3}, seeds=seeds)

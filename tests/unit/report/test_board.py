@@ -67,11 +67,17 @@ def board(tmp_path, records):
     return load_board(str(tmp_path / "mine"), find_records(records))
 
 
-def test_rows_are_ranked_and_bold_needs_a_paired_test(board):
+def test_rows_are_ranked_and_bold_needs_a_paired_test(board, tmp_path, records):
     table = frame(board)
     assert table["Model"].tolist() == ["vit_digits_adv", "vit_digits"], "a mark that all have tells nothing"
     assert table["PGD"][0].startswith("**")  # 90 % against 3 % of 40 images: no chance
     assert not any(cell.startswith("**") for cell in table["Clean"])  # 98 % against 98 %
+    assert board.ranks == {"vit_digits_adv": 1, "vit_digits": 2, "nobody": None}
+    again = TOML.replace('rank_by = "PGD"', 'rank_by = "Clean"')
+    (tmp_path / "board.toml").write_text(again)
+    tied = load_board(str(tmp_path), find_records(records))
+    assert tied.ranks == {"vit_digits_adv": 1, "vit_digits": 1, "nobody": None}
+    assert "no row is clearly better than another (" in markdown(tied)
 
 
 def test_a_row_of_which_nothing_was_run_is_named_below_the_table(board):
@@ -95,7 +101,6 @@ def test_runs_are_ready_missing_or_stale(board, tmp_path, records, monkeypatch):
 
 
 def filled(board):
-    """The state of every run, and what fills it."""
     return [(run.state, run.record and run.record.spec) for run in board.runs]
 
 
@@ -336,13 +341,10 @@ def test_a_row_whose_mechanism_is_inactive_is_marked(tmp_path, records):
     assert "vit_digits ∅" in frame(board)["Model"].tolist()
 
 
-def test_a_board_audited_in_full_without_flags_says_so(tmp_path, records):
+def test_audits_in_full_and_boards_without_attacks_say_so(tmp_path, records, board):
     board = audited_board(tmp_path, records, {"vit_digits": [FINE], "vit_digits_adv": [FINE]})
     assert "was audited for masked gradients, and no flag was raised" in markdown(board)
     assert "○" not in markdown(board)
-
-
-def test_a_board_without_attacks_does_not_claim_an_audit(tmp_path, records, board):
     page = markdown(load_board(str(tmp_path / "mine"), clean_only(records)))
     assert "was audited" not in page
     assert "nothing to audit" in page
@@ -544,15 +546,6 @@ def test_a_board_of_the_installed_package_is_rendered_into_the_current_folder(tm
     assert "--out mine/records" in capsys.readouterr().out
     assert sorted(shipped.rglob("*")) == before
     assert (tmp_path / "work" / "mine" / "index.html").is_file()
-
-
-def test_rows_share_a_rank_where_the_samples_do_not_tell_them_apart(board, tmp_path, records):
-    assert board.ranks == {"vit_digits_adv": 1, "vit_digits": 2, "nobody": None}
-    again = TOML.replace('rank_by = "PGD"', 'rank_by = "Clean"')
-    (tmp_path / "board.toml").write_text(again)
-    tied = load_board(str(tmp_path), find_records(records))
-    assert tied.ranks == {"vit_digits_adv": 1, "vit_digits": 1, "nobody": None}
-    assert "no row is clearly better than another (" in markdown(tied)
 
 
 def test_tables_beyond_a_number_of_rows_are_not_kept_however_often_records_are_read(tmp_path, records, monkeypatch):

@@ -123,18 +123,12 @@ ADDRESSES = {
 }
 
 
-def test_pages_link_to_the_web_and_to_files_beside_them_only():
+def test_links_lead_to_the_web_and_beside_and_cannot_be_left():
     for address, shown in ADDRESSES.items():
         assert href(address) == href(href(address)) == shown
-
-
-def test_links_in_markdown_cannot_be_left():
     assert link("a|b]", "a (b).md") == "[a\\|b\\]](a%20%28b%29.md)"
     assert link("x", "javascript&colon;alert(1)") == "[x](javascript&amp;colon;alert%281%29)"
     assert link("x", "javascript:alert(1)") == "x"
-
-
-def test_every_link_of_a_template_is_looked_at():
     templates = [path.read_text() for path in (BOARD.parents[2] / "robustbench_kpca").rglob("*.j2")]
     links = [one for text in templates for one in re.findall(r'href="([^"]*\{\{(?:"[^"]*"|[^"])*?\}\}[^"]*)"', text)]
     assert len(links) > 5
@@ -150,13 +144,16 @@ def test_a_paper_that_is_a_script_is_refused(tmp_path, capsys):
     assert f"paper = '{paper}' of model 'rpc_symvit_digits'" in line
 
 
-def test_a_paragraph_keeps_its_lines_and_begins_no_block():
+def test_paragraphs_and_unprintable_signs():
     assert paragraph("Run `a\n--b`,\nthen _c_.\n") == "Run `a\n--b`,\nthen \\_c\\_."
     assert paragraph("a\n# Title\n- b\n1. c\n> d\n===\n\n<script>\n`\n# e\n> f`") == (
         "a # Title - b 1. c\n&gt; d ===\n\n&lt;script&gt;\n` # e > f`"
     )
     assert [paragraph(text) for text in ("# a", "2) b", "~~~")] == ["\\# a", "2\\) b", "\\~~~"]
     assert paragraph("`a\n\n<b>`") == "'a\n\n&lt;b&gt;'"
+    page = html(Document(NASTY, []))
+    require_clean(page, html_escaped=False)
+    assert page.count("&lt;script&gt;") == 2
 
 
 @pytest.mark.usefixtures("few_resamples")
@@ -172,12 +169,6 @@ def test_words_of_a_board_stay_text_everywhere(tmp_path, capsys):
     assert 'href="records%20of.html"' in page
     require_clean(page, html_escaped=False)
     require_clean(capsys.readouterr().out, html_escaped=False)
-
-
-def test_html_shows_what_is_not_printable_as_replaced():
-    page = html(Document(NASTY, []))
-    require_clean(page, html_escaped=False)
-    assert page.count("&lt;script&gt;") == 2
 
 
 def test_a_table_on_a_terminal_has_a_clean_head(capsys):

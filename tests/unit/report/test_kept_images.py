@@ -187,7 +187,6 @@ def board_records(*models):
 
 
 def under(record, name, **resolved):
-    """The same outcomes, as of another protocol."""
     scenario = parse_scenario({**record.spec.protocol.resolved, **resolved}, name)
     protocol = ProtocolInfo(name=name, digest=scenario.digest(), resolved=scenario.model_dump(mode="json"))
     return record.model_copy(update={"spec": record.spec.model_copy(update={"protocol": protocol})}).attach(

@@ -22,7 +22,6 @@ def without_escapes(text):
 
 
 def table(text):
-    """Check braces, dollars and environments, and return the rows of cells as they are shown, and the caption."""
     bare = without_escapes(text)
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
@@ -60,15 +59,12 @@ def test_the_table_says_what_the_board_shows(board):
         assert wanted in caption, wanted
 
 
-def test_intervals_are_an_option(board):
+def test_intervals_are_an_option_and_no_name_breaks_the_table(board):
     (_, *rows), caption = table(latex(board))
     assert "intervals" not in caption
     plain = [column.proven is None for column in board.columns]
     assert not any("[" in cell for row in rows for cell, without in zip(row[1:], plain, strict=True) if without)
-
-
-def test_no_name_breaks_the_table(board):
-    """A row called like an argument of the line before it, a title that would end the caption."""
+    # A row called like an argument of the line before it, a title that would end the caption.
     spec = board.spec.model_copy(update={"title": r"a} \end{table} 100 % $x_1$ \input{/etc/passwd} & # ~"})
     rows, caption = table(latex(replace(board, spec=spec)))
     assert r"a\} \textbackslash{}end\{table\}" in caption

@@ -30,7 +30,7 @@ def curve(*values):
     return {x: None if value is None else estimate(value) for x, value in enumerate(values)}
 
 
-def test_few_curves_are_named_beside_their_ends():
+def test_few_curves_are_named_and_many_have_a_panel_each():
     svg = lines({"best": curve(0.9, 0.8, 0.7), "worst": curve(0.5, 0.4, 0.1)}, AXIS, "Two & curves")
     shown = texts(svg)
     assert shown[:3] == ["clean", "1", "2"]
@@ -38,13 +38,12 @@ def test_few_curves_are_named_beside_their_ends():
     assert 'role="img" aria-label="Two &amp; curves"' in svg
     assert "currentColor" in svg
     assert "#101112" not in svg
-
-
-def test_many_curves_have_a_panel_each():
     names = [f"model_{number}" for number in range(FEW + 3)]
     svg = lines({name: curve(0.9, 0.8) for name in names}, AXIS, "t")
     assert [text for text in texts(svg) if text.startswith("model")] == names
     assert svg.count("M ") < 40 * len(names), "the others are one path in every panel"
+    points = {"a": (90, 50), "b": (80, 60), "c": (80, 55), "d": (70, 40), "e": (90, 50)}
+    assert pareto(points) == ["b", "a", "e"]
 
 
 def test_an_unmeasured_value_breaks_the_line():
@@ -78,8 +77,3 @@ def test_labels_keep_their_order_and_distance(values):
     assert all(second - first >= 5 - 1e-9 for first, second in pairwise(placed))
     assert min(placed) >= -1e-9
     assert max(placed) <= 100 + 1e-9
-
-
-def test_the_front_is_what_no_other_point_dominates():
-    points = {"a": (90, 50), "b": (80, 60), "c": (80, 55), "d": (70, 40), "e": (90, 50)}
-    assert pareto(points) == ["b", "a", "e"]

@@ -9,7 +9,6 @@ from robustbench_kpca.report.separation import separation
 
 
 def board(models, metric="robust_accuracy", clear=0.1):
-    """Attention, whether adversarial, and number of each row; a row is clearly better by more than `clear`."""
     values = {f"m{i}": value for i, (*_, value) in enumerate(models)}
     low = metric == "perplexity"
     about = {
@@ -56,11 +55,8 @@ def test_an_attribute_decides_where_each_row_beats_each(models, said):
     assert separation(board(models)) == said
 
 
-def test_of_a_perplexity_the_lower_is_better():
+def test_perplexities_and_the_headline_of_the_digits():
     made = board([("A", True, 20), ("A", True, 21), ("B", False, 5), ("B", False, 6)], "perplexity")
     assert separation(made) == "PGD: adversarial training decides: 5.00 to 6.00 against 20.00 to 21.00 with it."
-
-
-def test_the_headline_of_the_digits():
     said = "PGD-20 8/255: adversarial training decides: 93 to 97 % against 0 to 3 %; the attention does not."
     assert separation(load_board("digits")) == said

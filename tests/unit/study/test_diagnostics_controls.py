@@ -53,7 +53,6 @@ def test_projections_are_projections_up_to_noise_of_their_own_size():
 
 
 def _alike(x, seed):
-    """Noise as large as x, token by token."""
     drawn = randn(*x.shape, seed=50 + seed)
     return drawn * x.norm(dim=-1, keepdim=True) / drawn.norm(dim=-1, keepdim=True)
 

@@ -25,7 +25,6 @@ def shifted_eigenvalue_problem(a, b):
 
 
 def objectives(a, b, w_e, w_r, lam):
-    """Both objectives, token by token and component by component."""
     n, e, r = len(a), a @ w_e, b @ w_r
     spread = sum((lam[s] * x[i, s]) ** 2 for x in (e, r) for i in range(n) for s in range(len(lam))) / (2 * n)
     primal = spread - np.trace(w_e.T @ w_r)

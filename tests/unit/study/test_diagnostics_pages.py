@@ -56,7 +56,7 @@ def comparison_markdown(named):
     return markdown(pages.comparison(named))
 
 
-def test_the_page_of_a_model_says_everything(done):
+def test_pages_of_a_model_are_whole_and_ask_for_nothing(done):
     page = model_html(done)
     text = words(page)
     assert set(re.findall('<a href="#([^"]+)"', page)) == set(done.claims) <= set(re.findall(' id="([^"]+)"', page))
@@ -65,23 +65,12 @@ def test_the_page_of_a_model_says_everything(done):
             assert " ".join(part.split()) in text, part
     assert done.protocol_digest[:16] in text
     assert "SPLIT_RESIDUAL 0.1" in text
-
-
-def test_no_request_goes_anywhere(small):
-    for text in (model_html(small), comparison_html({"a": small})):
-        assert not re.search(r"@import|url\((?!#)|<script|<link|<img| src=|<a href=\"(?!#)", text)
-
-
-def test_markdown_keeps_its_tables_whole(done):
     for text in (model_markdown(done), comparison_markdown({"a": done, "b": done})):
         for block in text.split("\n\n"):
             rows = [line for line in block.splitlines() if line.startswith("|")]
             assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1, block
         assert r"\|K - L - S\| / \|K\|" in text
     assert "## The pursuit splits the keys: K = L + S: **not supported**" in model_markdown(done)
-
-
-def test_a_claim_that_one_model_lacks_was_not_measured(done):
     fewer = done.model_copy(update={"claims": {"gamma": done.claims["gamma"]}})
     text = words(comparison_html({"a": done, "b": fewer}))
     assert "not measured" in text
@@ -135,8 +124,10 @@ def test_a_comparison_says_what_is_not_alike(small):
     assert "NOT ALIKE: different data" in comparison_markdown({"a": small, "b": data})
 
 
-def test_any_name_can_be_drawn(small):
+def test_any_name_can_be_drawn_without_a_request(small):
     assert figures.across_models({r"m $\foo$ 模型 \U0001f600 a_b^c": small}).startswith("<svg")
+    for text in (model_html(small), comparison_html({"a": small})):
+        assert not re.search(r"@import|url\((?!#)|<script|<link|<img| src=|<a href=\"(?!#)", text)
 
 
 def test_pages_need_no_torch(small, tmp_path):

@@ -69,21 +69,22 @@ def test_the_residual_of_equal_tokens_is_nothing_and_of_noise_much():
     assert float(residual(step).max()) == 0
 
 
-def test_residual_by_hand():
+def test_residual_density_and_rank_by_hand():
     k = torch.tensor([[[[3.0, 4.0]]]], dtype=torch.float64)
     zero = torch.zeros_like(k)
     assert float(residual(Iterate(1, k, k, k, k, zero, zero))) == 1
     low = torch.tensor([[[[3.0, 0.0]]]], dtype=torch.float64)
     assert float(residual(Iterate(1, k, k, k, k, low, zero))) == pytest.approx(0.8)
-
-
-def test_density_and_distance_by_hand():
     k, v = torch.tensor([3.0, 0.0, 0.0, 4.0]).view(1, 1, 2, 2), torch.tensor([0.0, 5.0, 12.0, 0.0]).view(1, 1, 2, 2)
     low, sparse = torch.tensor([0.0, 0.0, 0.0, 1.0]).view(1, 1, 2, 2), torch.tensor([3.0, 0, 0, 0]).view(1, 1, 2, 2)
     step = Iterate(2, k, v, k, k, low, sparse)
     assert float(density(step)) == 0.25
     assert float(residual(step)) == pytest.approx(3 / 5)
     assert float(value_distance(step)) == pytest.approx(math.sqrt(25 + 144 + 1) / 13)
+    assert float(effective_rank(torch.tensor([2.0, 2.0, 2.0, 0.0]))) == pytest.approx(3)
+    assert float(effective_rank(torch.tensor([5.0, 0.0]))) == 1
+    expected = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
+    assert float(effective_rank(torch.tensor([3.0, 1.0]))) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +122,6 @@ def test_saturated_attention_does_not_mix_and_uniform_attention_does():
     assert verdict.outcome == "supported"
     assert results.statistics["diagonal"].estimate.value == pytest.approx(1 / TOKENS, rel=1e-4)
     assert results.statistics["entropy"].estimate.value == pytest.approx(1, abs=1e-6)
-
-
-def test_effective_rank_by_hand():
-    assert float(effective_rank(torch.tensor([2.0, 2.0, 2.0, 0.0]))) == pytest.approx(3)
-    assert float(effective_rank(torch.tensor([5.0, 0.0]))) == 1
-    expected = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
-    assert float(effective_rank(torch.tensor([3.0, 1.0]))) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

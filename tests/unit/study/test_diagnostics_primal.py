@@ -95,18 +95,18 @@ def test_the_layer_set_to_its_kernel_svd_is_supported():
     assert judge("primal_objective", one)[1].outcome == "supported"
 
 
-def test_singular_values_are_those_of_the_textbook():
+def test_singular_values_and_energy_by_hand():
     x = randn(2, 3, 7, 7)
     assert torch.allclose(singular_values(x), torch.linalg.svdvals(x), rtol=1e-6)
     eye = torch.eye(4, dtype=torch.float64).expand(1, 1, 4, 4)
     assert torch.equal(singular_values(eye), torch.ones(1, 1, 4, dtype=torch.float64))
-
-
-def test_energy_by_hand():
     sizes = torch.tensor([[[3.0, 2.0, 1.0, 0.0]]])
     assert float(energy(sizes, 0.25)) == pytest.approx(9 / 14)
     assert float(energy(sizes, 0.3)) == pytest.approx(13 / 14)  # rounded up
     assert float(energy(sizes, 1.0)) == pytest.approx(1)
+    x = randn(1, 1, 3, 4)
+    assert not CLAIMS.get("singular_values").applies(layer(x, x, x, module=IdentityAttention(4, 1)))
+    assert not CLAIMS.get("singular_values").applies(layer(x, x))
 
 
 def test_attention_to_one_of_two_places_has_low_rank_and_the_identity_has_not():
@@ -120,12 +120,6 @@ def test_attention_to_one_of_two_places_has_low_rank_and_the_identity_has_not():
     assert verdict.outcome == "not supported"
     assert results.statistics["energy"].estimate.value == pytest.approx(0.1, abs=1e-3)
     assert results.statistics["rank"].estimate.value == pytest.approx(1, abs=1e-3)
-
-
-def test_identity_attention_has_no_matrix():
-    x = randn(1, 1, 3, 4)
-    assert not CLAIMS.get("singular_values").applies(layer(x, x, x, module=IdentityAttention(4, 1)))
-    assert not CLAIMS.get("singular_values").applies(layer(x, x))
 
 
 @pytest.mark.parametrize(("kind", "least"), [(PrimalAttention, 0.0), (KEPSVGPAttention, 1.0)])

@@ -48,13 +48,6 @@ def unbiased_hsic(k, m):
     return terms / (n * (n - 3))
 
 
-def test_debiased_cka_is_the_ratio_of_unbiased_hsic():
-    a, b = X[0, 0].numpy(), Y[1, 0].numpy()
-    k, m = a @ a.T, b @ b.T
-    expected = unbiased_hsic(k, m) / np.sqrt(unbiased_hsic(k, k) * unbiased_hsic(m, m))
-    assert float(s.cosines(s.debiased_gram(X), s.debiased_gram(Y))[0, 1, 0]) == pytest.approx(expected, rel=1e-10)
-
-
 def naive_kernel_gram(x):
     squared = ((x[:, None] - x[None]) ** 2).sum(-1)
     k = np.exp(-squared / (2 * np.median(squared[squared > 0])))
@@ -62,9 +55,17 @@ def naive_kernel_gram(x):
     return h @ k @ h
 
 
-def test_kernel_gram_by_definition():
-    """15 tokens have 105 pairs, an odd number: the median is one of them, however it is defined."""
+def test_kernel_gram_and_matching_by_definition():
+    # 15 tokens have 105 pairs, an odd number: the median is one of them, however it is defined.
     assert np.allclose(s.kernel_gram(X)[2, 1].numpy(), naive_kernel_gram(X[2, 1].numpy()), atol=1e-12)
+    x, y = randn(1, 1, 6, 3, seed=3), randn(1, 1, 6, 3, seed=4)
+    cosine = s.unit_rows(x)[0, 0] @ s.unit_rows(y)[0, 0].T
+    best = max(float(cosine[range(6), order].mean()) for order in permutations(range(6)))
+    assert float(s.matching_cosine(x, y)[0, 0, 0]) == pytest.approx(best)
+    a, b = X[0, 0].numpy(), Y[1, 0].numpy()
+    k, m = a @ a.T, b @ b.T
+    expected = unbiased_hsic(k, m) / np.sqrt(unbiased_hsic(k, k) * unbiased_hsic(m, m))
+    assert float(s.cosines(s.debiased_gram(X), s.debiased_gram(Y))[0, 1, 0]) == pytest.approx(expected, rel=1e-10)
 
 
 def test_angles_and_overlap_are_scipys():
@@ -75,13 +76,6 @@ def test_angles_and_overlap_are_scipys():
         theirs = np.sort(subspace_angles(x[i, 0].numpy(), y[i, 0].numpy()))
         assert np.allclose(s.principal_angles(a, b)[i, 0].deg2rad().numpy(), theirs)
         assert float(overlap[i, i, 0]) == pytest.approx(float((np.cos(theirs) ** 2).mean()))
-
-
-def test_matching_by_brute_force():
-    x, y = randn(1, 1, 6, 3, seed=3), randn(1, 1, 6, 3, seed=4)
-    cosine = s.unit_rows(x)[0, 0] @ s.unit_rows(y)[0, 0].T
-    best = max(float(cosine[range(6), order].mean()) for order in permutations(range(6)))
-    assert float(s.matching_cosine(x, y)[0, 0, 0]) == pytest.approx(best)
 
 
 def test_direct_cosine_and_frobenius_by_definition():

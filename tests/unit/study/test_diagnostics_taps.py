@@ -160,15 +160,12 @@ def test_layers_can_be_chosen_and_units_are_named(tmp_path):
             diagnosed(model, digits(2), name="x", **wrong)
 
 
-def test_a_model_with_broken_weights_is_one_line():
+def test_broken_weights_and_training_mode_are_one_line():
     model = load_model("vit_digits")
     with torch.no_grad():
         model.blocks[2].attn.qkv.weight[-1] = torch.nan
     with pytest.raises(BadInputError, match="layer 2"):
         diagnosed(model, digits(2), name="x")
-
-
-def test_a_model_in_training_mode_is_refused():
     with pytest.raises(BadInputError, match="training mode"):
         diagnosed(load_model("vit_digits").train(), digits(2), name="x")
 

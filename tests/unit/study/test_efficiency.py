@@ -76,22 +76,16 @@ def test_words_signals_and_scenes_are_measured_too(model):
     assert len(test.seconds) == len(training.seconds) == 2
 
 
-def test_peak_memory_is_of_tensors_that_live_together():
-    x = torch.ones(1000)
-    assert peak_bytes(lambda: x + x) == 4000
-    assert peak_bytes(lambda: (x + x) + (x * x)) == 12_000
-    assert peak_bytes(lambda: [(x + x).sum() for _ in range(3)]) == 4000 + 3 * 4
-
-
-def test_calls_take_turns_and_the_median_stands_for_them():
+def test_calls_take_turns_and_memory_is_of_what_lives_together():
     now, order = itertools.count(), []
     seconds = interleaved([lambda: order.append("a"), lambda: order.append("b")], 2, lambda: float(next(now)))
     assert (order, seconds) == (["a", "b", "a", "b"], [[1.0, 1.0], [1.0, 1.0]])
     found = Pass(operations=1, seconds=(1.0, 2.0, 5.0), peak_bytes=1)
     assert (found.time, found.spread) == (2.0, 1.5)
-
-
-def test_a_number_of_tokens_is_that_of_a_square_picture():
+    x = torch.ones(1000)
+    assert peak_bytes(lambda: x + x) == 4000
+    assert peak_bytes(lambda: (x + x) + (x * x)) == 12_000
+    assert peak_bytes(lambda: [(x + x).sum() for _ in range(3)]) == 4000 + 3 * 4
     with pytest.raises(BadInputError, match="tokens = 18; expected a square"):
         subject_of(ModelRequest("vit_digits", untrained=True), 18, 1, "cpu")
 

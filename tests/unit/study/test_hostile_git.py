@@ -41,7 +41,6 @@ def pack(tmp_path):
 
 @pytest.fixture
 def evil(tmp_path):
-    """A program that leaves a file behind."""
     script = tmp_path / "evil.sh"
     script.write_text(f"#!/bin/sh\ntouch {tmp_path / CANARY}\n")
     script.chmod(0o755)

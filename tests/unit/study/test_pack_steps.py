@@ -140,7 +140,6 @@ def test_a_pack_takes_the_options_of_a_run(pack, tmp_path, few_resamples):
 
 @pytest.fixture
 def few():
-    """Trainings of 64 digits, where what they learn is not looked at."""
     with few_digits(64):
         yield
 
@@ -359,10 +358,16 @@ def test_a_table_names_trainings_that_overfitted_catastrophically(pack, tmp_path
     assert ("shows catastrophic overfitting in 1 of its epochs, the last being 2: accuracy 50.0 %" in flags) == flagged
 
 
-def test_a_run_that_was_killed_before_its_first_record_goes_on(pack, tmp_path):
+def test_killed_runs_go_on_and_trainings_from_files_have_one_folder(pack, tmp_path):
     (tmp_path / "out" / "records").mkdir(parents=True)
     steps, _ = planned(pack, tmp_path, 8)
     assert {one.state for one in steps} == {"open"}
+    # As its option; in the recipe too, it would read `ade20k:FOLDER:FOLDER`.
+    title, content, _ = load_pack("teo2024")
+    roles = Roles(title, content, "paper", tmp_path / "out", folders={"ade20k": tmp_path})
+    (segmenter,) = roles.models["segmenter"]
+    assert segmenter.training.data == "ade20k"
+    assert segmenter.training.load_recipe().data == "ade20k"
 
 
 @pytest.mark.usefixtures("few")
@@ -459,12 +464,3 @@ def test_the_most_passes_know_draws_grids_and_smaller_budgets():
     assert (lower.forwards, lower.backwards) == (2 * once.forwards, 2 * once.backwards)
     scenario = load_scenario("ade20k-c-kamann")[1]
     assert most_passes(scenario, 150).forwards == len(scenario.cells) < len(scenario.names) * len(scenario.levels)
-
-
-def test_a_training_from_files_is_given_its_folder_once(tmp_path):
-    """As its option; in the recipe too, it would read `ade20k:FOLDER:FOLDER`."""
-    title, content, _ = load_pack("teo2024")
-    roles = Roles(title, content, "paper", tmp_path / "out", folders={"ade20k": tmp_path})
-    (segmenter,) = roles.models["segmenter"]
-    assert segmenter.training.data == "ade20k"
-    assert segmenter.training.load_recipe().data == "ade20k"

@@ -101,7 +101,6 @@ FIGURES = {
 
 @pytest.fixture(autouse=True)
 def few():
-    """Trainings of 64 digits, where what they learn is not looked at."""
     with few_digits(64):
         yield
 
@@ -356,7 +355,6 @@ def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples, types_unc
 
 
 def picture():
-    """A JPEG of 224 x 224 coloured blocks."""
     file, blocks = io.BytesIO(), np.random.default_rng(0).integers(0, 256, (7, 7, 3), np.uint8)
     Image.fromarray(blocks.repeat(32, 0).repeat(32, 1)).save(file, "JPEG")
     return file.getvalue()

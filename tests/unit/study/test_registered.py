@@ -12,7 +12,6 @@ from robustbench_kpca.study.reproduction.tables import registered
 
 @pytest.fixture
 def git(tmp_path):
-    """A repository with one commit, and what runs git in it."""
     who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
 
     def run(*words):
@@ -24,7 +23,6 @@ def git(tmp_path):
 
 
 def commit(git, folder, **files):
-    """Write files of Markdown, commit them, and return the commit."""
     for name, text in files.items():
         (folder / f"{name}.md").write_text(text)
         git("add", f"{name}.md")
@@ -33,17 +31,18 @@ def commit(git, folder, **files):
 
 
 def made_at(revision):
-    """A record of the model `net`, made at a revision."""
     spec = posing_as(object, model=posing_as(object, name="net"))
     return posing_as(Record, spec=spec, environment=posing_as(object, revision=revision))
 
 
-def test_records_at_the_plan_and_after_it_follow_it(git, tmp_path):
+def test_records_at_the_plan_follow_it_and_those_of_another_history_do_not(git, tmp_path):
     planned = commit(git, tmp_path, plan="Ten seeds.")
     later = commit(git, tmp_path, notes="A deviation.")
     said = registered(tmp_path, [made_at(planned), made_at(f"{later}+")])
     named = f"the plan of this pack (plan.md, commit {planned[:8]})"
     assert said == f"By its maker's history, {named} is older than the records."
+    commit(git, tmp_path, plan="Ten seeds.")
+    assert "cannot be told here: this history has none" in registered(tmp_path, [made_at("0" * 40), made_at(None)])
 
 
 @pytest.mark.parametrize("mark", ["", "+"])
@@ -61,20 +60,12 @@ def test_a_revision_that_the_history_lacks_is_said(git, tmp_path, revision):
     assert said.endswith("is older than the records; this history does not have 1 of their revisions.")
 
 
-def test_records_of_another_history_alone_do_not_follow_it(git, tmp_path):
-    commit(git, tmp_path, plan="Ten seeds.")
-    assert "cannot be told here: this history has none" in registered(tmp_path, [made_at("0" * 40), made_at(None)])
-
-
-def test_a_copy_without_history_says_so(tmp_path):
-    (tmp_path / "plan.md").write_text("Ten seeds.")
-    assert "no git history" in registered(tmp_path, [made_at("0" * 40)])
-
-
-def test_a_plan_of_no_commit_is_refused(git, tmp_path):
+def test_plans_of_no_commit_or_history_are_refused(git, tmp_path):
     (tmp_path / "plan.md").write_text("Ten seeds.")
     with pytest.raises(BadInputError, match="not committed"):
         registered(tmp_path, [made_at(git("rev-parse", "HEAD").strip())])
+    (tmp_path / "plan.md").write_text("Ten seeds.")
+    assert "no git history" in registered(tmp_path, [made_at("0" * 40)])
 
 
 def test_a_plan_with_changes_of_no_commit_is_refused(git, tmp_path):

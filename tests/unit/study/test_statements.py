@@ -1,7 +1,6 @@
 """Verdicts follow from intervals; every statement of every pack finds its source; the pages say what records say."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from robustbench_kpca.study.reproduction.pack import load_pack
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.statements import Claimed, Compared, Statement
 
-ROOT = Path(__file__).parents[3]
 PACK = """
 title = "A paper"
 source = "Nobody (2026)"
@@ -113,23 +111,17 @@ def test_better_by_a_margin(low, high, by, verdict):
     assert better(interval(low, high), by) is Verdict[verdict]
 
 
-def test_one_lost_sample_decides_nothing():
-    """A bootstrap of one loss and no win ends at zero, since some of its draws lack the loss."""
+def test_verdicts_of_ranges_samples_and_columns():
+    assert judge(interval(0.1, 0.2), None, 0.2) is Verdict.agrees
+    assert judge(interval(0.1, 0.2), 0.15, None) is Verdict.undecided
+    assert judge(interval(0.1, 0.2), 0.3, 0.4) is Verdict.differs
+    assert judge(interval(0.1, 0.2, n=1), 0.0, 1.0) is Verdict.undecided
+    # A bootstrap of one loss and no win ends at zero, since some of its draws lack the loss.
     gains = np.zeros(64)
     gains[0] = -50.0
     ends = stats.bootstrap((gains,), np.mean, confidence_level=0.95, method="percentile", rng=0).confidence_interval
     assert ends.high == 0.0 > ends.low
     assert better(interval(ends.low, ends.high, n=64), 0.0) is Verdict.undecided
-
-
-def test_a_range_and_one_sample():
-    assert judge(interval(0.1, 0.2), None, 0.2) is Verdict.agrees
-    assert judge(interval(0.1, 0.2), 0.15, None) is Verdict.undecided
-    assert judge(interval(0.1, 0.2), 0.3, 0.4) is Verdict.differs
-    assert judge(interval(0.1, 0.2, n=1), 0.0, 1.0) is Verdict.undecided
-
-
-def test_all_columns_together():
     yes, no, unsure, missing = Verdict.agrees, Verdict.differs, Verdict.undecided, Verdict.missing
     assert together([yes, yes]) is yes
     assert together([yes, unsure]) is unsure
@@ -211,10 +203,13 @@ def test_a_source_that_is_misspelt_is_an_error(changed, reason, folder):
         answer(wanted.model_copy(update=changed), results(folder))
 
 
-def test_what_is_not_here_is_not_measured(folder):
+def test_what_is_not_here_is_not_measured(folder, tmp_path):
     own = results(folder)
     assert answer(Compared(board="nowhere", better="a", than="b", columns=("c",)), own).verdict is Verdict.missing
     assert answer(Claimed(item="table-1", model="nobody", claim="gamma"), own).verdict is Verdict.missing
+    bare = shutil.copytree(folder, tmp_path / "bare")
+    (bare / "statements.toml").unlink()
+    assert main(["reproduce", str(bare), "--statements", "-o", str(tmp_path / "out")]) == 2
 
 
 @pytest.mark.parametrize(
@@ -255,9 +250,3 @@ def test_the_page_has_the_verdicts_and_no_markup_of_others(folder, tmp_path, cap
     assert "<b>paper" not in page
     assert "<i>clock" not in page
     assert 'class="verdict not-supported"' in page
-
-
-def test_a_pack_without_statements_says_so(tmp_path, folder):
-    bare = shutil.copytree(folder, tmp_path / "bare")
-    (bare / "statements.toml").unlink()
-    assert main(["reproduce", str(bare), "--statements", "-o", str(tmp_path / "out")]) == 2

@@ -27,10 +27,6 @@ def evaluate(model, data, protocol="clean", **how):
 
 
 def literal(model, stream, window, stride=1):
-    """The loop of the published code: one window at a time, the first counts all its words, a later one its last.
-
-    With a stride, the last window is moved back to end at the end of the text.
-    """
     found, end = {}, 0
     starts = [*range(0, len(stream) - 1 - window, stride), len(stream) - 1 - window]
     with torch.no_grad():

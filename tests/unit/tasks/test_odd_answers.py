@@ -52,10 +52,13 @@ def test_answers_that_are_not_odd(labels, answers):
     assert odd_answers(clean(labels, answers)) == []
 
 
-def test_one_answer_to_all():
+def test_one_answer_to_all_is_odd_and_an_honest_network_is_not():
     (flag,) = odd_answers(clean([0, 1, 2, 3] * 4, [3] * 16))
     assert flag.startswith("the model answers class 3 to all 16 clean samples")
     assert "25.0 %" in flag
+    data = load_data("digits", limit=80)
+    for protocol in ("clean", "fgsm-linf-8_255"):
+        assert evaluate(load_model("vit_digits"), data, protocol=protocol, audit=False).flags == ()
 
 
 class Other(nn.Module):
@@ -86,9 +89,3 @@ def test_the_record_the_log_and_the_screen_say_so(protocol, constant, said, tmp_
     assert said in capsys.readouterr().err
     (path,) = find_records(tmp_path)
     assert [flag for flag in load_record(path).flags if said in flag]
-
-
-def test_an_honest_network_has_no_flag():
-    data = load_data("digits", limit=80)
-    for protocol in ("clean", "fgsm-linf-8_255"):
-        assert evaluate(load_model("vit_digits"), data, protocol=protocol, audit=False).flags == ()

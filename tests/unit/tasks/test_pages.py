@@ -140,11 +140,16 @@ def test_metrics_can_be_added_and_are_selected_by_task():
     assert "toy_surprise" not in Catalogue().names()
 
 
-def test_every_metric_has_a_task_with_a_table_of_its_kinds():
+def test_metrics_have_tasks_and_boards_the_task_of_their_data(tmp_path):
     for name in Catalogue().names():
         metric = metric_for(name)
         assert set(metric.kinds) <= set(task_named(metric.task).tables)
         assert metric.unattacked is None or metric_for(metric.unattacked).task == metric.task
+    with pytest.raises(BadInputError, match="clean_accuracy beside classification and toy"):
+        board_of(tmp_path, [toys([1.0])], ("first", "clean", "toy_surprise"), ("more", "clean", "clean_accuracy"))
+    # Class 2 is nowhere: it does not count. Class 1 is predicted only.
+    found = miou(np.array([4, 0, 0]), np.array([8, 0, 0]), np.array([4, 4, 0]))
+    assert found == pytest.approx((4 / 8 + 0) / 2)
 
 
 def test_the_rules_of_the_gate_are_in_the_metrics_unit():
@@ -167,11 +172,6 @@ def test_a_board_without_percent(tmp_path):
     assert "Values of 2 `data` images" in markdown(board)
     assert '<td class="number" data-value="1.75" style="--share:0.0%">' in html(board)
     assert not [line for line in markdown(board).splitlines() if "Percent" in line]
-
-
-def test_a_board_of_another_task_than_its_data_is_refused(tmp_path):
-    with pytest.raises(BadInputError, match="clean_accuracy beside classification and toy"):
-        board_of(tmp_path, [toys([1.0])], ("first", "clean", "toy_surprise"), ("more", "clean", "clean_accuracy"))
 
 
 def test_a_board_computes_its_numbers_once(tmp_path, monkeypatch):
@@ -208,7 +208,6 @@ def scenes(model="m", kind="clean", eps=8):
 
 
 def copied(folder):
-    """A committed record and its table."""
     path = next(path for path in sorted(DIGITS.glob("vit_digits__*pgd*.record.json")))
     shutil.copy(path.parent / json.loads(path.read_text())["outcomes_file"]["file"], folder)
     shutil.copytree(path.parent / "audits", folder / "audits")
@@ -227,9 +226,3 @@ def test_metrics_may_differ_by_rounding_and_by_no_more(tmp_path):
         else:
             with pytest.raises(BadInputError, match=r"robust_accuracy = .* does not follow from"):
                 load_consistent(path)
-
-
-def test_one_miou_in_which_a_class_that_is_only_predicted_counts_0():
-    """Class 2 is nowhere: it does not count. Class 1 is predicted only."""
-    found = miou(np.array([4, 0, 0]), np.array([8, 0, 0]), np.array([4, 4, 0]))
-    assert found == pytest.approx((4 / 8 + 0) / 2)

@@ -34,7 +34,6 @@ def known():
 
 
 def ranks_of(model, images, labels):
-    """Place of each label in numpy's stable order of the logits, largest first."""
     with torch.no_grad():
         order = np.argsort(-model(images).numpy(), axis=1, kind="stable")
     return (order == labels.numpy()[:, None]).argmax(1)
@@ -59,7 +58,6 @@ RUNS = {
 
 
 def protocol(folder, stages, fields):
-    """Write a protocol file."""
     text = attack_checks.USUAL.replace('eps = "8/255"', "eps = 0.1")
     for key, value in fields.items():
         old = next(line for line in text.splitlines() if line.startswith(f"{key} = "))
@@ -108,14 +106,16 @@ def test_a_protocol_that_runs_to_the_end_pushes_the_label_further_than_one_that_
     assert (first.outcomes["broken_by"] == "").sum() >= (whole.outcomes["broken_by"] == "").sum() - COUNT // 4
 
 
-def test_an_image_that_is_wrong_when_clean_stays_broken_where_all_are_attacked(known, tmp_path):
-    """The attack may lead such an image to where it is right; the clean image is in the ball all the same."""
+def test_an_image_that_is_wrong_when_clean_stays_broken_and_whole_attacks_alone_attack_all(known, tmp_path):
+    # The attack may lead such an image to where it is right; the clean image is in the ball all the same.
     model, images, labels = known
     noise = [{"attack": "noise", "restarts": 1}]
     table = evaluate(model, images, labels, protocol=protocol(tmp_path, noise, WHOLE), eps=0.3, audit=False).outcomes
     wrong = np.arange(COUNT) % 4 == 0
     assert (table["forwards"] > 0).all()
     assert (table["broken_by"][wrong] == "clean").all()
+    with pytest.raises(BadInputError, match="labels = 'true_for_all'"):
+        attack_checks.scenario([PGD], labels="true_for_all", policy="stop_at_first")
 
 
 class Blinded(nn.Module):
@@ -166,11 +166,6 @@ def test_top_5_is_refused_where_it_has_no_meaning(fields, word, known, tmp_path)
     else:
         with pytest.raises(BadInputError, match=word):
             load_board(str(tmp_path), [])
-
-
-def test_all_images_are_attacked_only_by_whole_attacks():
-    with pytest.raises(BadInputError, match="labels = 'true_for_all'"):
-        attack_checks.scenario([PGD], labels="true_for_all", policy="stop_at_first")
 
 
 class Stopping(nn.Module):

@@ -64,7 +64,6 @@ def scenes():
 
 
 def counted(model, scenes, cell=("none", 0), **windows):
-    """Outcomes of one cell, by the definition."""
     rows = []
     for index, name in enumerate(scenes.ids):
         image = scenes.image(index)
@@ -164,7 +163,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(scenes, small, tmp_path, mo
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def test_the_clean_protocol_is_the_clean_cell(scenes, small):
+def test_the_clean_protocol_is_the_clean_cell_and_settings_reach_every_part(scenes, small):
     model = ByColour()
     clean = evaluate(model, scenes, protocol="segmentation", audit=False)
     grid = evaluate(model, scenes, protocol=small, audit=False)
@@ -175,6 +174,10 @@ def test_the_clean_protocol_is_the_clean_cell(scenes, small):
     overlapping = evaluate(model, scenes, protocol="segmentation", stride=20, audit=False)
     assert overlapping.passes.forwards > clean.passes.forwards
     assert [list(row.values()) for row in overlapping.outcomes.rows()] == counted(model, scenes, stride=20)
+    label, scenario = load_scenario("ade20k-c-kamann", {"severities": [2]})
+    assert label == "ade20k-c-kamann+severities=2"
+    assert {severity for _, severity in scenario.cells} == {0, 2}
+    assert len(scenario.names) == 16
 
 
 def unnamed(record):
@@ -267,10 +270,3 @@ def test_a_scene_too_small_for_a_corruption_is_named_before_anything_is_measured
     with pytest.raises(BadInputError, match=r"'tiny'.*pixelate .*1 x 1"):
         evaluate(model, tiny, **asked, audit=False)
     assert model.calls == 1, "the probe's"
-
-
-def test_a_setting_reaches_every_part_of_a_grid():
-    label, scenario = load_scenario("ade20k-c-kamann", {"severities": [2]})
-    assert label == "ade20k-c-kamann+severities=2"
-    assert {severity for _, severity in scenario.cells} == {0, 2}
-    assert len(scenario.names) == 16

@@ -48,13 +48,16 @@ def test_clean_and_attacked_numbers_are_those_of_the_closed_form(model, shift, t
     }  # fmt: skip
 
 
-def test_its_models_are_audited_like_others():
+def test_its_models_are_audited_and_what_it_has_no_table_for_is_refused(tmp_path):
     record = evaluate(toy_task.exact(), load_data("toy-tags", limit=8), protocol="pgd20-linf-8_255")
     assert record.audit is not None
     assert record.audit.subject.data == "toy-tags"
     flags = {check.name: check.saw for check in record.audit.flags}
     assert "black-box" not in flags
     assert "huge-eps" not in flags
+    with pytest.raises(BadInputError, match=r"corruption.*tagging.*clean, attack"):
+        evaluate(toy_task.exact(), "toy-tags", protocol="common-corruptions-32px", out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_line_evaluates_shows_checks_and_ranks_it(tmp_path, capsys):
@@ -70,9 +73,3 @@ def test_the_command_line_evaluates_shows_checks_and_ranks_it(tmp_path, capsys):
     assert page.index("toy_task-exact") < page.index("toy_task-shifted")
     assert "100.0" in page
     assert (tmp_path / "board" / "index.html").stat().st_size > 1000
-
-
-def test_what_it_has_no_table_for_is_refused(tmp_path):
-    with pytest.raises(BadInputError, match=r"corruption.*tagging.*clean, attack"):
-        evaluate(toy_task.exact(), "toy-tags", protocol="common-corruptions-32px", out=tmp_path)
-    assert not list(tmp_path.iterdir())

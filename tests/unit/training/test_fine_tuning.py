@@ -28,7 +28,6 @@ def recipe(**more):
 
 
 def trained_by_hand(epochs):
-    """Stochastic gradient descent with momentum 0.9, in the order that the seed of the recipe gives."""
     model = load_model("symvit_digits").train()
     with few_digits(FEW):
         images, labels = load_data("digits", "train").tensors()
@@ -70,15 +69,6 @@ def test_a_head_for_other_classes_begins_anew(tmp_path, fork):
     assert all(torch.equal(own[name], (drawn if name.startswith("head.") else given)[name]) for name in own)
 
 
-def test_positions_of_another_grid_are_resampled(fork):
-    model = create_model("symvit_digits", img_size=48)
-    assert start(model, recipe()[1]).notes == ("the position embedding of 17 tokens was resampled to 37",)
-    given = load_model("symvit_digits").pos_embed
-    grid = given[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2)
-    wider = F.interpolate(grid, (6, 6), mode="bicubic", antialias=True).permute(0, 2, 3, 1).flatten(1, 2)
-    assert torch.allclose(model.pos_embed, torch.cat([given[:, :1], wider], 1), atol=1e-6)
-
-
 def test_a_file_is_looked_for_beside_the_recipe(tmp_path, fork, monkeypatch):
     model = create_model("symvit_digits")
     save_checkpoint(tmp_path / "mine.safetensors", model, {})
@@ -113,22 +103,19 @@ def test_rpc_takes_the_place_of_a_trained_attention(name, fork):
     assert torch.equal(model.blocks[0].attn.qkv.weight, trained[len(trained) // 3 :]), "K and V; queries are gone"
 
 
-def test_other_layers_keep_their_attention(fork):
+def test_other_layers_keep_their_attention_and_equal_parameters_are_no_adaptation(fork):
     model, begun = tuned("vit_digits", **RPC | {"layers": "last"})
     trained = load_model("vit_digits").state_dict()
     assert begun.notes == ("blocks.3.attn take from vit_digits what fits attention rpc",)
     assert all(
         torch.equal(value, trained[name]) for name, value in model.state_dict().items() if "blocks.3" not in name
     )
-
-
-def test_equal_parameters_are_no_adaptation(fork):
     model, begun = tuned("symvit_digits", **RPC)
     assert (begun.notes, begun.initial_sha256) == ((), begun.origin["init_sha256"])
     assert [block.attn.pursuit.iterations for block in model.blocks] == [2] * 4
 
 
-def test_what_no_weights_fit_begins_anew(fork):
+def test_what_no_weights_fit_begins_anew_and_positions_are_resampled(fork):
     model, begun = tuned("vit_digits", attention="primal", layers="last", rank=4, rank_multi=2)
     fitted, new = begun.notes
     assert fitted == "blocks.3.attn take from vit_digits what fits attention primal"
@@ -136,6 +123,12 @@ def test_what_no_weights_fit_begins_anew(fork):
     assert new.endswith("begin anew")
     assert "proj" not in new
     assert torch.equal(model.blocks[3].attn.proj.weight, load_model("vit_digits").blocks[3].attn.proj.weight)
+    model = create_model("symvit_digits", img_size=48)
+    assert start(model, recipe()[1]).notes == ("the position embedding of 17 tokens was resampled to 37",)
+    given = load_model("symvit_digits").pos_embed
+    grid = given[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2)
+    wider = F.interpolate(grid, (6, 6), mode="bicubic", antialias=True).permute(0, 2, 3, 1).flatten(1, 2)
+    assert torch.allclose(model.pos_embed, torch.cat([given[:, :1], wider], 1), atol=1e-6)
 
 
 def test_weights_of_this_attention_are_taken_whole(tmp_path, fork):
@@ -194,11 +187,6 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(tmp_path, checkpoint, m
     assert not (tmp_path / "runs").exists()
 
 
-def test_both_kinds_of_initial_weights_are_refused():
-    with pytest.raises(BadInputError, match="encoder_checkpoint"):
-        recipe(encoder_checkpoint="vit_digits")
-
-
 class _StoppedError(Exception):
     pass
 
@@ -208,7 +196,7 @@ def _stop(_, epoch):
         raise _StoppedError
 
 
-def test_a_run_is_not_resumed_from_other_initial_weights(tmp_path, fork):
+def test_one_kind_of_initial_weights_which_resuming_keeps(tmp_path, fork):
     save_checkpoint(tmp_path / "mine.safetensors", create_model("symvit_digits"), {})
     loaded = recipe(init_checkpoint=str(tmp_path / "mine.safetensors"))
     with few_digits(FEW), pytest.raises(_StoppedError):
@@ -216,6 +204,8 @@ def test_a_run_is_not_resumed_from_other_initial_weights(tmp_path, fork):
     save_checkpoint(tmp_path / "mine.safetensors", create_model("symvit_digits"), {})
     with few_digits(FEW), pytest.raises(BadInputError, match=r"other weights.*--fresh"):
         train(*loaded, tmp_path, Options(resume=True))
+    with pytest.raises(BadInputError, match="encoder_checkpoint"):
+        recipe(encoder_checkpoint="vit_digits")
 
 
 def test_the_number_of_threads_is_set_recorded_and_remarked_upon(tmp_path):

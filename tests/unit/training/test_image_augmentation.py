@@ -27,7 +27,6 @@ WHOLE_RUN = {
 
 
 def folder_of(tmp_path, image):
-    """A folder for training with COUNT images: `image(number)` makes each."""
     for part, count in (("train", COUNT), ("val", 4)):
         for number in range(count):
             name = tmp_path / part / ("ant", "bee")[number % 2] / f"{number:02d}.png"
@@ -80,14 +79,11 @@ def centred(folder, number, part="train"):
     return torch.tensor(np.asarray(resized)[top : top + SIDE, left : left + SIDE]).permute(2, 0, 1).float()
 
 
-def test_without_augmentation_images_are_resized_and_cropped(noise):
+def test_without_augmentation_and_held_out_images_are_resized_and_cropped(noise):
     seen = epoch(noise)
     assert sorted(seen) == list(range(COUNT))
     for number, (image,) in seen.items():
         assert torch.allclose(image, centred(noise, number), atol=1e-3)
-
-
-def test_held_out_images_are_so_in_every_case(noise):
     settings = {"hflip": 1.0, "erase": 1.0, "auto_augment": "rand-m9", "scale": [0.1, 0.2], "repeats": 3}
     recipe = validate(Recipe, WHOLE_RUN | {"images": OFF | settings}, "recipe")
     source = ImageFileSource(recipe, noise, Accelerator(cpu=True))
@@ -163,14 +159,11 @@ def test_options_other_than_the_crop_work_beside_a_random_crop(ramps):
     assert all(erased)
 
 
-def test_repeats_show_an_image_several_times_in_an_epoch(noise):
+def test_repeats_and_order_of_an_epoch(noise):
     repeats = 3
     seen = epoch(noise, repeats=repeats)
     assert [len(images) for images in seen.values()] == [repeats] * (COUNT // repeats)
     assert len({tuple(sorted(epoch(noise, number, repeats=repeats))) for number in range(3)}) > 1
-
-
-def test_the_order_of_an_epoch_depends_on_seed_and_epoch(noise):
     first, again, second = (list(epoch(noise, number)) for number in (0, 0, 1))
     assert first == again != second
     assert first != sorted(first)

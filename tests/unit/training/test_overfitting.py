@@ -35,7 +35,6 @@ def trained(folder, most_gap, notes):
 
 
 def pgd(model, x, y):
-    """Madry et al. (2018), section 2.1, from the clean image."""
     moved = x
     for _ in range(STEPS):
         moved = moved.detach().requires_grad_()
@@ -59,15 +58,12 @@ def test_a_model_that_resists_the_attack_of_training_only_is_noticed(tmp_path):
     assert read_header(path)["catastrophic_overfitting"].startswith("epoch 1: accuracy")
 
 
-def test_it_is_not_noticed_where_the_gap_is_allowed(tmp_path):
+def test_gaps_are_allowed_or_not_and_of_one_of_two_accuracies(tmp_path):
     notes = []
     with few_digits(16):
         path = trained(tmp_path, 1.0, notes)
     assert not [note for note in notes if "overfitting" in note]
     assert "catastrophic_overfitting" not in read_header(path)
-
-
-def test_the_gap_is_one_of_the_two_accuracies():
     found = Adversarial(**settings(0.1))
     assert not overfitting({"val_adv_accuracy": 0.5, "val_stronger_accuracy": 0.45}, found, "accuracy")
     assert not overfitting({"val_adv_accuracy": 0.3, "val_stronger_accuracy": 0.5}, found, "accuracy")

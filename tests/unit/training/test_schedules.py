@@ -29,13 +29,10 @@ def whole_model(recipe):
     return f"{recipe['model']} {recipe['model_options']}"
 
 
-def test_no_two_arms_have_one_name():
+def test_recipes_have_names_and_texts_of_their_own(tmp_path):
     arms = [tomllib.loads(path.read_text())["arms"] for path in Path(schedules.__file__).parent.glob("recipes/*.toml")]
     assert sum(map(len, arms)) == len(recipes()) >= 175
-
-
-def test_the_text_of_a_recipe_is_that_recipe(tmp_path):
-    """So a user may begin with it."""
+    # So a user may begin with it.
     for name in recipes():
         stem, recipe, text = load_recipe(name)
         (tmp_path / "mine.toml").write_text(text)

@@ -141,7 +141,7 @@ def test_the_loss_does_not_depend_on_how_many_processes_share_a_batch(small, for
     assert torch.allclose(sum(shares) / processes, expected, rtol=1e-5)
 
 
-def test_scores_of_a_hand_made_case():
+def test_one_miou_by_hand():
     truth = torch.tensor([[[0, 0, 1, 1], [2, 2, IGNORE, IGNORE]]])
     guess = torch.tensor([[[0, 1, 1, 1], [0, 2, 3, 0]]])
     logits = F.one_hot(guess, 5).permute(0, 3, 1, 2).float()
@@ -154,10 +154,7 @@ def test_scores_of_a_hand_made_case():
     classifier = task_named("classification").compute.training
     found = classifier.counts(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 2]))
     assert classifier.score(found, 1.0) == {"accuracy": pytest.approx(2 / 3)}
-
-
-def test_training_and_metrics_have_one_miou():
-    """A class that is only predicted counts 0, so mIoU is (3/4 + 3/4 + 0) / 3, not the mean over two classes."""
+    # A class that is only predicted counts 0, so mIoU is (3/4 + 3/4 + 0) / 3, not the mean over two classes.
     truth = torch.tensor([[[0] * 4, [1] * 4]])
     predicted = torch.tensor([[[0, 0, 0, 2], [1, 1, 1, 2]]])
     found = TRAINING.counts(F.one_hot(predicted, 4).permute(0, 3, 1, 2).float(), truth)
@@ -198,16 +195,6 @@ def test_image_and_mask_stay_together():
         assert np.array_equal(pixels.argmax(0)[inner], classes[inner])
 
 
-def test_what_lies_outside_the_image_is_ignored():
-    image, mask = scene(10, 12)
-    pixels, classes = Window(SceneWindows(**PLAIN), (0.1, 0.2, 0.3))(image, mask, rng())
-    assert np.array_equal(classes[:10, :12], mask)
-    assert (classes[10:] == IGNORE).all()
-    assert (classes[:, 12:] == IGNORE).all()
-    assert np.allclose(pixels[:, 10:, 12:], np.array([0.1, 0.2, 0.3])[:, None, None])
-    assert np.allclose(pixels[:, :10, :12].transpose(1, 2, 0) * 255, image, atol=1e-4)
-
-
 def test_windows_of_a_recipe_are_filled_up_with_what_its_model_sees_as_zero(small):
     recipe = small[1].model_copy(update={"scenes": SceneWindows(**PLAIN | {"scale": [0.25, 0.25]})})
     batch = next(SceneSource(recipe, None, Accelerator(cpu=True)).epoch(0))
@@ -219,11 +206,18 @@ def test_windows_of_a_recipe_are_filled_up_with_what_its_model_sees_as_zero(smal
     assert seen[:, :, 0, 0].abs().max() > 0.1
 
 
-def test_flips_come_as_often_as_asked_for():
+def test_windows_are_flipped_and_filled():
     image, mask = scene(16, 16)
     settings = SceneWindows(**PLAIN | {"hflip": 0.25})
     flipped = sum(not np.array_equal(Window(settings, (0, 0, 0))(image, mask, rng(i))[1], mask) for i in range(400))
     assert 60 <= flipped <= 140  # 100 expected, standard deviation 8.7
+    image, mask = scene(10, 12)
+    pixels, classes = Window(SceneWindows(**PLAIN), (0.1, 0.2, 0.3))(image, mask, rng())
+    assert np.array_equal(classes[:10, :12], mask)
+    assert (classes[10:] == IGNORE).all()
+    assert (classes[:, 12:] == IGNORE).all()
+    assert np.allclose(pixels[:, 10:, 12:], np.array([0.1, 0.2, 0.3])[:, None, None])
+    assert np.allclose(pixels[:, :10, :12].transpose(1, 2, 0) * 255, image, atol=1e-4)
 
 
 @pytest.mark.parametrize(

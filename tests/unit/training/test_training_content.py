@@ -49,7 +49,7 @@ def test_of_a_large_file_beginning_and_end_count_and_places_between(tmp_path):
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_of_many_files_all_sizes_count_and_some_bytes(tmp_path):
+def test_no_files_have_no_digest_and_of_many_all_sizes_count(tmp_path):
     paths = files_of(tmp_path, *(os.urandom(3) for _ in range(14)))
     whole = content_sha256(paths)
     assert [number for number in range(14) if changed(paths, number, 0) != whole] == [0, 3, 6, 9, 12]

@@ -13,7 +13,6 @@ from robustbench_kpca.training.source import InMemory, in_unit_box, shift
 
 
 def moved(image, down, right):
-    """The image with its content moved; what comes in is black."""
     out = torch.zeros_like(image)
     _, height, width = image.shape
     for y in range(height):

@@ -79,12 +79,9 @@ def test_the_table_knows_every_attack_but_those_that_nobody_else_is_trusted_with
         programs("mim-linf-8_255", norm="l2")
 
 
-def test_a_cascade_that_is_no_ensemble_is_translated_stage_by_stage():
+def test_cascades_are_translated_and_draws_averaged_by_apgd_alone():
     names = programs("autoattack-linf-8_255", steps=20)
     assert names == [f"pyautoattack:{name}" for name in ("apgd-ce", "apgd-t", "fab-t", "square")]
-
-
-def test_draws_are_averaged_by_apgd_alone():
     other = reference_of(load_scenario("apgd-ce-linf-8_255", {"draws": 5})[1])
     assert other.stage[0].options["eot_iter"] == 5
     with pytest.raises(BadInputError, match=r"'pgd' .*5 draws"):
@@ -164,7 +161,6 @@ def test_what_cannot_be_verified_is_refused_before_anything_runs(protocol, overr
 
 
 def distances(name, options, model, x, y):
-    """Return the distance of the image found for every sample, infinite where there is none."""
     attack = build(name, options) if ":" in name else ATTACKS.get(name)(**options)
     threat = Threat("l2", 10.0)
     state = attack.start(x, y, threat, torch.arange(len(x)))

@@ -71,11 +71,15 @@ ODD = [
 ]
 
 
-def test_the_longest_command_is_read():
+def test_the_longest_command_is_read_and_a_model_may_be_named(runs, capsys):
     words = ["rbk", "eval", "--model", "m", "--data", "d", "--protocol", "p", "--seed", "0"]
     words += ["--allow", "x"] * ((MOST - len(words)) // 2)
     assert len(words) == MOST
     assert parse(words).model.model == "m"
+    path = next(path for path in find_records(runs) if "clean" in path.name)
+    assert main(["records", "verify", str(path), "--samples", "3", "-m", "vit_digits", "-q"]) == 0
+    assert main(["records", "verify", str(path), "--samples", "3", "-m", "symvit_digits", "-q"]) == 2
+    assert "are not those of the record" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ODD)
@@ -143,13 +147,6 @@ def test_every_record_is_remade_to_the_last_digit(runs, capsys):
 def test_what_has_no_effect_is_refused(words, text, capsys):
     assert main(["records", "verify", *words.split()]) == 2
     assert text in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_model_may_be_named_in_place_of_that_of_the_record(runs, capsys):
-    path = next(path for path in find_records(runs) if "clean" in path.name)
-    assert main(["records", "verify", str(path), "--samples", "3", "-m", "vit_digits", "-q"]) == 0
-    assert main(["records", "verify", str(path), "--samples", "3", "-m", "symvit_digits", "-q"]) == 2
-    assert "are not those of the record" in capsys.readouterr().err
 
 
 def test_the_command_is_shown_and_remakes_the_record(runs, tmp_path, capsys):
