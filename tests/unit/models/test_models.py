@@ -1,6 +1,9 @@
 import json
 import math
+from collections import defaultdict
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import pytest
 import timm
@@ -11,7 +14,9 @@ from robustbench_kpca._core.errors import BadInputError, UnknownNameError
 from robustbench_kpca.audit.preflight import leaking_places
 from robustbench_kpca.models import ARCHITECTURES
 from robustbench_kpca.models.bundle import read_header
+from robustbench_kpca.models.checkpoint import parameters_sha256
 from robustbench_kpca.models.loading import bundled
+from robustbench_kpca.models.operations import operations_of, size_of
 
 
 @pytest.fixture
@@ -155,3 +160,57 @@ def test_models_that_draw_noise_are_marked_and_not_evaluated(capsys):
     model = load_model("kep_svgp_vit_digits", untrained=True)
     with pytest.raises(BadInputError, match="noise"):
         evaluate(model, "digits", protocol="clean", audit=False)
+
+
+COSTS = Path(__file__).parents[3] / "leaderboards" / "teo2024" / "table-13" / "efficiency.json"
+ROWS = {row["title"]: row for row in json.loads(COSTS.read_text())["rows"]}
+
+
+@pytest.mark.parametrize("title", ROWS)
+def test_operations_are_those_that_torch_counts(title):
+    name, *options = [part for part in ROWS[title]["model"].split("+") if part != "untrained"]
+    settings = {key: int(value) for key, _, value in (option.partition("=") for option in options) if value.isdecimal()}
+    share = operations_of(name, settings) / (ROWS[title]["test"]["operations"] / 8)
+    exact = "FAN" not in title and "scaled" not in title and "layer 1, ViT" not in title
+    assert share == 1 if exact else 0.8 < share < 1.01
+    assert size_of(name, settings) == pytest.approx(ROWS[title]["parameters"], rel=0.4 if "(S)" in title else 0.3)
+
+
+def test_other_backbones_and_language_models():
+    assert operations_of("rpc_seq_listops", {}) is None
+    assert operations_of("symvit_segmenter_tiny", {}) > 10 * operations_of("symvit_tiny_patch16_224", {}) > 0
+    assert size_of("rpc_lm_paper", {}) == pytest.approx(43.8e6, rel=0.02), "the decoder has 43.76 million"
+    blocks = 16 * (2 * 256 * 128 * (3 * 128 + 2 * 2048) + 4 * 256**2 * 128)
+    assert operations_of("symmetric_lm_paper", {}) == blocks + 2 * 256 * 128 * 20_000
+    assert operations_of("rpc_lm_paper", {}) == operations_of("symmetric_lm_paper", {}) + 12 * 4 * 256**2 * 128
+
+
+HOME = Path(__file__).parents[3] / "leaderboards"
+WEIGHTS = sorted(HOME.glob("*/trainings/*/*.safetensors"))
+
+
+@cache
+def parameters(board):
+    """Name of a model -> the digests of its weights, as the records beside a board have them."""
+    digests = defaultdict(set)
+    for path in (board / "records").glob("*.record.json"):  # long names are shortened in names of files
+        model = json.loads(path.read_text())["spec"]["model"]
+        digests[model["name"]].add(model["parameters_sha256"])
+    return digests
+
+
+def require_those_of_the_records(path):
+    options = json.loads(read_header(path)["config"])
+    model = load_model(options.pop("name"), path, **options)
+    assert parameters(path.parents[2])[path.stem] == {parameters_sha256(model)}
+
+
+@pytest.mark.parametrize("board", sorted({path.parents[2] for path in WEIGHTS}), ids=lambda board: board.name)
+def test_a_committed_file_of_weights_is_that_of_the_records(board):
+    require_those_of_the_records(min(path for path in WEIGHTS if path.parents[2] == board))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
+def test_committed_weights_are_those_of_the_records(path):
+    require_those_of_the_records(path)

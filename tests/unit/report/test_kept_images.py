@@ -103,12 +103,11 @@ def broken(record, sample):
     return {row["sample"]: row["broken_by"] for row in record.outcomes.rows()}[sample] == "pgd"
 
 
-def test_outcomes_do_not_depend_on_what_is_kept(folder, record, tmp_path):
+def test_outcomes_do_not_depend_on_what_is_kept_and_a_record_without_enough_images_is_made_again(
+    folder, record, tmp_path
+):
     assert attacked(tmp_path, 0, eps="40/255").outcomes.digest() == record.outcomes.digest()
     assert not list(tmp_path.glob("*.images.npz"))
-
-
-def test_a_finished_record_without_enough_images_is_made_again(folder, record, tmp_path):
     first = attacked(tmp_path, 2, eps="40/255")
     assert attacked(tmp_path, 2, eps="40/255").created == first.created
     more = attacked(tmp_path, 5, eps="40/255")
@@ -170,10 +169,13 @@ def test_altered_or_hostile_images_are_refused(folder, record, tmp_path, monkeyp
         load_images(tmp_path, stated)
 
 
-def test_too_many_images_are_refused_before_the_attack(tmp_path, monkeypatch):
+def test_too_many_images_and_those_of_scenes_are_refused_before_the_attack(tmp_path, monkeypatch):
     monkeypatch.setattr("robustbench_kpca.evaluation.kept.LIMIT", 100_000)
     with pytest.raises(BadInputError, match=r"take 245,760 bytes; expected at most 100,000; keep 4"):
         attacked(tmp_path, 10)
+    how = {"protocol": "segpgd20-linf-1_255", "steps": 1, "batch_size": 1, "audit": False}
+    with pytest.raises(BadInputError, match="no images are kept for segmentation"):
+        evaluate("symvit_shapes", load_data("shapes", limit=1), out=tmp_path, keep_adversarial=1, **how)
 
 
 def test_a_report_shows_the_worst_case_of_several_attacks(tmp_path):
@@ -274,9 +276,3 @@ def test_images_of_python_evaluations_are_kept_too(linear, tmp_path):
     assert recheck(made, kept, model).differences == ()
     with pytest.raises(BadInputError, match="a folder for records"):
         evaluate(model, images, labels, **how)
-
-
-def test_no_images_of_scenes_are_kept(tmp_path):
-    how = {"protocol": "segpgd20-linf-1_255", "steps": 1, "batch_size": 1, "audit": False}
-    with pytest.raises(BadInputError, match="no images are kept for segmentation"):
-        evaluate("symvit_shapes", load_data("shapes", limit=1), out=tmp_path, keep_adversarial=1, **how)
