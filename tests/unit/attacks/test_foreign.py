@@ -363,23 +363,11 @@ def test_a_missing_library_names_the_extra(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("torchattack:PGD", "did you mean 'torchattacks'"),
-        ("torchattacks:MultiAttack", "'MultiAttack'"),
-        ("foolbox:DDNAttak", "did you mean 'DDNAttack'"),
-    ],
-)
-def test_unknown_names(name, message):
-    if name.partition(":")[0] in _foreign.LIBRARIES:
-        pytest.importorskip(name.partition(":")[0])
-    with pytest.raises(UnknownNameError, match=message):
-        build(name, {})
-
-
-@pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("torchattack:PGD", {}, "did you mean 'torchattacks'"),
+        ("torchattacks:MultiAttack", {}, "'MultiAttack'"),
+        ("foolbox:DDNAttak", {}, "did you mean 'DDNAttack'"),
         ("torchattacks:PGD", {"stpes": 3}, "'stpes'.*did you mean 'steps'"),
         ("torchattacks:PGD", {"eps": 0.1}, "'eps'"),
         ("torchattacks:PGD", {"steps": True}, "steps = true; expected a number"),
@@ -388,9 +376,10 @@ def test_unknown_names(name, message):
         ("foolbox:DDNAttack", {"distance": 3}, "'distance'"),
     ],
 )
-def test_wrong_options(name, options, message):
-    pytest.importorskip(name.partition(":")[0])
-    with pytest.raises(BadInputError, match=message):
+def test_unknown_names_and_options(name, options, message):
+    if name.partition(":")[0] in _foreign.LIBRARIES:
+        pytest.importorskip(name.partition(":")[0])
+    with pytest.raises((BadInputError, UnknownNameError), match=message):
         build(name, options)
 
 

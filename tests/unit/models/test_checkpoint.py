@@ -435,7 +435,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, state):
         write_atomic(tmp_path / "fits", b"x" * LIMIT)
     with pytest.raises(EvaluationError, match="cannot write"), full_disk():
         write_atomic(tmp_path / "new", b"x" * (LIMIT + 1))
-    assert [path.name for path in tmp_path.iterdir()] == ["fits"]
+    assert {path.name for path in tmp_path.iterdir()} == {"c.safetensors", "fits"}
 
 
 @pytest.fixture

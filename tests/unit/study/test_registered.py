@@ -1,6 +1,7 @@
 """A plan is a plan only before a record, and a pack's own git repository runs nothing when it is asked."""
 
 import os
+import shutil
 import subprocess
 from contextlib import suppress
 from functools import partial
@@ -48,7 +49,6 @@ def test_records_at_the_plan_follow_it_and_those_of_another_history_do_not(git, 
     said = registered(tmp_path, [made_at(planned), made_at(f"{later}+")])
     named = f"the plan of this pack (plan.md, commit {planned[:8]})"
     assert said == f"By its maker's history, {named} is older than the records."
-    commit(git, tmp_path, plan="Ten seeds.")
     assert "cannot be told here: this history has none" in registered(tmp_path, [made_at("0" * 40), made_at(None)])
 
 
@@ -71,7 +71,7 @@ def test_plans_of_no_commit_or_history_are_refused(git, tmp_path):
     (tmp_path / "plan.md").write_text("Ten seeds.")
     with pytest.raises(BadInputError, match="not committed"):
         registered(tmp_path, [made_at(git("rev-parse", "HEAD"))])
-    (tmp_path / "plan.md").write_text("Ten seeds.")
+    shutil.rmtree(tmp_path / ".git")
     assert "no git history" in registered(tmp_path, [made_at("0" * 40)])
 
 
