@@ -62,5 +62,7 @@ def break_row(
     record, broken = record_break(images, target, by=by, method=method, out=folder, how=how)
     left, n = len(target.left), record.spec.data.n
     numbers = " -> ".join(PERCENT.text(count / n) for count in (left, left - broken))
-    _console.say(f"{record.spec.model.name}  {target.title} {numbers}  {broken} images broken by {by}")
+    _console.say(
+        f"{record.spec.model.name}  {target.title} {numbers}  {broken} image{'s' * (broken != 1)} broken by {by}"
+    )
     _console.note(str(folder / f"{record.spec.stem()}{SUFFIX}"), quiet=quiet)

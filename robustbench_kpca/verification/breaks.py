@@ -99,7 +99,7 @@ def record_break(
     Args:
         by: who found the images.
         method: how, in words.
-        out: folder of the new record. It keeps the images, for `rbk records verify --kept-images`.
+        out: folder of the new record. It keeps the images that break, for `rbk records verify --kept-images`.
 
     Returns:
         The record, and the number of samples that nobody had broken before.
@@ -196,6 +196,6 @@ def _record_of(
         )
     remarks = evaluation.subject.first.again(runner, evaluation.options.allow)
     work = Made(len(data), time.perf_counter() - started, runner.batch_size, tuple(remarks))
-    decided = torch.stack([samples[place].worst for place in places])
-    kept = KeptImages.of(tuple(data.ids[place] for place in places), clean[places].numpy(), decided.numpy())
-    return evaluation.finish(outcomes, work, images=kept)
+    broken = [sample for sample in samples if sample.broken_by == IMPORTED]
+    both = (torch.stack([getattr(sample, name) for sample in broken]).numpy() for name in ("clean", "worst"))
+    return evaluation.finish(outcomes, work, images=KeptImages.of(tuple(sample.id for sample in broken), *both))

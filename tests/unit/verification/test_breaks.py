@@ -253,6 +253,6 @@ def test_a_break_of_other_weights_lowers_nothing_and_one_without_images_is_found
     assert imported == {}
     assert "other weights of vit_digits" in stale[0]
     kept = load_images(tmp_path, found.images_file)
-    fewer = KeptImages(kept.samples[8:], kept.clean[8:], kept.attacked[8:])
-    unkept = (found.outcomes["broken_by"] == "imported")[:8].sum()
-    assert len(recheck(found, fewer, load_model("vit_digits")).differences) == unkept > 0
+    assert len(kept.samples) == (found.outcomes["broken_by"] == "imported").sum()
+    fewer = KeptImages(kept.samples[3:], kept.clean[3:], kept.attacked[3:])
+    assert len(recheck(found, fewer, load_model("vit_digits")).differences) == 3
