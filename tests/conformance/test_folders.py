@@ -61,13 +61,10 @@ def test_every_protocol_resolves():
                 assert scenario.profile in corruption_for(corruption).parameters, name
 
 
-def test_every_board_reads():
+def test_every_board_reads_and_every_attack_is_documented_with_its_source():
     for name, path in presets.find("leaderboards").items():
         for evaluation in validate(BoardSpec, load_toml(path), name).evaluations:
             evaluation.resolve()
-
-
-def test_every_attack_is_documented_with_its_source():
     for name in ATTACKS.names():
         assert "arXiv:" in importlib.import_module(f"robustbench_kpca.attacks.{name}").__doc__, name
 

@@ -221,7 +221,7 @@ def test_a_kept_record_of_other_code_is_named(monkeypatch, capsys):
     assert "revision bbbbbbbb+;" in shown
 
 
-def test_a_checkpoint_and_overrides_show_in_the_record(tmp_path, capsys):
+def test_lists_are_whole_and_a_checkpoint_and_overrides_show_in_the_record(tmp_path, capsys):
     shutil.copy(WEIGHTS / "symvit_digits_adv.safetensors", tmp_path / "mine.safetensors")
     words = "-m rpc_symvit_digits --checkpoint mine.safetensors --set model.iterations=2 -o r -q"
     words += " -p pgd20-linf-8_255 --set eps=3/255 --limit 4 --batch-size 4 --audit none"
@@ -232,9 +232,6 @@ def test_a_checkpoint_and_overrides_show_in_the_record(tmp_path, capsys):
     assert record.spec.model.name == "rpc_symvit_digits+iterations=2@mine"
     assert record.spec.protocol.resolved["eps"] == 3 / 255
     capsys.readouterr()
-
-
-def test_lists(capsys):
     for what in ("models", "attacks", "corruptions", "data", "protocols", "metrics", "boards", "recipes"):
         assert rbk("list", what, "--json") == 0
         assert json.loads(capsys.readouterr().out), what

@@ -51,12 +51,21 @@ def test_a_script_is_well_formed(script):
     assert subprocess.run([checker, "-s", "bash", "-e", "SC2154,SC2317,SC2329", "-"], **given).stdout == ""
 
 
-def test_the_array_makes_a_part_each(start, tmp_path):
+def test_the_array_and_the_job_of_kubernetes_make_a_part_each(start, tmp_path):
     assert start(SCRIPTS[0], CODE="2").wait() == 2, "the code of the command"
     [call] = (tmp_path / "calls").read_text().splitlines()
     asked = understood(shlex.split(call)[1:])
     assert (asked["part"], asked["out"], asked["device"]) == ("3/16", Path("runs"), "cuda")
     assert "--array=1-16" in SCRIPTS[0]
+    job = yaml.safe_load(MANIFEST)
+    kubernetes_validate.validate(job, "1.31", strict=True)
+    [box] = job["spec"]["template"]["spec"]["containers"]
+    shown = subprocess.run(
+        ["sh", "-c", box["args"][0].replace("exec rbk", "echo")], env={"JOB_COMPLETION_INDEX": "15"}, text=True,
+        capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    asked = understood(shlex.split(shown))
+    assert asked["part"] == f"{job['spec']['completions']}/16" == "16/16"
 
 
 @pytest.mark.parametrize(("signal", "again"), [("USR1", ["scontrol requeue 47_3"]), ("TERM", [])])
@@ -77,15 +86,3 @@ def test_the_training_runs_by_torchrun(start, tmp_path):
     assert "--rdzv-endpoint=n1:20048" in words
     asked = understood(words[words.index("robustbench_kpca") + 1 :])
     assert (asked["recipe"], asked["resume"]) == ("rpc_symvit_tiny", True)
-
-
-def test_the_job_of_kubernetes_makes_a_part_each():
-    job = yaml.safe_load(MANIFEST)
-    kubernetes_validate.validate(job, "1.31", strict=True)
-    [box] = job["spec"]["template"]["spec"]["containers"]
-    shown = subprocess.run(
-        ["sh", "-c", box["args"][0].replace("exec rbk", "echo")], env={"JOB_COMPLETION_INDEX": "15"}, text=True,
-        capture_output=True, check=True,
-    ).stdout  # fmt: skip
-    asked = understood(shlex.split(shown))
-    assert asked["part"] == f"{job['spec']['completions']}/16" == "16/16"

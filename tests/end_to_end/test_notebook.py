@@ -26,7 +26,7 @@ def test_the_notebook_runs(cells, tmp_path, monkeypatch):
     assert "hardened" in (tmp_path / "report" / "README.md").read_text()
 
 
-def test_its_outputs_are_kept_and_shown(cells):
+def test_outputs_of_cells_are_kept_and_what_cells_say(cells):
     notebook = cells.load(PAGE)
     page = cells.markdown(notebook)
     codes = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -35,9 +35,6 @@ def test_its_outputs_are_kept_and_shown(cells):
     assert page.count("<img") == 1
     assert "<table>" in page
     assert PAGE.stat().st_size < 100_000
-
-
-def test_a_cell_shows_what_it_says_and_its_last_value(cells):
     table = ["type('T', (), {'_repr_html_': lambda self: '<table></table>'})()"]
     source = [["x = 6 * 7\n", "print(x)\n", "x"], ["x += 1"], table]
     notebook = {"cells": [{"cell_type": "code", "source": text} for text in source]}

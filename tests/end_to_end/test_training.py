@@ -139,11 +139,16 @@ def test_weights_that_are_not_finite_are_not_kept(tmp_path, short):
     )
 
 
-def test_a_full_disk_leaves_the_last_good_epoch(begun, short):
+def test_the_last_good_epoch_is_left_by_a_full_disk_and_a_diverging_loss(begun, short):
     last_good = (begun / "short.resume.pt").read_bytes()
     with pytest.raises(EvaluationError, match="cannot write"), full_disk():
         train(*short, begun, Options(resume=True))
     assert {path.name for path in begun.iterdir()} == {"short.resume.pt", "short.csv", "short.spent.json"}
+    assert (begun / "short.resume.pt").read_bytes() == last_good
+    name, recipe, text = short
+    last_good = (begun / "short.resume.pt").read_bytes()
+    with pytest.raises(EvaluationError, match=r"epoch 1 .*short\.resume\.pt"):
+        train(name, recipe.model_copy(update={"lr": 1e30}), text, begun, Options(resume=True))
     assert (begun / "short.resume.pt").read_bytes() == last_good
 
 
@@ -151,14 +156,6 @@ def test_epochs_are_kept_on_request(tmp_path, short):
     train(*short, tmp_path, Options(keep_every=2))
     assert read_header(tmp_path / "short.epoch-002.safetensors")["epoch"] == "2"
     assert not (tmp_path / "short.epoch-001.safetensors").exists()
-
-
-def test_a_diverging_loss_stops_and_keeps_the_last_good_epoch(begun, short):
-    name, recipe, text = short
-    last_good = (begun / "short.resume.pt").read_bytes()
-    with pytest.raises(EvaluationError, match=r"epoch 1 .*short\.resume\.pt"):
-        train(name, recipe.model_copy(update={"lr": 1e30}), text, begun, Options(resume=True))
-    assert (begun / "short.resume.pt").read_bytes() == last_good
 
 
 @pytest.mark.slow

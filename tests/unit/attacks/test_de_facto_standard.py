@@ -57,7 +57,7 @@ def test_nan_on_every_perturbed_image_is_broken_and_flagged(protocol):
     assert any("4 samples met NaN or infinite logits" in flag for flag in record.flags)
 
 
-def test_integer_labels_of_any_width_are_the_same(case):
+def test_integer_labels_of_any_width_and_double_precision_work(case):
     model, images, labels = case
     found = [
         evaluate(model, images, labels.to(dtype), protocol=PROTOCOLS[0], **SHORT, audit=False)
@@ -68,9 +68,6 @@ def test_integer_labels_of_any_width_are_the_same(case):
     assert found[0] == found[1] == found[2]
     with pytest.raises(BadInputError, match="integer"):
         evaluate(model, images, labels.float(), protocol=PROTOCOLS[0], **SHORT, audit=False)
-
-
-def test_double_precision_works_if_the_model_has_it_too(case):
     model, images, labels = case
     with pytest.raises(BadInputError, match=r"float64"):
         attack(model, images.double(), labels, PROTOCOLS[0], **SHORT)

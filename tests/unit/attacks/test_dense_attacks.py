@@ -339,13 +339,18 @@ def mixed():
     )
 
 
-def test_scenes_of_different_sizes_are_attacked_as_each_would_be_alone(tmp_path):
+def test_scenes_of_different_sizes_are_attacked_alone_and_others_refused(tmp_path):
     model, data = PerPixel().eval(), mixed()
     stage = PGD | {"steps": 3, "random_start": True}
     together = measure(model, data, stage, SEGPGD)[0].rows()
     alone = [row for index in range(9) for row in measure(model, data.take([index]), stage, SEGPGD)[0].rows()]
     assert together == alone
     assert [len(group) for group in data.by_size(range(9))] == [3, 3, 3]
+    small = scenes(2)
+    with pytest.raises(BadInputError, match=r"label 2 .*2 classes"):
+        measure(PerPixel(), scenes(classes=3))
+    with pytest.raises(BadInputError, match=r"\(3, 3\).*every pixel"):
+        measure(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), small)
 
 
 class Near(nn.Module):
@@ -375,14 +380,6 @@ def test_attacks_look_through_the_windows_of_the_clean_evaluation(size):
         answer = through_windows(model, pixels(data.image(index))[None], 4).argmax(1)[0].numpy()
         assert np.array_equal(answer, segment(model, data.image(index)))
     assert attacked.metrics["robust_pixel_accuracy"].value < attacked.metrics["pixel_accuracy"].value
-
-
-def test_scenes_that_cannot_be_attacked_are_refused():
-    small = scenes(2)
-    with pytest.raises(BadInputError, match=r"label 2 .*2 classes"):
-        measure(PerPixel(), scenes(classes=3))
-    with pytest.raises(BadInputError, match=r"\(3, 3\).*every pixel"):
-        measure(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), small)
 
 
 class Wrapped(nn.Module):

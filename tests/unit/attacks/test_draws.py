@@ -58,17 +58,6 @@ def test_draws_have_the_bits_of_unsigned_integers(rows, shape):
     assert np.array_equal(flips.flatten(1).numpy(), bits.astype(np.float32) * 2 - 1)
 
 
-def test_draws_are_made_on_the_device_of_the_keys():
-    keys, counters, like = torch.tensor([5, 2**62, 7]), torch.tensor([0, 3, 9]), torch.zeros(3, 3, 5, 7)
-    with stand_in() as counter:
-        there = keys.to(DEVICE), counters.to(DEVICE)
-        crossed = counter.load.uploaded
-        ours = [signs(*there, like.to(DEVICE)).cpu(), uniforms(*there, 9).cpu()]
-        assert counter.load.uploaded == crossed + like.nbytes
-    assert torch.equal(ours[0], signs(keys, counters, like))
-    assert torch.equal(ours[1], uniforms(keys, counters, 9))
-
-
 @given(keys=st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=3), count=st.integers(1, 40))
 def test_the_words_of_a_batch_are_those_of_numpys_philox(keys, count):
     expected = np.stack([generator(key).bit_generator.random_raw(count) for key in keys])
@@ -92,13 +81,21 @@ def test_starts_are_drawn_on_the_device_as_the_host_draws_them(threat):
         assert torch.allclose(drawn[1], expected, atol=1e-7)
 
 
-def test_draws_belong_to_the_sample():
+def test_draws_belong_to_the_sample_and_the_device_of_its_key():
     keys, counters = torch.tensor([5, 2**62, 7]), torch.tensor([0, 3, 9])
     whole = uniforms(keys, counters, 6)
     assert torch.equal(uniforms(keys[1:2], counters[1:2], 6), whole[1:2])
     assert torch.equal(uniforms(keys, counters, 3), whole[:, :3])
     like = torch.zeros(3, 3, 5, 7)
     assert torch.equal(signs(keys[2:], counters[2:], like[2:]), signs(keys, counters, like)[2:])
+    keys, counters, like = torch.tensor([5, 2**62, 7]), torch.tensor([0, 3, 9]), torch.zeros(3, 3, 5, 7)
+    with stand_in() as counter:
+        there = keys.to(DEVICE), counters.to(DEVICE)
+        crossed = counter.load.uploaded
+        ours = [signs(*there, like.to(DEVICE)).cpu(), uniforms(*there, 9).cpu()]
+        assert counter.load.uploaded == crossed + like.nbytes
+    assert torch.equal(ours[0], signs(keys, counters, like))
+    assert torch.equal(ours[1], uniforms(keys, counters, 9))
 
 
 @pytest.mark.parametrize("along", ["keys", "counters", "words"])

@@ -46,10 +46,22 @@ def test_targets_are_the_classes_of_the_closest_boundaries(planes, norm):
     assert int((expected[:, 0] != runners_up(net(x), y, 1)[:, 0]).sum()) >= 5, "the order of logits must be another"
 
 
-def test_candidates_are_the_classes_of_the_largest_logits(planes):
+def test_candidates_follow_the_largest_logits(planes):
     net, x, y = planes
     state = drive(MALT(targets=2, candidates=2, **HOW), net, x, y, Threat("linf", 0.01), 1)
     assert torch.equal(state["targets"].sort(1).values, runners_up(net(x), y, 2).sort(1).values)
+    net, x, _ = planes
+    logits = net(x.round()).detach()
+    y = logits.argmax(1)
+    malt = MALT(targets=3, candidates=5, **HOW)
+    state = drive(malt, lambda z: net(z.round()), x, y, Threat("linf", 0.01), 1)
+    assert torch.equal(state["targets"], runners_up(logits, y, 3))
+    logits, y = 4 * rand(0, 7, 5), torch.tensor([0, 1, 2, 3, 4, 0, 1])
+    for row, label in enumerate(y.tolist()):
+        powers = logits[row].exp()
+        other = max(float(powers[k]) for k in range(5) if k != label)
+        expected = (other - float(powers[label])) / float(powers.sum())
+        assert float(probability_margin(logits, y)[row]) == pytest.approx(expected)
 
 
 def test_one_target_breaks_what_lies_within_reach_of_any(planes):
@@ -77,15 +89,6 @@ def test_a_run_is_that_of_auto_pgd(planes):
     assert bool(ours["finished"].all())
 
 
-def test_without_a_gradient_the_order_is_that_of_the_logits(planes):
-    net, x, _ = planes
-    logits = net(x.round()).detach()
-    y = logits.argmax(1)
-    malt = MALT(targets=3, candidates=5, **HOW)
-    state = drive(malt, lambda z: net(z.round()), x, y, Threat("linf", 0.01), 1)
-    assert torch.equal(state["targets"], runners_up(logits, y, 3))
-
-
 def test_refusals():
     with pytest.raises(BadInputError, match="candidates = 1"):
         MALT(targets=2, candidates=1, **HOW)
@@ -93,12 +96,3 @@ def test_refusals():
     labels = torch.zeros(1, dtype=torch.int64)
     with pytest.raises(BadInputError, match="attack 'malt' in l1"):
         MALT(targets=1, candidates=1, **HOW).start(x, labels, Threat("l1", 1.0), labels)
-
-
-def test_the_probability_margin():
-    logits, y = 4 * rand(0, 7, 5), torch.tensor([0, 1, 2, 3, 4, 0, 1])
-    for row, label in enumerate(y.tolist()):
-        powers = logits[row].exp()
-        other = max(float(powers[k]) for k in range(5) if k != label)
-        expected = (other - float(powers[label])) / float(powers.sum())
-        assert float(probability_margin(logits, y)[row]) == pytest.approx(expected)

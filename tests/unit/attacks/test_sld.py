@@ -17,8 +17,8 @@ STAGE = {
 OPTIONS = {key: value for key, value in STAGE.items() if key not in ("attack", "restarts")}
 
 
-def test_on_a_linear_model_the_largest_weights_share_the_budget(linear):
-    """4 equal largest weights, the 29th to 32nd of 32 pixels moved: the reach is eps |w|_max, the best in L1."""
+def test_the_largest_weights_and_the_percentile_share_the_budget(linear):
+    # 4 equal largest weights, the 29th to 32nd of 32 pixels moved: the reach is eps |w|_max, the best in L1.
     weight = 0.1 * (rand(0, 2, 4, 4, dtype=torch.float32) - 0.5)
     weight.view(-1)[[3, 8, 17, 30]] = torch.tensor([1.0, -1.0, 1.0, -1.0])
     x, y, bias, eps, needed = half_within_reach(weight, torch.inf)
@@ -26,10 +26,7 @@ def test_on_a_linear_model_the_largest_weights_share_the_budget(linear):
     assert broken == (needed < eps).tolist()
     assert sum(broken) == 30
     assert counts[broken.index(False)] == (21, 20)
-
-
-def test_the_percentile_chooses_who_shares_the_step(linear):
-    """Of four values the third and fourth are at or above the 99th percentile, and all of them above the lowest."""
+    # Of four values the third and fourth are at or above the 99th percentile, and all of them above the lowest.
     weight = torch.tensor([[[1.0, 0.5], [0.25, 0.125]]])
     x, threat = torch.full((1, 1, 2, 2), 0.4), Threat("l1", 0.2)
     for sparsity, expected in ((99.0, [0.1, 0.1, 0.0, 0.0]), (0.0, [0.05] * 4)):

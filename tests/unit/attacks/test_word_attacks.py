@@ -383,10 +383,16 @@ def run_one(attack, texts, monkeypatch):
     return run(protocol(HOTFLIP), *texts, 4)
 
 
-def test_distributions_cost_passes_and_decide_nothing(texts, monkeypatch):
+def test_distributions_cost_passes_and_must_fit(texts, monkeypatch):
     rows = run_one(Points(), texts, monkeypatch)
     assert all(row["nll"] == row["clean_nll"] and row["attack"] == "" and row["swaps"] == 0 for row in rows)
     assert {(row["forwards"], row["backwards"]) for row in rows} == {(2, 1)}  # and the check of the last text
+    with pytest.raises(BadInputError, match="three or more"):
+        distributions(CLEAN, 2)
+    monkeypatch.setattr(shared_words, "MOST", 4 * 10 * 12)
+    assert distributions(CLEAN, 12).sum(1).tolist() == [[[1.0] * 10]]
+    with pytest.raises(BadInputError, match="--batch-size 1"):
+        distributions(CLEAN.expand(2, -1, -1, -1), 12)
 
 
 @pytest.mark.parametrize("factor", [1.1, float("nan")])
@@ -451,15 +457,6 @@ def test_protocols_that_make_no_sense_are_refused(name, changes, what):
 def test_texts_are_attacked_with_the_whole_budget_and_true_words(change):
     with pytest.raises(BadInputError, match="for a text"):
         HigherLoss().check_protocol(load_scenario("hotflip-words-1.5", change)[1], {})
-
-
-def test_distributions_that_do_not_fit_are_refused(monkeypatch):
-    with pytest.raises(BadInputError, match="three or more"):
-        distributions(CLEAN, 2)
-    monkeypatch.setattr(shared_words, "MOST", 4 * 10 * 12)
-    assert distributions(CLEAN, 12).sum(1).tolist() == [[[1.0] * 10]]
-    with pytest.raises(BadInputError, match="--batch-size 1"):
-        distributions(CLEAN.expand(2, -1, -1, -1), 12)
 
 
 def test_scores_are_the_mean_log_p_of_scored_words():

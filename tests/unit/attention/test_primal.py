@@ -87,8 +87,8 @@ def test_the_formulas_written_out(x, causal, rank_multi, keep):
     assert torch.allclose(ours, objective, rtol=0, atol=1e-10)
 
 
-def test_the_papers_lambda_is_the_square_of_the_codes(x):
-    """The paper: J = 1/2 mean e^T Lambda e + 1/2 mean r^T Lambda r - mean tr(W_e^T W_r), over heads and tokens."""
+def test_the_papers_lambda_and_parameter_counts(x, fork):
+    # The paper: J = 1/2 mean e^T Lambda e + 1/2 mean r^T Lambda r - mean tr(W_e^T W_r), over heads and tokens.
     built = layer()
     e, r = built.scores(x)
     lam = built.lam.detach().square()  # the paper's
@@ -97,8 +97,6 @@ def test_the_papers_lambda_is_the_square_of_the_codes(x):
     ours = ksvd_objective(e, r, built.scores.w_e, built.scores.w_r, lam.sqrt())
     assert torch.allclose(ours, spread / 2 - trace, rtol=0, atol=1e-10)
 
-
-def test_parameter_counts(fork):
     def count(module):
         return sum(parameter.numel() for parameter in module.parameters())
 

@@ -76,12 +76,16 @@ def test_huber_weights_of_two_equal_keys_and_one_far_away(form, expected):
     assert w.flatten().tolist() == pytest.approx(expected, abs=6e-6)
 
 
-def test_the_metric_of_two_tokens():
+def test_the_metric_of_two_tokens_and_its_running_mean(fork):
     before, v = torch.tensor([[0.0, 2.0], [1.0, 1.0]]), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     assert metric(v[None, None], before[None, None]).flatten().tolist() == [1.0, 1.0]
     assert metric(v[None, None], v[None, None]).flatten().tolist() == [1.0, 1.0], "0 / 0"
     doubled = metric(v[None, None] * torch.tensor([1.0, 2.0]), before[None, None])
     assert doubled.flatten().tolist() == pytest.approx([1.5 / 4.5, 1.0])
+    before, v = torch.randn(2, 1, 1, 6, 3, dtype=torch.float64)
+    running = metric(v, before, causal=True)
+    for t in range(6):
+        assert torch.allclose(running[:, :, t : t + 1], metric(v[:, :, : t + 1], before[:, :, : t + 1]))
 
 
 @pytest.mark.parametrize("groups", ["released", "heads"])
@@ -338,13 +342,6 @@ def test_other_forms_keep_the_promises_of_attention(name, options):
 # --- the causal form ---
 
 
-def test_the_causal_metric_is_a_running_mean(fork):
-    before, v = torch.randn(2, 1, 1, 6, 3, dtype=torch.float64)
-    running = metric(v, before, causal=True)
-    for t in range(6):
-        assert torch.allclose(running[:, :, t : t + 1], metric(v[:, :, : t + 1], before[:, :, : t + 1]))
-
-
 # --- the chain: values of an earlier layer ---
 
 
@@ -382,7 +379,7 @@ def _fail(x):
     raise MemoryError
 
 
-def test_the_backward_pass_may_compute_layers_again(chained, images):
+def test_a_copy_has_a_chain_of_its_own_and_layers_are_computed_again(chained, images):
     expected = gradient_of(chained, images)
 
     def run(images):
@@ -394,6 +391,10 @@ def test_the_backward_pass_may_compute_layers_again(chained, images):
 
     assert torch.allclose(run(images), chained(images))
     assert torch.allclose(gradient_of(run, images), expected)
+    expected = chained(images.requires_grad_())
+    copied = copy.deepcopy(chained)
+    assert copied.blocks[2].attn.chain[0] is copied.blocks[0].attn
+    assert torch.allclose(copied(images), expected)
 
 
 @pytest.mark.untyped  # a check of types asks tensors for what the compiler warns of
@@ -403,13 +404,6 @@ def test_a_compiled_model_is_the_same(model, images):
     assert torch.allclose(compiled(images), chained(images))
     assert torch.allclose(gradient_of(compiled, images), gradient_of(chained, images))
     assert torch.allclose(compiled(images.flip(0)), chained(images.flip(0)))
-
-
-def test_a_copy_has_a_chain_of_its_own(chained, images):
-    expected = chained(images.requires_grad_())
-    copied = copy.deepcopy(chained)
-    assert copied.blocks[2].attn.chain[0] is copied.blocks[0].attn
-    assert torch.allclose(copied(images), expected)
 
 
 @pytest.mark.parametrize("name", CHAINED)

@@ -240,16 +240,13 @@ def test_the_asymmetric_layer_has_softmax_attentions_weights(n, x):
             assert torch.allclose(ours, plain.proj(mixed.transpose(1, 2).flatten(2)), atol=1e-12)
 
 
-def test_the_asymmetric_layer_refuses_what_it_would_leave_out(fork):
-    with pytest.raises(BadInputError, match="AsymmetricRPCAttention"):
-        AsymmetricRPCAttention(DIM, HEADS, norm_layer=torch.nn.LayerNorm, scale_norm=True)
-
-
-def test_keys_and_queries_are_normalised_before_an_asymmetric_pursuit(x):
+def test_asymmetric_layers_normalise_before_the_pursuit_and_refuse_what_they_leave_out(x, fork):
     plain = SoftmaxAttention(DIM, HEADS, qk_norm=True, norm_layer=torch.nn.LayerNorm).double()
     pursued = AsymmetricRPCAttention(DIM, HEADS, qk_norm=True, norm_layer=torch.nn.LayerNorm, iterations=0).double()
     pursued.load_state_dict(plain.state_dict())
     assert torch.equal(pursued(x), plain(x))
+    with pytest.raises(BadInputError, match="AsymmetricRPCAttention"):
+        AsymmetricRPCAttention(DIM, HEADS, norm_layer=torch.nn.LayerNorm, scale_norm=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -78,14 +78,11 @@ def test_records_hold_the_audit_of_their_own_eps(data, tmp_path):
     assert eps_by_protocol(map(load_record, find_records(tmp_path))) == expected
 
 
-def test_budgets_of_a_curve_share_an_audit_unless_each_is_attacked_alone(data):
+def test_audits_are_shared_by_budgets_and_made_again_at_another_eps(data, tmp_path):
     how = {"protocol": ["fgsm-linf-8_255"], "curve": ["1/255", "2/255"], "audit": "quick"}
     assert [*eps_by_protocol(evaluate(Flat(), data, **how)).values()] == ["1/255", "1/255"]
     alone = evaluate(Flat(), data, **how, independent=True)
     assert [*eps_by_protocol(alone).values()] == ["1/255", "2/255"]
-
-
-def test_a_record_with_an_audit_at_another_eps_is_audited_again(data, tmp_path):
     from robustbench_kpca.audit.run import audit
 
     model, how = Flat(), {"protocol": SMALL, "out": tmp_path}

@@ -81,13 +81,14 @@ def test_what_is_allowed_is_recorded_and_clean_accuracy_needs_no_preflight(batch
     assert inspect(Runner(model, 1, torch.device("cpu")), images[:1], labels[:1]) == []
 
 
-def test_probabilities_are_refused_without_an_attack_too(batch):
-    """Their calibration errors and energies would be those of a second softmax."""
+def test_probabilities_are_refused_and_every_check_is_tried(batch):
+    # Their calibration errors and energies would be those of a second softmax.
     model = Wrapped(load_model("vit_digits"), FAULTS["probabilities"][1])
     with pytest.raises(BadInputError, match="--allow probabilities"):
         evaluate(model, *batch, protocol="clean")
     (flag,) = evaluate(model, *batch, protocol="clean", allow=["probabilities"]).flags
     assert flag.startswith("preflight, allowed: probabilities")
+    assert {*FAULTS, "future"} == set(CHECKS)  # of texts, which are shown in test_language.py
 
 
 @pytest.mark.untyped
@@ -96,7 +97,3 @@ def test_a_function_is_no_model(batch):
     for call in (evaluate, attack):
         with pytest.raises(BadInputError, match=r"a model of type function; expected a torch\.nn\.Module"):
             call(lambda images: model(images), *batch, protocol="fgsm-linf-8_255")
-
-
-def test_every_check_is_tried():
-    assert {*FAULTS, "future"} == set(CHECKS)  # of texts, which are shown in test_language.py

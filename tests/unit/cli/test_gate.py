@@ -127,11 +127,6 @@ def test_the_plugin_fails_tests_and_prints_what_it_measured(pytester, few_resamp
     chosen.stdout.fnmatch_lines(["*2/3 tests collected (1 deselected)*"])
 
 
-def test_the_plugin_imports_nothing_heavy():
-    code = "import sys, robustbench_kpca.pytest_plugin; print({'torch', 'numpy', 'pandas'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
-
-
 def scripted(folder, script, **environment):
     """Run a script of the action where `rbk` is this package."""
     programs = folder / "programs"
@@ -199,8 +194,8 @@ def test_the_comment_of_an_earlier_run_is_replaced(tmp_path):
         (tmp_path / "calls").unlink()
 
 
-def test_the_action_hands_over_every_input():
-    """Every input that gate.sh reads is set by action.yml, and the reusable workflow hands every input on."""
+def test_the_action_hands_over_every_input_and_the_plugin_imports_nothing_heavy():
+    # Every input that gate.sh reads is set by action.yml, and the reusable workflow hands every input on.
     text, gate = (ACTION / "action.yml").read_text(), (ACTION / "gate.sh").read_text()
     for name in set(re.findall(r"\$\{(RBK_[A-Z]+)", gate)):
         assert f"{name}: ${{{{ inputs." in text, name
@@ -209,3 +204,5 @@ def test_the_action_hands_over_every_input():
     assert len(inputs) == 10
     for name in set(inputs) - {"out"}:
         assert f"          {name}: ${{{{ inputs.{name} }}}}" in workflow, name
+    code = "import sys, robustbench_kpca.pytest_plugin; print({'torch', 'numpy', 'pandas'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

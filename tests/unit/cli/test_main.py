@@ -157,12 +157,15 @@ def test_a_signal_before_the_command_began_is_one_line(number):
     assert process.returncode == 128 + number
 
 
-def test_little_is_imported_before_signals_are_one_line():
-    """Until then Ctrl-C is a traceback, for up to 0.7 s where the disk is cold: most of that was `typing`."""
+def test_processes_begin_lightly_and_end_without_threads_of_models():
+    # Until then Ctrl-C is a traceback, for up to 0.7 s where the disk is cold: most of that was `typing`.
     code = "import sys, robustbench_kpca.__main__; print({'typing', 're', 'contextlib'} & set(sys.modules))"
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr == "rbk: a thread that a model began does not end; the process ends without it\n"
 
 
 HELD = """
@@ -176,12 +179,6 @@ early_exit.GRACE, main.app = 0.1, app
 sys.argv = ["rbk", "list"]
 main.run()
 """
-
-
-def test_a_thread_that_a_model_began_does_not_hold_the_process():
-    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stdout) == (0, "done\n")
-    assert done.stderr == "rbk: a thread that a model began does not end; the process ends without it\n"
 
 
 SWALLOWED = """

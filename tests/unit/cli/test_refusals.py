@@ -34,9 +34,18 @@ def test_a_page_of_somebody_else_is_not_replaced(runs, capsys):
     assert f"rbk board report {runs}" in (runs / "README.md").read_text(), "the command remakes the page"
 
 
-def test_a_training_is_not_begun_anew_and_gone_on_with(capsys):
+def test_trainings_labels_and_images_that_make_no_sense_are_refused(capsys, tmp_path):
     assert main(["train", "vit_digits", "--fresh", "--resume"]) == 2
     assert "--fresh and --resume" in capsys.readouterr().err
+    model, data = load_model("symvit_digits"), load_data("digits", limit=4)
+    with pytest.raises(BadInputError, match="which has its own"):
+        evaluate(model, data, protocol="fgsm-linf-8_255", labels="predicted", policy="last", audit=False)
+    asked = ["eval", "-m", "vit_digits", "-p", "clean", "--limit", "4", "--keep-adversarial", "4", "-o", str(tmp_path)]
+    assert main(asked) == 2
+    assert "no protocol is an attack" in capsys.readouterr().err
+    for how in ({"keep_adversarial": 2}, {"keep_adversarial": -1, "out": tmp_path}):
+        with pytest.raises(BadInputError, match=r"samples to keep|keep_adversarial = -1"):
+            RunOptions(**how)
 
 
 @pytest.mark.parametrize("budgets", ["64/255,80/255", "8/255,40/255"])
@@ -46,21 +55,6 @@ def test_a_curve_keeps_the_images_of_every_budget(tmp_path, budgets):
     records = [load_record(path) for path in find_records(tmp_path)]
     assert [record.images_file is not None for record in records] == [True, True]
     assert main(["records", "verify", str(tmp_path), "-q", "--kept-images"]) == 0
-
-
-def test_images_that_nothing_keeps_are_refused(tmp_path, capsys):
-    asked = ["eval", "-m", "vit_digits", "-p", "clean", "--limit", "4", "--keep-adversarial", "4", "-o", str(tmp_path)]
-    assert main(asked) == 2
-    assert "no protocol is an attack" in capsys.readouterr().err
-    for how in ({"keep_adversarial": 2}, {"keep_adversarial": -1, "out": tmp_path}):
-        with pytest.raises(BadInputError, match=r"samples to keep|keep_adversarial = -1"):
-            RunOptions(**how)
-
-
-def test_labels_of_a_data_set_and_the_field_labels_are_two_things():
-    model, data = load_model("symvit_digits"), load_data("digits", limit=4)
-    with pytest.raises(BadInputError, match="which has its own"):
-        evaluate(model, data, protocol="fgsm-linf-8_255", labels="predicted", policy="last", audit=False)
 
 
 def test_what_is_no_file_is_not_written(tmp_path):

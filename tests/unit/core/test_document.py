@@ -42,16 +42,13 @@ PAGE = Document(
 )
 
 
-def test_both_renderings_say_the_same():
+def test_both_renderings_say_the_same_as_github_shows():
     shown = [
         re.sub(r"<[^>]+>|[*`#|\\\[\]()_-]", " ", text) for text in (markdown(PAGE), html(PAGE).partition("<main>")[2])
     ]
     for word in ("A page", "What", "helps", "code", "one", "two", "three", "0.5, 1.5", "More", "inside", "deep",
                  "Does it help?", "no difference found", "+0.1"):  # fmt: skip
         assert all(word in text for text in shown), word
-
-
-def test_markdown_is_what_github_shows():
     text = markdown(PAGE)
     assert text.startswith("# A page\n\n## What: **helps**\n\nSee `code` and words.\n")
     assert "- **one**\n- [two](there/README.md)\n- [three](https://example.org/a)\n" in text

@@ -69,7 +69,7 @@ def test_its_passes_are_counted_and_foreseen_where_they_can_be(added, made, cost
     assert passes_of(made(), 3) == (None if made is jump else cost)
 
 
-def test_its_options_are_those_of_a_stage(added):
+def test_options_are_those_of_a_stage_and_the_ball_is_not_left(added):
     built = build_attack(scenario([{"attack": "climb", "restarts": 1, "steps": 3}]).stage[0])
     assert (built.steps, built.random_start) == (3, True)
     with pytest.raises(BadInputError, match="stepz"):
@@ -80,9 +80,6 @@ def test_its_options_are_those_of_a_stage(added):
         build_attack(scenario([{"attack": "jump", "restarts": 1, "share": "abc"}]).stage[0])
     with pytest.raises(BadInputError, match="climb' in l1"):
         climb().start(rand(1, 2, *SHAPE), torch.zeros(2).long(), Threat("l1", 1.0), torch.arange(2))
-
-
-def test_a_whole_attack_that_leaves_the_ball_is_refused():
     x, y = 0.3 + 0.4 * rand(7, 6, *SHAPE), torch.zeros(6, dtype=torch.int64)
     with pytest.raises(EvaluationError, match="'jump' returned 6 of 6 images at a distance of"):
         drive(jump(share=2.0), Wavy(SHAPE), x, y, Threat("linf", 0.1), 1)

@@ -293,16 +293,13 @@ def test_pixelate_makes_blocks_of_mean_colour():
 # ---- frost's pictures
 
 
-def test_frost_asks_for_the_photographs_and_enlarges_them():
+def test_photographs_of_frost_are_asked_for_whole(tmp_path):
     with pytest.raises(BadInputError, match="folder") as failure:
         corrupt(PICTURES["32"][None], "frost", 1, mode="exact")
     assert "\n" not in str(failure.value)
     for shape in ((400, 300), (330, 700), (700, 1000)):
         image = np.resize(photographs()[0], (*shape, 3))
         assert differing(exactly("frost", image, 3, 2), reference("frost", image.copy(), 3, 2)) == (0, 0)
-
-
-def test_a_missing_and_a_changed_photograph_are_refused(tmp_path):
     with pytest.raises(BadInputError, match=r"frost1\.png"):
         frost_photograph(str(tmp_path / "nowhere"), 0)
     (tmp_path / "frost1.png").write_bytes(b"frost")

@@ -85,12 +85,17 @@ def test_every_line_loses_its_share_but_no_stop_words(text):
         assert np.array_equal(mask, made != text.stream)
 
 
-def test_what_is_around_a_word_stays_in_its_token():
+def test_tokens_keep_what_is_around_a_word_and_lines_stand_alone(text):
     vocabulary = Vocabulary(["<eos>", "<unk>", "AAA", "U.S.", "'em", "'AAA"])
     text = Text("lines", "test", np.array([3, 0, 4, 0, 1, 0]), vocabulary)
     made, mask = swapped_stream(text, BY_LINE, 1, seed=0)
     assert made.tolist() == [1, 0, 5, 0, 1, 0]  # AAA.S. and <AAA> are not in the vocabulary, 'AAA is
     assert mask.tolist() == [True, False, True, False, False, False]
+    cut = int(np.flatnonzero(text.stream == text.vocabulary.end)[3]) + 1
+    part = Text("lines", "test", text.stream[:cut], text.vocabulary)
+    for corruption in (BY_LINE, ANYWHERE):
+        whole = swapped_stream(text, corruption, 5, seed=1)[0]
+        assert np.array_equal(swapped_stream(part, corruption, 5, seed=1)[0], whole[:cut])
 
 
 @pytest.mark.parametrize("corruption", [BY_LINE, ANYWHERE])
@@ -108,14 +113,6 @@ def test_the_same_seed_gives_the_same_stream_and_no_word_is_lost(grammar, corrup
     higher, more = swapped_stream(grammar, corruption, 3, seed=0)
     assert (more | ~mask).all(), "what is swapped at a lower rate is swapped at a higher one"
     assert higher.tolist() != made.tolist()
-
-
-def test_a_line_does_not_depend_on_the_others(text):
-    cut = int(np.flatnonzero(text.stream == text.vocabulary.end)[3]) + 1
-    part = Text("lines", "test", text.stream[:cut], text.vocabulary)
-    for corruption in (BY_LINE, ANYWHERE):
-        whole = swapped_stream(text, corruption, 5, seed=1)[0]
-        assert np.array_equal(swapped_stream(part, corruption, 5, seed=1)[0], whole[:cut])
 
 
 def test_words_of_a_line_are_equally_likely_and_plain_rates_equal(grammar):

@@ -56,16 +56,6 @@ def test_a_folder_without_images_says_what_it_has_instead(names, reason, tmp_pat
         load_data(str(tmp_path / "d"))
 
 
-def test_modes_of_pillow_become_rgb(tmp_path):
-    image = Image.fromarray(GREY > 127)
-    assert image.mode == "1"
-    assert np.array_equal(read_rgb(save(tmp_path / "x.png", image)), grey(255 * (GREY > 127).astype(np.uint8)))
-    path = save(tmp_path / "x.jpg", Image.new("CMYK", (8, 8), (0, 255, 255, 0)), quality=100)
-    red, green, blue = np.array(read_rgb(path)).reshape(-1, 3).mean(0)
-    assert red > 250
-    assert max(green, blue) < 5
-
-
 @pytest.mark.parametrize("transparency", [None, 0, bytes([0, 128, 255])])
 def test_a_palette_is_resolved_whatever_is_transparent_in_it(tmp_path, transparency):
     indices = (GREY % 3).astype(np.uint8)
@@ -84,22 +74,26 @@ def test_alpha_is_dropped_as_torchvision_drops_it(tmp_path, mode):
     assert np.array_equal(read_rgb(save(tmp_path / "x.png", image)), COLOURS if mode == "RGBA" else grey(GREY))
 
 
-def test_sixteen_bits_are_scaled_not_cut_off(tmp_path):
+def test_deep_colours_are_scaled_and_orientations_ignored(tmp_path):
     levels = np.array([[0, 128, 129, 255, 256, 257, 32768, 65535]], np.uint16)
     path = save(tmp_path / "x.png", Image.fromarray(levels))
     expected = [round(int(level) / 257) for level in levels[0]]
     assert np.array(read_rgb(path))[0, :, 0].tolist() == expected
     assert expected[-1] == 255
     assert expected[3] == 1
-
-
-def test_an_exif_orientation_is_ignored(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     path = save(tmp_path / "x.png", Image.fromarray(COLOURS), exif=exif)
     with Image.open(path) as image:
         assert image.getexif()[0x0112] == 6
     assert np.array_equal(read_rgb(path), COLOURS)
+    image = Image.fromarray(GREY > 127)
+    assert image.mode == "1"
+    assert np.array_equal(read_rgb(save(tmp_path / "x.png", image)), grey(255 * (GREY > 127).astype(np.uint8)))
+    path = save(tmp_path / "x.jpg", Image.new("CMYK", (8, 8), (0, 255, 255, 0)), quality=100)
+    red, green, blue = np.array(read_rgb(path)).reshape(-1, 3).mean(0)
+    assert red > 250
+    assert max(green, blue) < 5
 
 
 @pytest.mark.parametrize(("crop", "interpolation"), [(0.875, "bicubic"), (0.9, "bicubic"), (1.0, "bilinear")])

@@ -37,12 +37,21 @@ def test_entropy_of_a_source_whose_last_word_tells_nothing():
     assert source.entropy(0) == pytest.approx(math.log(2), abs=1e-12)
 
 
-def test_words_are_drawn_in_proportion_to_their_weights():
+def test_words_are_drawn_by_weight_and_need_the_two_before():
     weights = np.broadcast_to(np.array([1, 0, 2, 5]), (4, 4, 4))
     drawn = list(MarkovSource(weights).draw(0, "test", 8_000, (0, 0)))
     assert np.abs(np.bincount(drawn, minlength=4) - [1_000, 0, 2_000, 5_000]).max() < 4 * math.sqrt(8_000 / 4)
     assert drawn[:100] == list(MarkovSource(weights).draw(0, "test", 100, (0, 0)))
     assert drawn[:100] != list(MarkovSource(weights).draw(1, "test", 100, (0, 0)))
+    source = grammar.source()
+    bits = [source.entropy(memory) for memory in range(3)]
+    assert bits[0] > bits[1] + 1 > bits[2] + 1.2
+    assert math.exp(bits[2]) == pytest.approx(7.2574, abs=1e-4)
+    for closing in (grammar.vocabulary().end, grammar.vocabulary().numbers["."]):
+        rows = source.weights[:, closing]
+        assert (rows == rows[0]).all()
+    assert source.weights.min() > 0
+    assert np.exp(true_log_probabilities()).sum(axis=-1) == pytest.approx(np.ones((50, 50)))
 
 
 @pytest.mark.parametrize("split", grammar.SPLITS)
@@ -57,18 +66,6 @@ def test_the_true_source_has_the_entropy_rate_on_its_text(split):
     error = math.sqrt(np.square(np.bincount(inside, nll - data.entropy)).sum()) / len(nll)
     assert abs(nll.mean() - data.entropy) < 3 * error
     assert error < 0.02
-
-
-def test_every_word_needs_the_two_before_it():
-    source = grammar.source()
-    bits = [source.entropy(memory) for memory in range(3)]
-    assert bits[0] > bits[1] + 1 > bits[2] + 1.2
-    assert math.exp(bits[2]) == pytest.approx(7.2574, abs=1e-4)
-    for closing in (grammar.vocabulary().end, grammar.vocabulary().numbers["."]):
-        rows = source.weights[:, closing]
-        assert (rows == rows[0]).all()
-    assert source.weights.min() > 0
-    assert np.exp(true_log_probabilities()).sum(axis=-1) == pytest.approx(np.ones((50, 50)))
 
 
 def test_articles_are_whole_lines_of_some_hundred_words():

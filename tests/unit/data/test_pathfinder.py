@@ -100,13 +100,20 @@ def published(tmp_path):
     return tmp_path
 
 
-def test_published_files_are_read_in_their_order(published):
+def test_published_files_are_read_in_their_order_and_have_one_size(published):
     parts = {part: load_data(f"pathfinder:{published}", part) for part in ("train", "val", "test")}
     assert [len(data) for data in parts.values()] == [16, 1, 2]
     assert parts["val"].notes[0].endswith("were left out: 1")
     assert parts["test"].ids == ["imgs/10/sample_8.png", "imgs/10/sample_9.png"]
     assert parts["test"].labels == [0, 1]
     assert parts["train"].images[:, 0, 0, 5].tolist() == [LEVELS + grey for grey in [*range(20, 30), *range(100, 106)]]
+    Image.fromarray(np.zeros((16, 16), np.uint8)).save(published / "imgs/2/sample_3.png")
+    with pytest.raises(BadInputError, match="another size"):
+        load_data(f"pathfinder:{published}", "train")
+    (published / "metadata/2.npy").unlink()
+    (published / "metadata/10.npy").write_text("imgs/10 sample_7.png 7 1\n")
+    with pytest.raises(BadInputError, match="no pictures of test"):
+        load_data(f"pathfinder:{published}", "test")
 
 
 @pytest.mark.parametrize(
@@ -140,13 +147,3 @@ def test_what_cannot_be_made_is_refused(source, message):
     with pytest.raises(BadInputError, match=message) as caught:
         load_data(source)
     assert "\n" not in str(caught.value)
-
-
-def test_pictures_of_several_sizes_are_refused(published):
-    Image.fromarray(np.zeros((16, 16), np.uint8)).save(published / "imgs/2/sample_3.png")
-    with pytest.raises(BadInputError, match="another size"):
-        load_data(f"pathfinder:{published}", "train")
-    (published / "metadata/2.npy").unlink()
-    (published / "metadata/10.npy").write_text("imgs/10 sample_7.png 7 1\n")
-    with pytest.raises(BadInputError, match="no pictures of test"):
-        load_data(f"pathfinder:{published}", "test")

@@ -127,7 +127,7 @@ def test_a_bad_mask_is_named(tmp_path, what):
     assert "\n" not in str(caught.value)
 
 
-def test_a_bad_image_is_named(tmp_path):
+def test_bad_images_and_sets_are_named(tmp_path):
     root, _ = folder(tmp_path / "t", ["a", "b"])
     cut(root / "images" / "a.png")
     with pytest.raises(BadInputError, match=r"a\.png"):
@@ -135,6 +135,15 @@ def test_a_bad_image_is_named(tmp_path):
     (root / "images" / "a.png").write_bytes(b"")
     with pytest.raises(BadInputError, match=r"a\.png"):
         load_data(f"masks:{root}").mask(0)
+    image, mask = picture(2, 2), np.zeros((2, 2), int)
+    for images, masks, options in (
+        ([], [], {}),
+        ([image], [], {}),
+        ([image, image], [mask, mask], {"ids": ["a", "a"]}),
+        ([image], [mask], {"palette": np.zeros((2, 3), np.uint8)}),
+    ):
+        with pytest.raises(BadInputError):
+            ArrayScenes(images, masks, "abc", **options)
 
 
 @pytest.mark.parametrize(("gone", "left"), [("masks", "images"), ("images", "masks")])
@@ -301,18 +310,6 @@ def test_sizes_are_known_and_sets_found_in_the_environment(tmp_path, monkeypatch
 def test_arrays_that_are_no_scene(image, mask, message):
     with pytest.raises(BadInputError, match=message):
         ArrayScenes([image], [mask], "abc")
-
-
-def test_sets_that_are_none():
-    image, mask = picture(2, 2), np.zeros((2, 2), int)
-    for images, masks, options in (
-        ([], [], {}),
-        ([image], [], {}),
-        ([image, image], [mask, mask], {"ids": ["a", "a"]}),
-        ([image], [mask], {"palette": np.zeros((2, 3), np.uint8)}),
-    ):
-        with pytest.raises(BadInputError):
-            ArrayScenes(images, masks, "abc", **options)
 
 
 def test_every_class_has_a_colour_of_its_own():

@@ -76,20 +76,10 @@ def test_an_outline_has_its_area_however_it_is_turned(name, turn):
     assert area == pytest.approx(AREAS[name], rel=0.01)
 
 
-def test_turning_by_a_right_angle_turns_the_picture():
+def test_turned_pictures_and_colours_of_classes(val):
     for outline in shapes.OUTLINES.values():
         upright = outline(frame(12, 20))
         assert np.array_equal(outline(frame(12, 20, (0, 1, 1))), np.rot90(upright, -1))
-
-
-def nearest_mean_accuracy(features: np.ndarray, labels: np.ndarray) -> float:
-    """Mean class accuracy of the nearest class mean, fitted to the very pixels it is scored on."""
-    means = np.stack([features[labels == label].mean(0) for label in range(len(CLASSES))])
-    nearest = ((features[:, None] - means) ** 2).sum(2).argmin(1)
-    return float(np.mean([(nearest[labels == label] == label).mean() for label in range(len(CLASSES))]))
-
-
-def test_colour_alone_does_not_decide(val):
     images, masks = val
     pixels = images.reshape(-1, 3).astype(np.float32)[::37]
     assert nearest_mean_accuracy(pixels, masks.ravel()[::37]) < 0.5
@@ -97,6 +87,13 @@ def test_colour_alone_does_not_decide(val):
     table = np.zeros((512, len(CLASSES)), np.int64)
     np.add.at(table, (levels, masks.ravel()), 1)
     assert table.max(1).sum() / masks.size < 0.6
+
+
+def nearest_mean_accuracy(features: np.ndarray, labels: np.ndarray) -> float:
+    """Mean class accuracy of the nearest class mean, fitted to the very pixels it is scored on."""
+    means = np.stack([features[labels == label].mean(0) for label in range(len(CLASSES))])
+    nearest = ((features[:, None] - means) ** 2).sum(2).argmin(1)
+    return float(np.mean([(nearest[labels == label] == label).mean() for label in range(len(CLASSES))]))
 
 
 @pytest.mark.parametrize(("source", "split"), [("shapes:folder", "val"), ("shapes", "test")])

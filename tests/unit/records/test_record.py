@@ -189,7 +189,7 @@ def test_an_audit_of_something_else_is_neither_taken_nor_believed(change, audite
         load_record(copied)
 
 
-def test_answers_on_other_batches_are_not_compared(audited):
+def test_audits_of_other_batches_and_records(audited, tmp_path):
     record = load_record(pick(audited, "vit_digits", "fgsm"))
     subject = record.audit.subject.model_copy(update={"probe_sha256": "0" * 64, "data_digest": "0" * 64})
     other = record.audit.model_copy(update={"subject": subject})
@@ -197,6 +197,14 @@ def test_answers_on_other_batches_are_not_compared(audited):
     data, model = load_data("digits", limit=20), load_model("vit_digits")
     drawn = evaluate(model, data, protocol="fgsm-linf-8_255", name="vit_digits", draws=3, audit=record.audit)
     assert drawn.audit == record.audit
+    copied = shutil.copytree(audited, tmp_path / "copied")
+    audit = json.loads(pick(copied, "fan_digits", "fgsm").read_text())["audit"]
+    _edit(pick(copied, "vit_digits", "fgsm"), lambda c: c.update(audit=audit))
+    with pytest.raises(BadInputError, match=r"'fan_digits'.*another model"):
+        load_record(pick(copied, "vit_digits", "fgsm"))
+    _edit(pick(copied, "vit_digits", "clean"), lambda c: c.update(audit=audit))
+    with pytest.raises(BadInputError, match="attack"):
+        load_record(pick(copied, "vit_digits", "clean"))
 
 
 def test_an_audit_is_one_file_that_records_name(audited, tmp_path):
@@ -234,17 +242,6 @@ def test_a_record_that_is_not_written_leaves_the_one_before_with_its_audit(audit
         renewed.save(copied.parent)
     assert AuditFile.of(renewed.audit).read(copied.parent) == renewed.audit
     assert load_record(copied).audit == before.audit
-
-
-def test_another_records_audit_is_not_believed(audited, tmp_path):
-    copied = shutil.copytree(audited, tmp_path / "copied")
-    audit = json.loads(pick(copied, "fan_digits", "fgsm").read_text())["audit"]
-    _edit(pick(copied, "vit_digits", "fgsm"), lambda c: c.update(audit=audit))
-    with pytest.raises(BadInputError, match=r"'fan_digits'.*another model"):
-        load_record(pick(copied, "vit_digits", "fgsm"))
-    _edit(pick(copied, "vit_digits", "clean"), lambda c: c.update(audit=audit))
-    with pytest.raises(BadInputError, match="attack"):
-        load_record(pick(copied, "vit_digits", "clean"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null"])

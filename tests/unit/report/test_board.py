@@ -314,7 +314,7 @@ def test_a_flag_that_all_records_share_is_said_once(tmp_path, records):
     ]
 
 
-def test_what_was_not_audited_is_shown(tmp_path, records, board):
+def test_what_was_not_audited_or_in_part_is_shown(tmp_path, records, board):
     for page in (markdown(board), html(board)):
         assert "vit_digits; vit_digits_adv" in page
         assert "not audited" in page

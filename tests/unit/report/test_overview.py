@@ -92,14 +92,11 @@ def test_another_file_is_refused_in_one_line(content, tmp_path):
         board_index.answers_below(tmp_path)
 
 
-def test_what_is_lower_for_the_better_is_turned():
+def test_what_is_lower_is_turned_and_unfinished_boards_stand_apart(tmp_path):
     duel = Duel(**DUEL)
     assert board_index._gain(duel, metric_for("robust_accuracy")) == duel
     turned = board_index._gain(duel, metric_for("mce"))
     assert (turned.difference, turned.low, turned.high, turned.least) == (-0.1, -0.15, -0.05, 0.08)
-
-
-def test_unfinished_boards_stand_apart(tmp_path):
     content = {"data": "digits", "split": "test", "rank_by": "PGD", "rows": [], "answers": [], "columns": [], "runs": 3}
     content["audited"] = {"rows": 3, "full": 1, "quick": 1}
     for name, ready in (("whole", 3), ("begun", 2)):

@@ -101,7 +101,7 @@ def test_no_page_of_another_kind_is_replaced(small, tmp_path, capsys):
     assert (foreign / "README.md").read_text() == "mine"
 
 
-def test_a_comparison_says_what_is_not_alike(small):
+def test_comparisons_say_what_is_not_alike_and_what_is_missing(small, tmp_path):
     def changed(**update):
         return small.model_copy(update={"protocol": small.protocol.model_copy(update=update)})
 
@@ -112,6 +112,8 @@ def test_a_comparison_says_what_is_not_alike(small):
         assert f"NOT ALIKE: different {what}." in words(page)
     data = small.model_copy(update={"data": small.data.model_copy(update={"digest": "0" * 64})})
     assert "NOT ALIKE: different data" in markdown(pages.comparison({"a": small, "b": data}))
+    with pytest.raises(BadInputError, match="--keep-every"):
+        over_training(tmp_path, "digits", ["test"], 2)
 
 
 def test_any_name_can_be_drawn_without_a_request(small):
@@ -165,8 +167,3 @@ def test_the_projection_loss_over_training(tmp_path):
     save(11)
     with pytest.raises(BadInputError, match="layer 1"):
         over_training(runs, "digits", ["test"], 2)
-
-
-def test_a_folder_without_checkpoints_says_how_they_are_made(tmp_path):
-    with pytest.raises(BadInputError, match="--keep-every"):
-        over_training(tmp_path, "digits", ["test"], 2)

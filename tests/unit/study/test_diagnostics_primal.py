@@ -29,11 +29,18 @@ def kernel_svd(rank=3):
     return a, b, w_e, w_r, s[..., :rank].rsqrt()
 
 
-def test_at_a_kernel_svd_objective_and_gradient_are_zero():
+def test_scores_objective_and_gradient_at_a_kernel_svd():
     objective, relative, gradient = stationarity(*kernel_svd())
     assert float(objective.abs().max()) < 1e-10
     assert float(relative.max()) < 1e-12
     assert float(gradient.max()) < 1e-12
+    module = PrimalAttention(WIDTH * HEADS, HEADS, tokens=TOKENS, rank=3, rank_multi=4).double().eval()
+    x = randn(2, TOKENS, WIDTH * HEADS)
+    q, k = (part.detach() for part in module.scores.qk(x).view(2, TOKENS, 2, HEADS, WIDTH).permute(2, 0, 3, 1, 4))
+    a, b = feature_maps(layer(q, k, module=module, x=x), module.scores)
+    e, r = module.scores(x)
+    assert torch.allclose(a @ module.scores.w_e, e)
+    assert torch.allclose(b @ module.scores.w_r, r)
 
 
 def test_objective_and_gradient_are_those_of_the_layer():
@@ -51,16 +58,6 @@ def test_objective_and_gradient_are_those_of_the_layer():
     ]
     sizes = sum(slope.square().sum((-2, -1)) for slope in slopes) / sum(part.square() for part in parts)
     assert torch.allclose(gradient[0], sizes.sqrt())
-
-
-def test_feature_maps_give_the_scores_of_the_layer():
-    module = PrimalAttention(WIDTH * HEADS, HEADS, tokens=TOKENS, rank=3, rank_multi=4).double().eval()
-    x = randn(2, TOKENS, WIDTH * HEADS)
-    q, k = (part.detach() for part in module.scores.qk(x).view(2, TOKENS, 2, HEADS, WIDTH).permute(2, 0, 3, 1, 4))
-    a, b = feature_maps(layer(q, k, module=module, x=x), module.scores)
-    e, r = module.scores(x)
-    assert torch.allclose(a @ module.scores.w_e, e)
-    assert torch.allclose(b @ module.scores.w_r, r)
 
 
 def test_a_layer_with_random_weights_is_no_kernel_svd():

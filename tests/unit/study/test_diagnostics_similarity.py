@@ -68,7 +68,7 @@ def test_kernel_gram_and_matching_by_definition():
     assert float(s.cosines(s.debiased_gram(X), s.debiased_gram(Y))[0, 1, 0]) == pytest.approx(expected, rel=1e-10)
 
 
-def test_angles_and_overlap_are_scipys():
+def test_angles_overlap_cosine_and_frobenius_by_definition():
     x, y = X - X.mean(-2, keepdim=True), Y - Y.mean(-2, keepdim=True)
     a, b = s.basis(X), s.basis(Y)
     overlap = s.cosines(a @ a.transpose(-2, -1), b @ b.transpose(-2, -1))
@@ -76,9 +76,6 @@ def test_angles_and_overlap_are_scipys():
         theirs = np.sort(subspace_angles(x[i, 0].numpy(), y[i, 0].numpy()))
         assert np.allclose(s.principal_angles(a, b)[i, 0].deg2rad().numpy(), theirs)
         assert float(overlap[i, i, 0]) == pytest.approx(float((np.cos(theirs) ** 2).mean()))
-
-
-def test_direct_cosine_and_frobenius_by_definition():
     log_scale = randn(3, 2, seed=5)
     for i, j, h in ((0, 0, 0), (1, 2, 1)):
         x, y = X[i, h], Y[j, h]

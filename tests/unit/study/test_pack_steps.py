@@ -121,21 +121,18 @@ def planned(pack, tmp_path, limit=None, **how):
     return plan(items, roles), roles
 
 
-def test_one_damaged_model_fails_alone(pack, tmp_path, few_resamples):
+def test_a_pack_takes_the_options_of_a_run_and_a_damaged_model_fails_alone(pack, tmp_path, few_resamples):
+    asked = ["--audit", "none", "-q", "--limit", "4", "--batch-size", "4", "--allow", "batch", "--device", "cpu"]
+    assert not main(["reproduce", str(pack), "-o", str(tmp_path / "out"), *asked])
+    made = [json.loads(path.read_text()) for path in (tmp_path / "out" / "records").glob("*.record.json")]
+    assert [each["spec"]["batch_size"] for each in made] == [4, 4]
+    assert all("--allow" in each["command"] for each in made)
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(b"no weights")
     steps, roles = planned(pack, tmp_path, 8, checkpoints={"vit_digits": damaged})
     after = {one.step.model.arm: one for one in run(steps, roles, Settings(audit=False), QUIET)}
     assert {arm: one.state for arm, one in after.items()} == {"plain": "failed", "other": "done"}
     assert "damaged.safetensors" in after["plain"].why
-
-
-def test_a_pack_takes_the_options_of_a_run(pack, tmp_path, few_resamples):
-    asked = ["--audit", "none", "-q", "--limit", "4", "--batch-size", "4", "--allow", "batch", "--device", "cpu"]
-    assert not main(["reproduce", str(pack), "-o", str(tmp_path / "out"), *asked])
-    made = [json.loads(path.read_text()) for path in (tmp_path / "out" / "records").glob("*.record.json")]
-    assert [each["spec"]["batch_size"] for each in made] == [4, 4]
-    assert all("--allow" in each["command"] for each in made)
 
 
 @pytest.fixture
@@ -399,13 +396,19 @@ def test_records_and_diagnoses_are_of_the_weights_at_hand(pack, tmp_path, few_re
     assert board.runs[0].record.spec.model.parameters_sha256 == state_sha256(weights)
 
 
-def test_two_entries_of_one_file_are_two_networks(tmp_path):
+def test_files_of_several_networks_and_the_most_passes(tmp_path):
     first, second = (load_model(name).state_dict() for name in ("vit_digits", "vit_digits_adv"))
     file = tmp_path / "both.pt"
     torch.save({"first": first, "second": second}, file)
     reader = Reader()
     digests = [reader.digest(ModelRequest("vit_digits", f"{file}::{key}")) for key in ("first", "second")]
     assert digests == [parameters_sha256(load_model(name)) for name in ("vit_digits", "vit_digits_adv")]
+    once, drawn = (most_passes(load_scenario("pgd20-linf-1_255", {"draws": draws})[1], 10) for draws in (1, 10))
+    assert (drawn.forwards, drawn.backwards) == (10 * once.forwards, 10 * once.backwards)
+    lower = most_passes(load_scenario("pgd20-linf-2_255", {"below": ["1/255"]})[1], 10)
+    assert (lower.forwards, lower.backwards) == (2 * once.forwards, 2 * once.backwards)
+    scenario = load_scenario("ade20k-c-kamann")[1]
+    assert most_passes(scenario, 150).forwards == len(scenario.cells) < len(scenario.names) * len(scenario.levels)
 
 
 def test_records_of_other_weights_than_the_packages_are_not_taken_for_a_bundled_model(pack, tmp_path, few_resamples):
@@ -455,12 +458,3 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
     assert before.items() <= after.items(), "the same machine, so the same weights: their records are kept"
     spent = [read_spent(model.training.weights).epochs for model in roles.models["trained"]]
     assert spent == [2, 2], "of the new run alone"
-
-
-def test_the_most_passes_know_draws_grids_and_smaller_budgets():
-    once, drawn = (most_passes(load_scenario("pgd20-linf-1_255", {"draws": draws})[1], 10) for draws in (1, 10))
-    assert (drawn.forwards, drawn.backwards) == (10 * once.forwards, 10 * once.backwards)
-    lower = most_passes(load_scenario("pgd20-linf-2_255", {"below": ["1/255"]})[1], 10)
-    assert (lower.forwards, lower.backwards) == (2 * once.forwards, 2 * once.backwards)
-    scenario = load_scenario("ade20k-c-kamann")[1]
-    assert most_passes(scenario, 150).forwards == len(scenario.cells) < len(scenario.names) * len(scenario.levels)

@@ -143,10 +143,6 @@ def test_every_item_of_every_pack_plans_and_its_columns_have_a_meaning(name, sca
             assert scenario.classes in (step.data, step.split), "else images of other classes are refused"
 
 
-def test_items_are_in_the_order_of_their_numbers(own):
-    assert [*load_pack(str(own))[2]] == ["figure-1", "figure-2", "figure-10", "table-1", "table-2"]
-
-
 def test_a_name_means_the_embedded_thing_or_the_papers(own, tmp_path):
     items, roles = roles_of(own, tmp_path)
     spec = board_spec(items["table-1"], roles)
@@ -168,7 +164,7 @@ def test_a_name_means_the_embedded_thing_or_the_papers(own, tmp_path):
     assert paper.column[1].protocol == "fgsm-linf-1_255"
 
 
-def test_what_is_missing_is_said_and_seeds_come_in_rounds(own, tmp_path):
+def test_items_are_in_order_and_what_is_missing_is_said(own, tmp_path):
     items, roles = roles_of(own, tmp_path)
     steps = plan(items, roles)
     orders = [one.step.model.order for one in steps]
@@ -180,6 +176,7 @@ def test_what_is_missing_is_said_and_seeds_come_in_rounds(own, tmp_path):
     whys = {one.why for one in paper if isinstance(one.step, Train)}
     assert whys == {"no folder: --data imagenet:DIR"}
     assert "no weights: --checkpoint timm:vit_tiny_patch16_224=FILE" in {one.why for one in paper}
+    assert [*load_pack(str(own))[2]] == ["figure-1", "figure-2", "figure-10", "table-1", "table-2"]
 
 
 def test_a_pack_runs_end_to_end_and_again_keeps_everything(own, tmp_path, capsys, few_resamples):

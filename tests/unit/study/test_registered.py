@@ -67,19 +67,16 @@ def test_a_revision_that_the_history_lacks_is_said(git, tmp_path, revision):
     assert said.endswith("is older than the records; this history does not have 1 of their revisions.")
 
 
-def test_plans_of_no_commit_or_history_are_refused(git, tmp_path):
+def test_plans_that_are_not_committed_are_refused(git, tmp_path):
+    planned = commit(git, tmp_path, plan="Ten seeds.")
+    (tmp_path / "plan.md").write_text("Five seeds.")
+    with pytest.raises(BadInputError, match=r"plan\.md has changes that are not committed"):
+        registered(tmp_path, [made_at(planned)])
     (tmp_path / "plan.md").write_text("Ten seeds.")
     with pytest.raises(BadInputError, match="not committed"):
         registered(tmp_path, [made_at(git("rev-parse", "HEAD"))])
     shutil.rmtree(tmp_path / ".git")
     assert "no git history" in registered(tmp_path, [made_at("0" * 40)])
-
-
-def test_a_plan_with_changes_of_no_commit_is_refused(git, tmp_path):
-    planned = commit(git, tmp_path, plan="Ten seeds.")
-    (tmp_path / "plan.md").write_text("Five seeds.")
-    with pytest.raises(BadInputError, match=r"plan\.md has changes that are not committed"):
-        registered(tmp_path, [made_at(planned)])
 
 
 def test_a_linked_working_tree_with_packed_branches_is_read(git, tmp_path):

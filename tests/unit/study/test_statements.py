@@ -210,15 +210,6 @@ def test_a_source_that_is_misspelt_is_an_error(changed, reason, folder):
         answer(wanted.model_copy(update=changed), results(folder))
 
 
-def test_what_is_not_here_is_not_measured(folder, tmp_path):
-    own = results(folder)
-    assert answer(Compared(board="nowhere", better="a", than="b", columns=("c",)), own).verdict is Verdict.missing
-    assert answer(Claimed(item="table-1", model="nobody", claim="gamma"), own).verdict is Verdict.missing
-    bare = shutil.copytree(folder, tmp_path / "bare")
-    (bare / "statements.toml").unlink()
-    assert main(["reproduce", str(bare), "--statements", "-o", str(tmp_path / "out")]) == 2
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -238,10 +229,16 @@ def test_a_statement_that_says_too_little_or_too_much_is_refused(wrong):
         validate(Statement, {"where": "Table 1", "says": "It is so."} | wrong, "here")
 
 
-def test_evidence_of_several_models_is_one_piece_of_evidence_each():
+def test_evidence_of_several_models_and_what_is_not_here(folder, tmp_path):
     same = {"board": "digits", "claim": "gamma"}
     found = validate(Statement, {"where": "", "says": "", "evidence": [same | {"models": ["a", "b"]}]}, "here")
     assert found.evidence == (Claimed(model="a", **same), Claimed(model="b", **same))
+    own = results(folder)
+    assert answer(Compared(board="nowhere", better="a", than="b", columns=("c",)), own).verdict is Verdict.missing
+    assert answer(Claimed(item="table-1", model="nobody", claim="gamma"), own).verdict is Verdict.missing
+    bare = shutil.copytree(folder, tmp_path / "bare")
+    (bare / "statements.toml").unlink()
+    assert main(["reproduce", str(bare), "--statements", "-o", str(tmp_path / "out")]) == 2
 
 
 def test_the_page_has_the_verdicts_and_no_markup_of_others(folder, tmp_path, capsys):

@@ -145,7 +145,7 @@ def test_labels_alone_are_of_a_model_by_their_classes_however_many_they_are(some
         assert (probability_of_lower(spread, classes) > UNLIKELY) == fine
 
 
-def test_labels_alone_may_be_some_of_a_models_classes_but_not_implausibly_few():
+def test_labels_alone_may_be_few_and_attacks_see_those_of_the_model(tmp_path):
     assert match_classes(labelled([0, 4, 6]), 10, None)[1] == "labels up to 6 of 10 classes, by number"
     many = labelled([i % 10 for i in range(40)])
     with pytest.raises(BadInputError, match="40 labels of data 'images' go up to 9, but the model has 1000"):
@@ -153,6 +153,10 @@ def test_labels_alone_may_be_some_of_a_models_classes_but_not_implausibly_few():
     assert match_classes(with_classes(many, 1000), 1000, None)[0]
     with pytest.raises(BadInputError, match="has the label 9"):
         match_classes(many, 9, None)
+    data = load_data(folder(tmp_path / "pets", {"cat": 0.0, "dog": 1.0}), view=VIEW)
+    record = evaluate(Hue(2, ("dog", "cat")), data, protocol="fgsm-linf-8_255", audit=False)
+    assert record.outcomes["broken_by"].tolist() == ["clean", "clean"]
+    assert record.outcomes["label"].tolist() == [1, 0]
 
 
 def test_a_pair_is_matched_by_its_known_set_which_knows_its_classes():
@@ -203,13 +207,6 @@ def test_models_that_number_classes_differently_share_one_run(tmp_path):
     assert {record.spec.data.matched for record in stored} == {record.spec.data.matched for record in made}
     again = evaluate(models, data, protocol="clean", out=tmp_path / "runs")
     assert [record.created for record in again] == [record.created for record in made]
-
-
-def test_an_attack_sees_the_labels_of_the_model(tmp_path):
-    data = load_data(folder(tmp_path / "pets", {"cat": 0.0, "dog": 1.0}), view=VIEW)
-    record = evaluate(Hue(2, ("dog", "cat")), data, protocol="fgsm-linf-8_255", audit=False)
-    assert record.outcomes["broken_by"].tolist() == ["clean", "clean"]
-    assert record.outcomes["label"].tolist() == [1, 0]
 
 
 # --- folders ---

@@ -148,16 +148,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, stop
     assert load_record(path).outcomes.digest() == whole.outcomes.digest()
 
 
-def test_a_model_that_sees_the_next_word_is_refused_and_flagged_where_it_is_allowed(lm):
+def test_models_that_see_the_next_word_are_refused_flagged_and_audited(lm):
     peeking, data = Table(table(), peek=0.1).eval(), text()
     with pytest.raises(BadInputError, match=r"evaluation of this model would be meaningless: the logits at .* places"):
         evaluate(peeking, data)
     record = evaluate(peeking, data, allow=["future"])
     assert record.flags[0].startswith("preflight, allowed: future: the logits at")
     assert evaluate(lm, data).flags == ()
-
-
-def test_an_audit_of_a_language_model_finds_a_leak(lm):
     models = lm, Table(table(), window=8, peek=0.1).eval()
     honest, leaking = (audit(model, text(block=4), batch_size=4) for model in models)
     assert [check.name for check in honest.flags] == []

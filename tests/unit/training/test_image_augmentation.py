@@ -144,15 +144,12 @@ def test_colours_change_within_the_stated_range(grey):
     assert 1.25 < max(factors) <= 1.4
 
 
-def test_policies_change_most_images(noise):
-    """Of magnitude 10, four of four; `Equalize` of noise and the like may leave some as they are."""
+def test_policies_change_most_images_and_others_work_beside_a_crop(noise, ramps):
+    # Of magnitude 10, four of four; `Equalize` of noise and the like may leave some as they are.
     seen = epoch(noise, auto_augment="rand-m10-n4-p1-inc1")
     changed = [not torch.allclose(image, centred(noise, number), atol=1) for number, (image,) in seen.items()]
     assert sum(changed) >= 0.9 * COUNT
-
-
-def test_options_other_than_the_crop_work_beside_a_random_crop(ramps):
-    """With all of the image in the crop: red falls from left to right where it is mirrored."""
+    # With all of the image in the crop: red falls from left to right where it is mirrored.
     images = [image for (image,) in epoch(ramps, scale=[0.9, 0.9], hflip=1.0).values()]
     assert all(float(image[0, :, 0].mean()) > float(image[0, :, -1].mean()) for image in images)
     erased = [image[2].abs().max() > 1 for (image,) in epoch(ramps, scale=[0.9, 0.9], erase=1.0).values()]

@@ -108,7 +108,7 @@ def test_held_out_words_count_once_from_half_a_window_at_least(parts, small):
     assert only[1].tolist() == [[parts["test"].stream[1:].tolist()]]
 
 
-def test_only_the_first_words_are_scored_where_the_recipe_says_so(parts, small):
+def test_texts_have_a_table_and_only_the_first_words_are_scored(parts, small, tmp_path):
     stream = parts["val"].stream
     found = source(small({"text.scored_words": 11}))
     labels = [one for _, y in found.held_out("val") for one in y.flatten().tolist() if one != IGNORE]
@@ -116,6 +116,9 @@ def test_only_the_first_words_are_scored_where_the_recipe_says_so(parts, small):
     assert len([one for _, y in found.held_out("test") for one in y.flatten().tolist() if one != IGNORE]) == 3
     digests = [small(how)[1].digest({}) for how in ({}, {"text.scored_words": 0}, {"text.scored_words": 11})]
     assert digests[0] == digests[1] != digests[2]
+    (tmp_path / "small.toml").write_text(TEXT.partition("[text]")[0])
+    with pytest.raises(BadInputError, match=r"\[text\]"):
+        train(*load_recipe(str(tmp_path / "small.toml")), tmp_path)
 
 
 def test_the_loss_does_not_depend_on_the_layout_of_logits():
@@ -237,9 +240,3 @@ def test_recipes_that_do_not_fit(tmp_path, small, parts, changes, message, reque
         request.getfixturevalue("monkeypatch").setattr(text_windows, "load_data", load_data)
     with pytest.raises(BadInputError, match=message):
         train(*small(changes), tmp_path)
-
-
-def test_a_text_needs_its_table(tmp_path):
-    (tmp_path / "small.toml").write_text(TEXT.partition("[text]")[0])
-    with pytest.raises(BadInputError, match=r"\[text\]"):
-        train(*load_recipe(str(tmp_path / "small.toml")), tmp_path)

@@ -26,12 +26,19 @@ def objective(model, **overrides):
     return Objective(load_recipe("symvit_digits", overrides)[1], model, training, 10)
 
 
-def test_clean_losses_are_smoothed_cross_entropy(batch):
+def test_clean_and_mixed_losses_are_smoothed_cross_entropy(batch):
     model = create_model("symvit_digits").train()
     losses, logits = objective(model, smoothing=0.1)(model, batch, 0)
     log = logits.log_softmax(1)
     own = log.gather(1, batch.y[:, None])[:, 0]
     assert torch.allclose(losses, -(0.9 * own + 0.1 * log.mean(1)), atol=1e-6)
+    model = create_model("primal_vit_digits", layers=[1, 2]).train()
+    plain, _ = objective(model, penalties={"ksvd": 0.0})(model, batch, 0)
+    weighed, _ = objective(model, penalties={"ksvd": 0.5})(model, batch, 0)
+    mean = torch.stack([model.blocks[index].attn.penalties["ksvd"] for index in (1, 2)]).mean()
+    assert torch.allclose(weighed, plain + 0.5 * mean, atol=1e-6)
+    with pytest.raises(BadInputError, match=r"'ksvd'.*penalties\.ksvd"):
+        objective(model)(model, batch, 0)
 
 
 TRADES = {
@@ -64,16 +71,6 @@ def test_trades_examples_do_not_depend_on_the_labels(batch):
     ]
     assert torch.equal(moved[0], moved[1])
     assert not torch.equal(moved[2], moved[3])
-
-
-def test_penalties_are_weighed_and_must_be_stated(batch):
-    model = create_model("primal_vit_digits", layers=[1, 2]).train()
-    plain, _ = objective(model, penalties={"ksvd": 0.0})(model, batch, 0)
-    weighed, _ = objective(model, penalties={"ksvd": 0.5})(model, batch, 0)
-    mean = torch.stack([model.blocks[index].attn.penalties["ksvd"] for index in (1, 2)]).mean()
-    assert torch.allclose(weighed, plain + 0.5 * mean, atol=1e-6)
-    with pytest.raises(BadInputError, match=r"'ksvd'.*penalties\.ksvd"):
-        objective(model)(model, batch, 0)
 
 
 def test_mixup_mixes_targets_with_their_images(batch):

@@ -47,8 +47,8 @@ def test_a_gradient_is_clipped_to_the_stated_norm(tmp_path, share):
     torch.testing.assert_close(clipped - start, min(share, 1.0) * (free - start), rtol=1e-3, atol=1e-7)
 
 
-def test_averaged_weights_follow_by_the_stated_decay(tmp_path):
-    """After step t they are d times what they were and 1 - d times the weights; they begin as the initial weights."""
+def test_weights_follow_by_the_stated_decay_and_bytes_become_floats(tmp_path):
+    # After step t they are d times what they were and 1 - d times the weights; they begin as the initial weights.
     weights, _, run = weights_over_steps(tmp_path, 3, ema_decay=0.75)
     averaged = weights[0]
     for current in weights[1:]:
@@ -56,6 +56,8 @@ def test_averaged_weights_follow_by_the_stated_decay(tmp_path):
     torch.testing.assert_close(flat(run.ema.module), averaged, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(averaged, weights[0])
     assert not torch.allclose(averaged, weights[-1])
+    pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
+    assert torch.equal(in_unit_box(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0], PICTURES.tensor(pixels))
 
 
 def moved(image, down, right):
@@ -79,11 +81,6 @@ def test_each_image_is_shifted_by_its_own_offset(kind, reach):
     assert torch.equal(found, torch.stack(expected))
     assert found.dtype == kind
     assert found.is_contiguous()
-
-
-def test_bytes_become_the_floats_that_models_are_shown():
-    pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
-    assert torch.equal(in_unit_box(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0], PICTURES.tensor(pixels))
 
 
 def test_an_epoch_is_every_image_once_flipped_and_shifted_as_the_seed_says():
