@@ -13,8 +13,6 @@ from robustbench_kpca.corruptions import CORRUPTIONS
 
 SEVERITIES = range(1, 6)
 
-# ---- pictures
-
 
 @cache
 def photographs():
@@ -41,9 +39,6 @@ def pictures():
         "white": np.full((64, 48, 3), 255, np.uint8),
         "noise": np.random.default_rng(0).integers(0, 256, (40, 56, 3), dtype=np.uint8),
     }
-
-
-# ---- the oracle
 
 
 def reference(name, image, severity, seed):
@@ -75,8 +70,6 @@ def differing(ours, theirs):
     gap = np.abs(ours.astype(int) - theirs)
     return int((gap > 0).sum()), int(gap.max())
 
-
-# ---- two samples, one distribution
 
 STATISTICS = ("mean", "std", "L1 to clean", "rms to clean", "total variation", "% of 0", "% of 255")
 CHANNELS = 3

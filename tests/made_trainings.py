@@ -1,12 +1,17 @@
-"""What a board has of a training, made without a network: for tests of rows and of their differences."""
+"""What a board has of a training, made without a network; and trainings that are stopped and gone on with."""
 
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
 from stand_ins import posing_as
 
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.training.ledger import Options
+from robustbench_kpca.training.loop import train
 
 N = 60
 
@@ -20,3 +25,24 @@ def training(metric, seed, right):
     file = SimpleNamespace(sha256=outcomes.digest())
     metrics = {metric.name: metric.estimate(outcomes)}
     return [posing_as(Record, outcomes=outcomes, metrics=metrics, outcomes_file=file)]
+
+
+class StoppedError(Exception):
+    """Ends a training in its middle."""
+
+
+def stop_after_an_epoch(_, epoch):
+    if epoch.epoch == 0:
+        raise StoppedError
+
+
+def whole_and_resumed(run, folder, **options):
+    """Train a recipe at once, and stopped after an epoch and gone on with; return both files, which agree."""
+    whole = train(*run, folder / "whole", Options(**options))
+    with pytest.raises(StoppedError):
+        train(*run, folder / "parts", Options(on_epoch=stop_after_an_epoch, **options))
+    resumed = train(*run, folder / "parts", Options(resume=True, **options))
+    one, other = load_file(whole), load_file(resumed)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert whole.with_suffix(".csv").read_text() == resumed.with_suffix(".csv").read_text()
+    return whole, resumed

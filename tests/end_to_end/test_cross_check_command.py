@@ -62,7 +62,9 @@ def test_without_the_library_the_extra_is_named(monkeypatch, capsys):
 
     monkeypatch.setattr(importlib, "import_module", without)
     assert main([*VERIFY, "-p", "fgsm-linf-8_255"]) == 2
-    assert "pip install '.[reference]'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "pip install '.[reference]'" in error
+    assert error.count("\n") == 1
 
 
 def test_corruptions_need_no_model(capsys):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from made_trainings import whole_and_resumed
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -92,21 +93,9 @@ def curves(path):
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_whole_augmentation_resumes_bit_identically(tmp_path, folder, recipe, workers):
     loaded = load_recipe(recipe, AUGMENTED | {"images.workers": workers})
-    whole = train(*loaded, tmp_path / "whole", Options(data=folder))
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(_, epoch):
-        if epoch.epoch == 0:
-            raise StoppedError
-
-    with pytest.raises(StoppedError):
-        train(*loaded, tmp_path / "parts", Options(data=folder, on_epoch=stop))
-    parts = train(*loaded, tmp_path / "parts", Options(data=folder, resume=True))
-    for name in ("plain.safetensors", "plain.ema.safetensors"):
-        one, two = load_file(whole.parent / name), load_file(parts.parent / name)
-        assert all(torch.equal(one[key], two[key]) for key in one)
+    whole, parts = whole_and_resumed(loaded, tmp_path, data=folder)
+    one, two = (load_file(path.with_suffix(".ema.safetensors")) for path in (whole, parts))
+    assert all(torch.equal(one[key], two[key]) for key in one)
     plain, ema = load_file(whole), load_file(whole.parent / "plain.ema.safetensors")
     assert any(not torch.equal(plain[key], ema[key]) for key in plain)
     assert "test_accuracy" not in read_header(whole)

@@ -26,9 +26,6 @@ RARE = {name: imagenet_classes(name) for name in ("imagenet-a", "imagenet-o", "i
 """The 200 classes of a collection."""
 
 
-# --- the data ---
-
-
 class Coded(Samples):
     """Pictures that carry their number, label, set, corruption and severity."""
 
@@ -100,9 +97,6 @@ def loaders(n):
         "imagenet-c": lambda request: CodedCells(n),
         **{name: collection(name, max(200, round(share * size))) for name, size in sizes.items()},
     }
-
-
-# --- the networks, and what follows from their rule ---
 
 
 def wrong(number, of_set, corruption, severity, *, rate):
@@ -216,8 +210,6 @@ def average_precision(known, unknown, rate):
     return area
 
 
-# --- a linear network of eight pooled features ---
-
 _FIRST, _STEP = 30, 20
 """Grey level of the digit 0, and from one digit to the next; half of a step is the distance to another class."""
 
@@ -273,9 +265,6 @@ class Pooled(nn.Module):
 
     def forward(self, x):
         return self.head(x.mean((1, 3)))
-
-
-# --- scenes and words ---
 
 
 def coded_scenes(n, classes=150):

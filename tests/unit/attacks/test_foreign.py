@@ -2,7 +2,6 @@
 
 # ruff: noqa: NPY002 (the legacy generators must stay as they are)
 
-import importlib
 import json
 import random
 import re
@@ -345,21 +344,6 @@ def test_names_are_known_without_importing_a_library(library):
 )
 def test_a_failure_says_what_is_missing(error, message):
     assert re.search(message, str(_foreign._failure("fake:Push", error)))
-
-
-def test_a_missing_library_names_the_extra(monkeypatch):
-    real = importlib.import_module
-
-    def without(name, *rest):
-        if name == "torchattacks":
-            raise ModuleNotFoundError("No module named 'torchattacks'", name=name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(BadInputError, match=r"pip install '\.\[reference\]'") as error:
-        build("torchattacks:PGD", {})
-    assert error.value.exit_code == 2
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,6 @@ def model(fork):
     return timm.create_model("vit_tiny_patch16_224", **shape).eval()
 
 
-# --- hand-computed cases ---
-
-
 @pytest.mark.parametrize(
     ("form", "expected"), [("released", (0.32497, 0.32497, 0.35007)), ("textbook", (0.4, 0.4, 0.2))]
 )
@@ -103,9 +100,6 @@ def test_the_penalty_is_there_in_training_only(x):
     built.penalties["spectral"].backward()
     assert float(built.qkv.weight.grad.abs().min(0).values.max()) > 0
     assert built.state_dict().keys() == plain.state_dict().keys()
-
-
-# --- a second transcription, by loops over tokens ---
 
 
 def softmax(row):
@@ -236,8 +230,6 @@ def test_the_block_of_median_score_written_out(fork):
     assert torch.allclose(built._mixed(scores, v, ranks), expected)
 
 
-# --- limits ---
-
 SOFTMAX = [
     ("twicing", {"order": 1}),
     ("neutreno", {"alpha": 0.0}),
@@ -297,9 +289,6 @@ def test_the_identity_twin_gives_the_values(x):
     assert torch.allclose(whole[1].attend(second, second, second), first)
 
 
-# --- gradients ---
-
-
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=ids(FORMS))
 def test_restored_gradients_are_those_of_finite_differences(x, name, options):
     """By tokens and by weights."""
@@ -337,12 +326,6 @@ def test_blocks_as_released_are_drawn_in_each_pass(x):
 def test_other_forms_keep_the_promises_of_attention(name, options):
     """The forms that members have by default are checked in tests/conformance."""
     assert [finding for finding in check_member(name, **options) if finding.broken] == []
-
-
-# --- the causal form ---
-
-
-# --- the chain: values of an earlier layer ---
 
 
 @pytest.fixture(params=CHAINED)
@@ -413,9 +396,6 @@ def test_a_layer_without_an_earlier_one_is_refused(fork, model, name):
     with pytest.raises(BadInputError, match="placed into"):
         layer(name)(torch.zeros(1, 3, DIM).double())
     assert issubclass(ATTENTIONS.get(name), ChainedAttention)
-
-
-# --- in models ---
 
 
 def test_trained_softmax_models_take_rivals(fork, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from board_pages import board_text
 from stand_ins import Flat, short_audits
 
-from robustbench_kpca import evaluate, load_data, load_record
+from robustbench_kpca import evaluate, load_record
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.audit.budgets import eps_for, eps_of
 from robustbench_kpca.cli.main import main
@@ -19,11 +19,6 @@ from robustbench_kpca.records.record import find_records
 
 pytestmark = pytest.mark.usefixtures("few_resamples", "tiny")
 SMALL = "pgd20-linf-4_255"
-
-
-@pytest.fixture(scope="module")
-def data():
-    return load_data("digits", limit=8)
 
 
 @pytest.mark.parametrize(

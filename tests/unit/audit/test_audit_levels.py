@@ -22,11 +22,6 @@ FGSM = ("fgsm-linf-8_255", "robust_accuracy")
 HOW = {"batch_size": 8, "protocol": "fgsm-linf-8_255"}
 
 
-@pytest.fixture(scope="module")
-def data():
-    return load_data("digits", limit=8)
-
-
 @pytest.mark.usefixtures("tiny")
 def test_a_quick_audit_makes_the_quick_checks(data):
     quick, full = (audit(load_model("vit_digits"), data, batch_size=8, level=level) for level in ("quick", "full"))

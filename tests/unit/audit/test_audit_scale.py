@@ -24,11 +24,6 @@ from robustbench_kpca.tasks import task_named
 COUNT = 8
 
 
-@pytest.fixture(scope="module")
-def data():
-    return load_data("digits", limit=COUNT)
-
-
 def values(model, data, eps="2/255"):
     """The checks of a quick audit, but for those on the own logits and those that count what is rounded to the bit."""
     with short_audits(["classification"]):

@@ -160,19 +160,6 @@ def test_the_action_fails_on_a_regression_and_writes_its_summary(tmp_path):
     assert "folder of baseline records" in missing.stderr
 
 
-@pytest.mark.slow
-def test_the_action_evaluates_what_it_compares(tmp_path):
-    settings = {
-        "RBK_MODEL": "vit_digits symvit_digits", "RBK_PROTOCOL": "clean fgsm-linf-8_255", "RBK_LIMIT": "16",
-        "RBK_OPTIONS": "--audit none --batch-size 16 -q", "RBK_FAIL": "robust_accuracy:-2pp",
-        "RBK_BASELINE": "robustness",
-    }  # fmt: skip
-    done = scripted(tmp_path, "gate.sh", **settings)
-    assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "robustness").glob("*.record.json"))) == 4
-    assert "No regression in 2 comparisons" in (tmp_path / "robustness/check.md").read_text()
-
-
 def test_the_comment_of_an_earlier_run_is_replaced(tmp_path):
     """`gh` is a stand-in that notes how it was called, and answers with the comment that it was told of."""
     (tmp_path / "programs").mkdir()

@@ -25,8 +25,6 @@ PICTURES = check.pictures()
 FIRST = [severity if severity == 1 else pytest.param(severity, marks=pytest.mark.slow) for severity in range(1, 6)]
 LARGE = ("224", "flower")  # the oracle needs 0.6 s for a glass blur of these
 
-# ---- exact
-
 
 @pytest.mark.parametrize("name", SEEDED)
 def test_exact_is_bit_equal_to_the_oracle(name):
@@ -131,8 +129,6 @@ def test_any_size_will_do(profile):
                     assert np.array_equal(exact, check.reference(name, image, severity, 1))
 
 
-# ---- fast, where nothing is drawn
-
 SHARE, FEW = 0.001, 5  # of the values, and for small pictures, may differ, by 1 level
 SHARE_OF_MOTION = 0.003  # in a smooth sky the tail of the weights decides, beyond the reach of single precision
 
@@ -177,9 +173,6 @@ def test_a_blur_of_another_strength_is_not_close(name, severity):
         assert not close(blur.fast(image, other, generator(0)), exact), other
 
 
-# ---- fast motion blur: all that is drawn is an angle
-
-
 class Legacy(np.random.RandomState):
     def uniform(self, low, high):
         assert (low, high) == (-45, 45)
@@ -218,8 +211,6 @@ def test_motion_blur_of_another_strength_or_angle_is_not_close(severity):
     for *parameter, angle in others:
         assert not close(at_angle("fast", modern, image, tuple(parameter), angle), exact, SHARE_OF_MOTION)
 
-
-# ---- fast, where noise is drawn: seven statistics of three channels
 
 DRAWS = 60
 SIDES = {"glass_blur": 64, "impulse_noise": 224}
@@ -288,9 +279,6 @@ def test_noise_of_one_channel_or_bound_to_its_neighbours_is_told_apart():
     for axis, step in [(0, 1), (0, 128), (1, 1), (2, 1)]:
         correlation = np.mean(noise * np.roll(noise, step, axis)) / np.mean(noise**2)
         assert abs(correlation) < 5 / np.sqrt(noise.size)  # five standard errors
-
-
-# ---- streams, storage, kernels
 
 
 @pytest.mark.parametrize("name", [*NOISES, *BLURS])

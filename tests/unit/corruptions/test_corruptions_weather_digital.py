@@ -48,9 +48,6 @@ def exactly(name, image, severity, seed, profile="imagecorruptions"):
     return member(name).exact(image, parameter_of(name, severity, profile), np.random.RandomState(seed))
 
 
-# ---- exact
-
-
 @pytest.mark.parametrize("name", RANDOM + FIXED)
 def test_exact_is_the_reference_to_the_bit(name):
     """Large photographs at one severity: the slow test below has the others."""
@@ -88,9 +85,6 @@ def test_no_drop_leaves_the_picture_where_the_reference_divides_by_zero():
     assert dry, "not a number, stored as 0"
     for seed in dry:
         assert np.array_equal(exactly("spatter", image, 1, seed), image)
-
-
-# ---- fast
 
 
 SMALL = ("wide", "32", "black", "white", "noise")
@@ -207,9 +201,6 @@ def test_threads_change_nothing(name):
     assert np.array_equal(*made)
 
 
-# ---- what each rests on
-
-
 @pytest.mark.parametrize(
     ("change", "channel", "of"),
     [
@@ -290,9 +281,6 @@ def test_pixelate_makes_blocks_of_mean_colour():
     assert np.array_equal(made, np.repeat(np.repeat(made[::4, ::4], 4, 0), 4, 1))
 
 
-# ---- frost's pictures
-
-
 def test_photographs_of_frost_are_asked_for_whole(tmp_path):
     with pytest.raises(BadInputError, match="folder") as failure:
         corrupt(PICTURES["32"][None], "frost", 1, mode="exact")
@@ -327,9 +315,6 @@ def test_our_ice_resembles_the_photograph(index):
     assert np.abs(ours.std((0, 1)) / theirs.std((0, 1)) - 1).max() < 0.15
     variation = [statistics(picture, picture)[4].mean() for picture in (ours, theirs)]
     assert 0.65 < variation[0] / variation[1] < 1.35
-
-
-# ---- sizes
 
 
 @pytest.mark.parametrize(

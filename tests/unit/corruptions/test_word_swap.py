@@ -87,8 +87,8 @@ def test_every_line_loses_its_share_but_no_stop_words(text):
 
 def test_tokens_keep_what_is_around_a_word_and_lines_stand_alone(text):
     vocabulary = Vocabulary(["<eos>", "<unk>", "AAA", "U.S.", "'em", "'AAA"])
-    text = Text("lines", "test", np.array([3, 0, 4, 0, 1, 0]), vocabulary)
-    made, mask = swapped_stream(text, BY_LINE, 1, seed=0)
+    marked = Text("lines", "test", np.array([3, 0, 4, 0, 1, 0]), vocabulary)
+    made, mask = swapped_stream(marked, BY_LINE, 1, seed=0)
     assert made.tolist() == [1, 0, 5, 0, 1, 0]  # AAA.S. and <AAA> are not in the vocabulary, 'AAA is
     assert mask.tolist() == [True, False, True, False, False, False]
     cut = int(np.flatnonzero(text.stream == text.vocabulary.end)[3]) + 1

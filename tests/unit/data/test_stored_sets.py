@@ -76,9 +76,6 @@ def validation(tmp_path_factory):
     return put(tmp_path_factory.mktemp("imagenet") / "val", files)
 
 
-# --- classes
-
-
 def test_the_class_lists():
     assert list(imagenet_wnids()) == WNIDS == sorted(WNIDS)
     assert imagenet_classes("all") == list(range(1000))
@@ -92,9 +89,6 @@ def test_the_class_lists():
         imagenet_classes("imagenet_a")
     assert imagenet_indices(["n01440764", "n15075141"]) == {"n01440764": 0, "n15075141": 999}
     assert imagenet_indices(["n01440764", "x"]) is imagenet_indices([]) is None
-
-
-# --- collections
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -160,9 +154,6 @@ def test_the_real_file_names(real_data, name, tmp_path):
     samples = load_data(f"{name}:{put(tmp_path / name, filter(None, files))}", view=VIEW)
     assert len(samples) == samples.expected
     assert set(samples.ids) == set(filter(None, files))
-
-
-# --- the validation set
 
 
 def test_validation_images_in_folders_keep_their_crop(validation):
@@ -263,9 +254,6 @@ def test_training_images_are_a_split_of_their_own(validation, tmp_path):
         load_data(f"imagenet:{tmp_path}", "train", view=VIEW)
 
 
-# --- the published subset
-
-
 def test_the_published_subset(validation, tmp_path):
     samples = load_data(f"imagenet:{validation}", view=VIEW)
     assert sorted(published_subset(samples.in_order()).ids) == sorted(samples.ids)
@@ -275,9 +263,6 @@ def test_the_published_subset(validation, tmp_path):
         published_subset(load_data(f"imagenet:{validation}", "imagenet-a", view=VIEW))
     with pytest.raises(BadInputError, match="'digits'"):
         published_subset(load_data("digits"))
-
-
-# --- stored corruptions
 
 
 def grid(root: Path, corruptions=("fog", "gaussian_noise"), severities=(1, 3), images=6, group="") -> Path:
@@ -372,9 +357,6 @@ def test_the_unchanged_images_are_resized(tmp_path):
         load_data(f"imagenet-c:{root}", view=VIEW)
 
 
-# --- CIFAR-10-C
-
-
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory):
     """Sparse arrays of the published shape: only the first images of each severity are not black."""
@@ -426,9 +408,6 @@ def test_arrays_that_do_not_fit(cifar, tmp_path, spoil, message):
     spoil(tmp_path / "c")
     with pytest.raises(BadInputError, match=message):
         load_data(f"cifar10-c:{tmp_path / 'c'}")
-
-
-# --- pairs and photographs
 
 
 def test_photographs():

@@ -65,9 +65,6 @@ def setting(name):
     return BadInputError, SETTING[1].format(name)
 
 
-# --- what it is shown ---
-
-
 @hostile(WROTE)
 def rounds_in_place(self, x, z):
     x.mul_(255).round_().div_(255)
@@ -85,9 +82,6 @@ def writes_later(self, x, z):
 def writes_behind_torch(self, x, z):
     x.data.zero_()  # unseen, but the images are a copy
     return z
-
-
-# --- what it answers ---
 
 
 @hostile(SHAPE)
@@ -153,9 +147,6 @@ def one_memory_for_all_answers(self, x, z):
     return self.memory.copy_(z.detach()) if not z.requires_grad else z
 
 
-# --- how it answers ---
-
-
 @hostile(TWICE)
 def draws_noise(self, x, z):
     return z + torch.rand_like(z)
@@ -193,9 +184,6 @@ def begins_to_train(self, x, z):
 def remembers_in_a_buffer(self, x, z):
     self.seen.add_(1)
     return z
-
-
-# --- what else it does ---
 
 
 @hostile(FAILED)

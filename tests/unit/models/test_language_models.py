@@ -115,9 +115,6 @@ def test_a_model_that_looks_ahead_everywhere(words):
     assert leaking_places(Ahead(), words, cuts=WINDOW).tolist() == [[True] * 6 + [False] * 6] * 3
 
 
-# --- the paper's design ---
-
-
 def paper_size(words, projections):
     """systems.md 6.1: 16 layers, width 128, 2048 hidden; tied embedding, output bias, 3 clusters."""
     layer = (projections + 1) * 128 * 128 + 128 * 2048 + 2048 + 2048 * 128 + 128 + 2 * 2 * 128
@@ -184,9 +181,6 @@ def test_positions_count_back_and_rotary_heads_are_even():
         SoftmaxAttention(6, num_heads=2, rotary=True)
 
 
-# --- the design of fairseq ---
-
-
 def test_fairseqs_decoder_is_torchs_behind_its_positions(fork):
     """torch.nn.TransformerEncoderLayer with norms first and ReLU; positions written out as fairseq makes them."""
     model, (width, length) = build("softmax_lm", design="fairseq"), (16, 7)
@@ -214,9 +208,6 @@ def test_fairseqs_weights_begin_as_there(fork):
     assert 0.99 < float(attn.proj.weight.abs().max()) / (3 / 512) ** 0.5 <= 1
     assert 0.99 < float(first.abs().max()) / 512**-0.5 <= 1, "torch's own"
     assert not bool(attn.qkv.bias.any())
-
-
-# --- the ends ---
 
 
 def test_the_adaptive_head_is_torchs_with_full_width(fork):
@@ -252,9 +243,6 @@ def test_biases_of_words_in_a_tail(fork):
     assert torch.allclose(found[..., 7].exp(), expected)
 
 
-# --- rotary positions ---
-
-
 @pytest.mark.parametrize("name", ["softmax", "symmetric"])
 def test_rotary_scores_are_turned_by_the_distance(name, fork):
     """As complex numbers a = q_i + i q_{i + D/2}, b likewise of k, a score is Re sum_i a exp(i (s - t) theta_i) b*."""
@@ -284,9 +272,6 @@ def test_with_rotary_positions_the_order_of_earlier_words_matters(name, fork):
         layer = ATTENTIONS.get(name)(8, num_heads=2, rotary=rotary, **options).eval()
         found = [layer(one, is_causal=True)[:, -1] for one in (x, swapped)]
         assert torch.allclose(*found, atol=1e-6) == same
-
-
-# --- what does not fit ---
 
 
 @pytest.mark.parametrize(

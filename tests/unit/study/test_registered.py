@@ -68,13 +68,13 @@ def test_a_revision_that_the_history_lacks_is_said(git, tmp_path, revision):
 
 
 def test_plans_that_are_not_committed_are_refused(git, tmp_path):
+    (tmp_path / "plan.md").write_text("Ten seeds.")
+    with pytest.raises(BadInputError, match="not committed"):
+        registered(tmp_path, [made_at(git("rev-parse", "HEAD"))])
     planned = commit(git, tmp_path, plan="Ten seeds.")
     (tmp_path / "plan.md").write_text("Five seeds.")
     with pytest.raises(BadInputError, match=r"plan\.md has changes that are not committed"):
         registered(tmp_path, [made_at(planned)])
-    (tmp_path / "plan.md").write_text("Ten seeds.")
-    with pytest.raises(BadInputError, match="not committed"):
-        registered(tmp_path, [made_at(git("rev-parse", "HEAD"))])
     shutil.rmtree(tmp_path / ".git")
     assert "no git history" in registered(tmp_path, [made_at("0" * 40)])
 

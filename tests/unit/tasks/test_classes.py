@@ -209,9 +209,6 @@ def test_models_that_number_classes_differently_share_one_run(tmp_path):
     assert [record.created for record in again] == [record.created for record in made]
 
 
-# --- folders ---
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

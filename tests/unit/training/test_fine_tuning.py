@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from made_trainings import StoppedError, stop_after_an_epoch
 from stand_ins import few_digits
 from torch.nn import functional as F  # noqa: N812
 
@@ -187,20 +188,11 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(tmp_path, checkpoint, m
     assert not (tmp_path / "runs").exists()
 
 
-class _StoppedError(Exception):
-    pass
-
-
-def _stop(_, epoch):
-    if epoch.epoch == 0:
-        raise _StoppedError
-
-
 def test_one_kind_of_initial_weights_which_resuming_keeps(tmp_path, fork):
     save_checkpoint(tmp_path / "mine.safetensors", create_model("symvit_digits"), {})
     loaded = recipe(init_checkpoint=str(tmp_path / "mine.safetensors"))
-    with few_digits(FEW), pytest.raises(_StoppedError):
-        train(*loaded, tmp_path, Options(on_epoch=_stop))
+    with few_digits(FEW), pytest.raises(StoppedError):
+        train(*loaded, tmp_path, Options(on_epoch=stop_after_an_epoch))
     save_checkpoint(tmp_path / "mine.safetensors", create_model("symvit_digits"), {})
     with few_digits(FEW), pytest.raises(BadInputError, match=r"other weights.*--fresh"):
         train(*loaded, tmp_path, Options(resume=True))
@@ -213,10 +205,10 @@ def test_the_number_of_threads_is_set_recorded_and_remarked_upon(tmp_path):
 
     def on_epoch(*_):
         seen.append(torch.get_num_threads())
-        raise _StoppedError
+        raise StoppedError
 
     with few_digits(16):
-        with pytest.raises(_StoppedError):
+        with pytest.raises(StoppedError):
             train(*recipe(threads=2), tmp_path, Options(on_epoch=on_epoch, on_note=notes.append))
         assert (seen, torch.get_num_threads(), notes) == ([2], 1, [])
         name, parsed, text = recipe(threads=2)

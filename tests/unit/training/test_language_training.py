@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from made_trainings import whole_and_resumed
 from markov_models import true_log_probabilities
-from safetensors.torch import load_file
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
@@ -20,7 +20,6 @@ from robustbench_kpca.data.vocabulary import END, Vocabulary
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.training import text_windows
-from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.scoring import held_out_scores
@@ -185,26 +184,10 @@ def test_the_source_itself_has_the_perplexity_of_its_entropy():
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
 
 
-class _StoppedError(Exception):
-    pass
-
-
 def test_a_killed_training_goes_on_bit_identically(tmp_path, small, parts):
-    run = small()
-    whole = load_file(train(*run, tmp_path / "whole"))
-
-    def stop(_, epoch):
-        if epoch.epoch == 0:
-            raise _StoppedError
-
-    with pytest.raises(_StoppedError):
-        train(*run, tmp_path / "parts", Options(on_epoch=stop))
-    resumed = load_file(train(*run, tmp_path / "parts", Options(resume=True)))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    curves = (tmp_path / "whole" / "small.csv").read_text()
-    assert (tmp_path / "parts" / "small.csv").read_text() == curves
-    header = read_header(tmp_path / "whole" / "small.safetensors")
-    last = list(csv.DictReader(curves.splitlines()))[-1]
+    whole, _ = whole_and_resumed(small(), tmp_path)
+    header = read_header(whole)
+    last = list(csv.DictReader(whole.with_suffix(".csv").read_text().splitlines()))[-1]
     assert float(header["val_perplexity"]) == pytest.approx(math.exp(float(last["val_loss"])), abs=1e-3)
     assert "test_perplexity" in header
     assert len(header["density_of_S"].split(",")) == 1

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from made_trainings import whole_and_resumed
 from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
@@ -325,28 +326,13 @@ def test_windows_do_not_depend_on_workers_or_order(small, workers):
         assert all(torch.equal(images[name], x) for name, x in zip(batch.ids, batch.x, strict=True))
 
 
-class _StoppedError(Exception):
-    pass
-
-
 def test_a_killed_training_goes_on_bit_identically(tmp_path, small):
-    whole = load_file(train(*small, tmp_path / "whole"))
-
-    def stop(_, epoch):
-        if epoch.epoch == 0:
-            raise _StoppedError
-
-    with pytest.raises(_StoppedError):
-        train(*small, tmp_path / "parts", Options(on_epoch=stop))
-    resumed = load_file(train(*small, tmp_path / "parts", Options(resume=True)))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    curves = (tmp_path / "whole" / "small.csv").read_text()
-    assert (tmp_path / "parts" / "small.csv").read_text() == curves
-    rows = list(csv.DictReader(curves.splitlines()))
+    whole, _ = whole_and_resumed(small, tmp_path)
+    rows = list(csv.DictReader(whole.with_suffix(".csv").read_text().splitlines()))
     assert [float(row["lr"]) for row in rows] == pytest.approx(
         [0.01 + 0.09 * (1 - step / 6) ** 0.9 for step in (1, 3, 5)]
     )
-    header = read_header(tmp_path / "whole" / "small.safetensors")
+    header = read_header(whole)
     assert header["val_miou"] == f"{float(rows[-1]['val_miou']):.4f}"
     assert len(header["density_of_S"].split(",")) == 2
 
