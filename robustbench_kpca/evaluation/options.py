@@ -82,8 +82,8 @@ class RunOptions:
     workers: Annotated[
         int | None,
         Option(
-            "Number of processes that load and corrupt images while the model runs; 0: this process. By default one "
-            "for each core, at most 8, if there are at least 512 corrupted images, else 0.",
+            "Number of processes that load and corrupt images while the model runs; 0: this process. By default as "
+            "many as the model needs in order not to wait, as measured on the first batches.",
             least=0,
         ),
     ] = None

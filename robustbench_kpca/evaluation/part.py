@@ -17,14 +17,13 @@ from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.inference.corrupted import frost_of
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.journal import Journal
-from robustbench_kpca._engine.inference.loader import workers_for
 from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.evaluation.kept import Keeper
 from robustbench_kpca.evaluation.options import RunOptions
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, cells_of
+from robustbench_kpca.protocols.scenario import Attack, Scenario, cells_of
 from robustbench_kpca.records.differences import only
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.outcomes import Outcomes
@@ -90,7 +89,7 @@ def make_part(
             space = InputSpace.of(subject.runner.model, scenario.space)
             keeper = Keeper(subject.wanted, data, space, subject.journal)
             outcomes = attack_all(
-                subject.runner, data, scenario, seed=options.seed, workers=options.workers or 0,
+                subject.runner, data, scenario, seed=options.seed, workers=options.workers,
                 journal=subject.journal, progress=progress, keep=keeper.add, smaller=smaller,
             )  # fmt: skip
             images = keeper.images()
@@ -172,7 +171,7 @@ def show_all(
         protocol: a protocol that is not an attack.
         batch_size: number of samples that are loaded together.
         seed: seed of the corruptions.
-        workers: number of processes that load and corrupt samples; None: see `workers_for`.
+        workers: number of processes that load and corrupt samples; None: as many as the model needs (`in_batches`).
         frost: result of `inference.corrupted.frost_of`.
         progress: called with the samples that are done in all cells, and their number.
     """
@@ -180,7 +179,6 @@ def show_all(
     cells = cells_of(protocol)
     rows = range(min(result.begun for result in results), len(cells) * len(data))
     began = time.perf_counter()
-    workers = workers_for(len(rows), isinstance(protocol, Corruption)) if workers is None else workers
     batches = partial(compute.shown, batch_size=batch_size, seed=seed, frost=frost, workers=workers)
     for numbers, batch in batches(data, protocol, rows):
         share = (time.perf_counter() - began) / len(results)
@@ -221,7 +219,7 @@ def attack_all(
     protocol: Attack,
     *,
     seed: int,
-    workers: int = 0,
+    workers: int | None = 0,
     journal: Journal | None = None,
     progress: Progress | None = None,
     keep: Callable[[Sample], None] | None = None,
@@ -234,7 +232,7 @@ def attack_all(
         data: the samples, sorted (`Dataset.in_order`).
         protocol: the attack; successes at its budgets `below` count too.
         seed: seed of all randomness.
-        workers: number of processes that load samples.
+        workers: number of processes that load samples; None: as many as the attack needs (`in_batches`).
         journal: stores the progress, so that an interrupted run can resume.
         progress: told of finished samples, passes and stage.
         keep: called with each sample when it is finished.
@@ -285,7 +283,7 @@ def attack_all(
 
 
 def _resume(
-    engine: Engine, rows: dict[int, list[Row]], data: Dataset, workers: int, journal: Journal | None
+    engine: Engine, rows: dict[int, list[Row]], data: Dataset, workers: int | None, journal: Journal | None
 ) -> set[int]:
     """Take up finished and unfinished samples of the journal, if there is one; return the unfinished ones."""
     compute, runner = task_named(data.task).compute, engine.runner

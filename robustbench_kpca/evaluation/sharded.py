@@ -122,7 +122,7 @@ class Sharded(Engine):
             model=evaluation.request or evaluation.subject.runner.model,
             data=data,
             scenario=scenario,
-            options=replace(options, out=options.out and options.out.resolve()),
+            options=replace(options, out=options.out and options.out.resolve(), processes=self.count),
             spec=spec,
             folder=str(folder.resolve()),
             algorithms=evaluation.algorithms,

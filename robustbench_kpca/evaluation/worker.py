@@ -17,6 +17,7 @@ from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.edge import gradients_inside
 from robustbench_kpca._engine.inference.environment import environment
 from robustbench_kpca._engine.inference.journal import Journal, StoppableJournal
+from robustbench_kpca._engine.inference.loader import share_cores
 from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca.audit.first_batch import FirstBatch
 from robustbench_kpca.data.base import Dataset
@@ -142,6 +143,7 @@ def _load_work(content: bytes) -> tuple[Work | None, Subject | BenchmarkError]:
     _acceleration.close()
     try:
         work = pickle.loads(content)  # noqa: S301 (from the first process of this run)
+        share_cores(work.options.processes or 1)
         model = work.model if isinstance(work.model, nn.Module) else _model(pickle.dumps(work.model))
         _acceleration.enter_context(accelerated([model], work.options.compile, tf32=work.options.tf32))
         return work, subject_of(work, model)

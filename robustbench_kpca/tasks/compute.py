@@ -105,7 +105,7 @@ class Compute(ABC, Generic[Data]):
     @abstractmethod
     def shown(
         self, data: Data, protocol: Scenario, rows: Sequence[int], *,
-        batch_size: int, workers: int, seed: int, frost: str,
+        batch_size: int, workers: int | None, seed: int, frost: str,
     ) -> Iterator[tuple[list[int], Any]]:  # fmt: skip
         """Yield rows of the grid, as (row numbers, a batch for `ModelResults.show`).
 
@@ -121,7 +121,9 @@ class Compute(ABC, Generic[Data]):
     # --- attacks ---
 
     @abstractmethod
-    def batches(self, data: Data, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
+    def batches(
+        self, data: Data, indices: Sequence[int], batch_size: int, workers: int | None = 0
+    ) -> Iterator[CleanBatch]:
         """Yield clean images in [0, 1] with their labels; the samples at `indices` must have one size."""
 
     def groups(self, data: Data, indices: Sequence[int]) -> list[list[int]]:  # noqa: ARG002

@@ -101,7 +101,7 @@ class Classification(Compute[Samples]):
 
     def shown(
         self, data: Samples, protocol: Scenario, rows: Sequence[int], *,
-        batch_size: int, workers: int, seed: int, frost: str,
+        batch_size: int, workers: int | None, seed: int, frost: str,
     ) -> Iterator[tuple[list[int], tuple[Images, Labels]]]:  # fmt: skip
         """Yield (row numbers, (images, labels)) for batches of rows of the grid: see `_Grid`."""
         fetch = _Grid(data, protocol, seed, frost)
@@ -115,7 +115,9 @@ class Classification(Compute[Samples]):
         kind = partial(CertifiedAnswers, seed=seed) if isinstance(protocol, Certificate) else Answers
         return kind(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
-    def batches(self, data: Samples, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
+    def batches(
+        self, data: Samples, indices: Sequence[int], batch_size: int, workers: int | None = 0
+    ) -> Iterator[CleanBatch]:
         """Yield (indices, images, labels) for batches of samples."""
         if isinstance(data, ArraySamples) and isinstance(data.images, Tensor):  # whole batches, without a loader
             for at in range(0, len(indices), batch_size):

@@ -124,7 +124,7 @@ class Language(Compute[Text]):
 
     def shown(
         self, data: Text, protocol: Scenario, rows: Sequence[int], *,
-        batch_size: int, workers: int, seed: int, frost: str,  # noqa: ARG002 (windows of all blocks share batches)
+        batch_size: int, workers: int | None, seed: int, frost: str,  # noqa: ARG002 (windows of all blocks share batches)
     ) -> Iterator[tuple[list[int], Shown]]:  # fmt: skip
         """Yield blocks one by one, with the text of their cell: the words that are read and predicted."""
         places = cells_of(protocol)
@@ -147,7 +147,9 @@ class Language(Compute[Text]):
 
     # --- attacks ---
 
-    def batches(self, data: Text, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
+    def batches(
+        self, data: Text, indices: Sequence[int], batch_size: int, workers: int | None = 0
+    ) -> Iterator[CleanBatch]:
         """Yield blocks with the words before them; labels are the next words, IGNORE outside the block."""
         if indices:
             fetch = partial(_before, data)

@@ -131,7 +131,7 @@ class Segmentation(Compute[Scenes]):
 
     def shown(
         self, data: Scenes, protocol: Scenario, rows: Sequence[int], *,
-        batch_size: int, workers: int, seed: int, frost: str,  # noqa: ARG002 (windows of all scenes share batches)
+        batch_size: int, workers: int | None, seed: int, frost: str,  # noqa: ARG002 (windows of all scenes share batches)
     ) -> Iterator[tuple[list[int], tuple[Pixels, Mask]]]:  # fmt: skip
         """Yield images one by one, corrupted at full resolution, with their masks."""
         fetch = _Grid(data, protocol, seed, frost)
@@ -150,7 +150,9 @@ class Segmentation(Compute[Scenes]):
         """Return an empty container for the pixel counts of a model."""
         return PixelResults(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
-    def batches(self, data: Scenes, indices: Sequence[int], batch_size: int, workers: int = 0) -> Iterator[CleanBatch]:
+    def batches(
+        self, data: Scenes, indices: Sequence[int], batch_size: int, workers: int | None = 0
+    ) -> Iterator[CleanBatch]:
         """Yield images of one size with their masks."""
         if indices:
             fetch = partial(_fetch, data)

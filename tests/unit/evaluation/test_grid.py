@@ -1,13 +1,10 @@
 """The rows of a corruption grid, made in one pass over its cells."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
 
 from robustbench_kpca import corrupt, load_data
-from robustbench_kpca._engine.inference.loader import workers_for
 from robustbench_kpca.data.io.remembered import Remembered
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.tasks import task_named
@@ -65,12 +62,3 @@ def test_pictures_are_read_once_while_they_fit():
     for _ in range(3):
         assert [int(images(index)[0]) for index in range(4)] == [0, 1, 2, 3]
     assert asked == [0, 1, 2, 3, 2, 3, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("cores", "rows", "grid", "expected"),
-    [(2, 4500, True, 2), (1, 4500, True, 0), (64, 4500, True, 8), (2, 511, True, 0), (2, 4500, False, 0)],
-)
-def test_default_number_of_workers(monkeypatch, cores, rows, grid, expected):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores), raising=False)
-    assert workers_for(rows, grid) == expected
