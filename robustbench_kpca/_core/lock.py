@@ -43,6 +43,10 @@ def is_held(path: Path) -> bool:
     return False
 
 
+class HeldError(BadInputError):
+    """Another process holds a lock."""
+
+
 @contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
     """Hold the lock `path`. Its folder is made, and deleted again if nothing else was written to it.
@@ -50,14 +54,15 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
     If another process holds the lock, wait or refuse.
 
     Raises:
-        BadInputError: the folder is not writable, or another process holds the lock and `wait` is false.
+        HeldError: another process holds the lock, and `wait` is false.
+        BadInputError: the folder is not writable.
     """
     existed = path.parent.exists()
     try:
         lock = _acquired(path, wait=wait)
     except Timeout:
         who = f" ({holder})" if (holder := holder_in(path)) else ""
-        raise BadInputError(f"another process is writing to {path.parent}{who}", fix="wait until it is done") from None
+        raise HeldError(f"another process is writing to {path.parent}{who}", fix="wait until it is done") from None
     except OSError as error:
         raise unwritable(path.parent, error) from None
     try:

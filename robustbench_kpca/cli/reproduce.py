@@ -1,5 +1,6 @@
 """`rbk reproduce`: run the tables and figures of a paper, and write their pages."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -71,8 +72,16 @@ def reproduce(
     """Make the tables and figures of a paper, as its authors ran them and corrected, and write their pages.
 
     Without --data, every table and figure uses the small models and data of the package. Finished steps are kept, so
-    the same command goes on where it was stopped.
+    the same command goes on where it was stopped. Several of these commands may share a folder: each takes what no
+    other has begun. --processes N also trains N networks at once, each on a GPU of its own. To train each network on
+    all processes: accelerate launch -m robustbench_kpca reproduce PACK.
     """
+    if os.environ.get("RANK", "0") != "0":  # the first process of a launch does all that is no training
+        if train and not (pages or plan or statements):
+            from robustbench_kpca.training.at_once import follow
+
+            follow()
+        return
     from robustbench_kpca.protocols.presets import pack_path
 
     pack_path(pack)

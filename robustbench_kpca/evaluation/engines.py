@@ -53,6 +53,14 @@ class Serial(Engine):
         return make_part(subjects, first.data, first.scenario, first.options, smaller=smaller, progress=progress)
 
 
+def processes_of(options: RunOptions) -> int:
+    """Return the number of processes of this machine that the options ask for."""
+    if options.part is not None or options.engine[0] != "processes":
+        return 1
+    on_gpu = (options.device or "").startswith("cuda")
+    return options.processes or (torch.cuda.device_count() if on_gpu else cores_here())
+
+
 @contextmanager
 def engine_for(options: RunOptions) -> Iterator[Engine]:
     """Start the engine that the options name, and end it.
@@ -69,7 +77,7 @@ def engine_for(options: RunOptions) -> Iterator[Engine]:
         if options.part is not None:
             engine: Engine = Share(*options.share)
         elif kind == "processes":
-            engine = Processes(options.processes or (torch.cuda.device_count() if on_gpu else cores_here()))
+            engine = Processes(processes_of(options))
         else:
             engine = RayCluster(options.processes, address, on_gpu=on_gpu)
         try:

@@ -1,4 +1,4 @@
-"""The engine `processes`: several processes of this machine, one thread each; one that is lost costs one attempt."""
+"""Processes of this machine, and the engine `processes`: one thread each; one that is lost costs one attempt."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -29,15 +29,19 @@ START = "spawn"
 _NEWS = 0.5  # seconds between two messages about progress
 MOST_LOST = 3
 """The run ends where this many processes in a row end before they are ready."""
+Piece = TypeVar("Piece")
+"""What a process makes at a time, such as a shard."""
+Make = Callable[[bytes, Any, Progress], Answer]
+"""Makes a piece of a pickled work, in a process: a function that can be imported."""
 
 
 class Process:
     """A process at the other end of a pipe. `work` is what it was sent last, which is large."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, make: Make = make) -> None:
         context: Any = multiprocessing.get_context(START)
         self.pipe, remote_end = context.Pipe()
-        self.process = context.Process(target=serve, args=(remote_end, rank), name=f"evaluation-{rank}")
+        self.process = context.Process(target=serve, args=(remote_end, rank, make), name=f"evaluation-{rank}")
         with _without_interrupts():
             self.process.start()
         remote_end.close()
@@ -51,14 +55,14 @@ class Process:
         """
         self.host, self.pid = self._receive()
 
-    def make(self, work: bytes, shard: Shard, progress: Progress) -> Answer:
-        """Send the shard, and the work unless it has that; listen until the answer comes.
+    def make(self, work: bytes, piece: Any, progress: Progress) -> Answer:
+        """Send the piece, and the work unless it has that; listen until the answer comes.
 
         Raises:
             LostError: it is gone.
         """
         with suppress(OSError):  # the process is gone, and receiving tells how it ended
-            self.pipe.send((None if work is self.work else work, shard))
+            self.pipe.send((None if work is self.work else work, piece))
         self.work = work
         while True:
             kind, content = self._receive()
@@ -87,28 +91,21 @@ class Process:
         return f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"
 
 
-class Processes(Sharded):
-    """So many processes, which start when shards need them. One in place k uses CUDA device k modulo their number."""
+class Pool(Generic[Piece]):
+    """So many processes, which start when pieces need them. One in place k uses CUDA device k modulo their number."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.threads = ThreadPoolExecutor(count)  # one thread talks to each process that makes a shard
+    def __init__(self, count: int, make: Make) -> None:
+        self.count, self.make_in_process = count, make
+        self.threads = ThreadPoolExecutor(count)  # one thread talks to each process that makes a piece
         self.free = list(range(count))[::-1]  # free places; the one that was used last is used first
         self.processes: dict[int, Process] = {}
-        self.at_work: dict[Shard, tuple[Process, str, Line]] = {}
+        self.at_work: dict[Piece, tuple[Process, str, Line]] = {}
         self.lost = 0
         self.closed = False
 
-    def submit(self, work: bytes, shard: Shard) -> Future[Answer]:
-        """Let a process make a shard."""
-        return self.threads.submit(self._make, work, shard)
-
-    def running(self) -> Mapping[Shard, Running]:
-        """Return the shards that are made now, and which process makes each."""
-        return {
-            shard: Running(process.host, process.pid, since, line.done, line.total, per_second=line.per_second)
-            for shard, (process, since, line) in list(self.at_work.items())
-        }
+    def submit(self, work: bytes, piece: Piece) -> Future[Answer]:
+        """Let a process make a piece; one that is lost is a `LostError`."""
+        return self.threads.submit(self._make, work, piece)
 
     def close(self) -> None:
         """End all processes: idle ones at once, the others after they have written their journals."""
@@ -121,8 +118,8 @@ class Processes(Sharded):
             process.end(max(until - time.monotonic(), 0.1))
         self.threads.shutdown()
 
-    def _make(self, work: bytes, shard: Shard) -> Answer:
-        """Do what the thread of a shard does.
+    def _make(self, work: bytes, piece: Piece) -> Answer:
+        """Do what the thread of a piece does.
 
         Raises:
             LostError: the process is gone.
@@ -132,18 +129,18 @@ class Processes(Sharded):
         try:
             process = self.processes.get(rank) or self._start(rank)
             line = Line()
-            self.at_work[shard] = process, now(), line
-            answer = process.make(work, shard, line)
+            self.at_work[piece] = process, now(), line
+            answer = process.make(work, piece, line)
         finally:
-            self.at_work.pop(shard, None)
-            if answer is None or answer[0] == CRASHED:  # a process that has crashed might fail at all later shards
+            self.at_work.pop(piece, None)
+            if answer is None or answer[0] == CRASHED:  # a process that has crashed might fail at all later pieces
                 self._drop(rank)
             self.free.append(rank)
         return answer
 
     def _start(self, rank: int) -> Process:
         try:
-            process = self.processes[rank] = Process(rank)
+            process = self.processes[rank] = Process(rank, self.make_in_process)
             if self.closed:  # `close` may not have seen it
                 raise LostError("is not needed any more")
             process.ready()
@@ -168,6 +165,20 @@ class Processes(Sharded):
             process.pipe.close()
 
 
+class Processes(Pool[Shard], Sharded):
+    """A pool that makes shards."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count, make)
+
+    def running(self) -> Mapping[Shard, Running]:
+        """Return the shards that are made now, and which process makes each."""
+        return {
+            shard: Running(process.host, process.pid, since, line.done, line.total, per_second=line.per_second)
+            for shard, (process, since, line) in list(self.at_work.items())
+        }
+
+
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
     """Hold Ctrl-C back while a process starts. The process inherits this: it must not end with a traceback of its own.
@@ -188,8 +199,8 @@ def _without_interrupts() -> Iterator[None]:
 _IDLE = threading.Event()
 
 
-def serve(pipe: Connection, rank: int) -> None:
-    """Make shards until the pipe is closed; the first message is (machine, process number), see `Process`."""
+def serve(pipe: Connection, rank: int, make: Make) -> None:
+    """Make pieces until the pipe is closed; the first message is (machine, process number), see `Process`."""
     for name in {"SIGINT", "SIGHUP"} & set(signal.Signals.__members__):  # these reach all processes; the first decides
         signal.signal(signal.Signals[name], signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
@@ -201,10 +212,10 @@ def serve(pipe: Connection, rank: int) -> None:
         pipe.send((socket.gethostname(), os.getpid()))
         while not StoppableJournal.stopping:
             _IDLE.set()
-            work, shard = pipe.recv()
+            work, piece = pipe.recv()
             _IDLE.clear()
             last = last if work is None else work
-            pipe.send(make(last, shard, _teller(pipe)))
+            pipe.send(make(last, piece, _teller(pipe)))
     end_without_threads(0)
 
 

@@ -1,4 +1,4 @@
-"""Carry out the open steps of a pack, one after the other. What is finished is kept; a step that fails is reported."""
+"""Carry out the open steps of a pack. What is finished is kept; a step that fails is reported."""
 
 import time
 from collections.abc import Sequence
@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from robustbench_kpca._core.errors import BenchmarkError
+from robustbench_kpca._core.lock import HeldError
 from robustbench_kpca._core.progress import Progress
-from robustbench_kpca._engine.inference.environment import revision
 from robustbench_kpca.data.samples import Samples
+from robustbench_kpca.evaluation.engines import processes_of
 from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.plan import Job, make_plan
@@ -25,10 +26,8 @@ from robustbench_kpca.study.reproduction.efficiency import Measure, measure
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Planned, Train, most_valuable_first
 from robustbench_kpca.study.reproduction.tables import SEED
-from robustbench_kpca.training.ledger import Options
-from robustbench_kpca.training.loop import train_together
-from robustbench_kpca.training.recipe import load_recipe
-from robustbench_kpca.training.seeds import Wanted
+from robustbench_kpca.study.reproduction.trainings import Trainings, is_trained
+from robustbench_kpca.training.at_once import launched
 
 
 @dataclass(frozen=True)
@@ -59,38 +58,45 @@ class Settings:
 def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
     """Carry out all open steps; return every step with its new state: also `failed`, or `open` beyond the budget.
 
-    What was done with a model that is trained again is done again; records of equal weights are kept.
+    What was done with a model that is trained again is done again; records of equal weights are kept. In the first
+    process of a launch, all trainings come first.
     """
     end = None if settings.budget is None else time.monotonic() + settings.budget
     evaluating = reporter if end is None else _Until(reporter, end)
     after: list[Planned] = []
     trained_again: set[str] = set()
     steps = steps if settings.budget is None else most_valuable_first(steps)
-    for unit in _units(steps, one_by_one=settings.budget is not None, together=settings.together):
+    units = _units(steps, one_by_one=settings.budget is not None, together=settings.together)
+    open_units = {number: unit for number, unit in enumerate(units) if settings.train and _is_open_training(unit[0])}
+    trainings = Trainings(open_units, processes_of(settings.options), end, roles, reporter)
+    if launched() and settings.train:
+        trainings.on_all_processes()
+    for number, unit in enumerate(units):
         if unit[0].state == "done" and unit[0].step.model.name in trained_again:
             unit = [replace(unit[0], state="open")]
         if unit[0].state != "open":
             after += unit
             continue
-        if not (settings.train and isinstance(unit[0].step, Train)):
-            untrained = [planned for planned in unit if not _is_trained(planned)]
-            after += [
-                replace(planned, state="absent", why=f"{planned.step.model.name} is not trained")
-                for planned in untrained
-            ]
-            unit = [planned for planned in unit if planned not in untrained]
-            if not unit:
-                continue
+        if number in open_units:
+            after += trainings[number]
+            trained_again |= {one.step.model.name for one in trainings[number] if one.ended and one.state == "done"}
+            continue
+        untrained = [planned for planned in unit if not is_trained(planned)]
+        after += [
+            replace(planned, state="absent", why=f"{planned.step.model.name} is not trained") for planned in untrained
+        ]
+        unit = [planned for planned in unit if planned not in untrained]
+        if not unit:
+            continue
         if end is not None and time.monotonic() >= end:
             after += [replace(planned, why="beyond the budget") for planned in unit]
             continue
-        if isinstance(unit[0].step, Train):
-            trained = _trained(unit, roles, reporter, end)
-            after += trained
-            trained_again |= {done.step.model.name for done in trained if done.ended and done.state == "done"}
-        else:
-            after += _done(unit, roles, settings, evaluating if isinstance(unit[0].step, Evaluate) else reporter)
+        after += _done(unit, roles, settings, evaluating if isinstance(unit[0].step, Evaluate) else reporter)
     return after
+
+
+def _is_open_training(planned: Planned) -> bool:
+    return planned.state == "open" and isinstance(planned.step, Train)
 
 
 class _SpentError(Exception):
@@ -116,28 +122,6 @@ class _Until(Reporter):
         return tell
 
 
-def _trained(unit: Sequence[Planned], roles: Roles, reporter: Reporter, end: float | None) -> list[Planned]:
-    """Train models of one arm; return their steps with new states: open where the budget ended before the training.
-
-    What cannot be trained in one pass is trained one by one.
-    """
-    try:
-        _train([planned.step for planned in unit if isinstance(planned.step, Train)], roles, reporter, end)
-    except BenchmarkError as error:
-        if len(unit) > 1:
-            return [done for planned in unit for done in _trained([planned], roles, reporter, end)]
-        return [replace(unit[0], state="failed", why=str(error))]
-    return [_after_training(planned) for planned in unit]
-
-
-def _after_training(planned: Planned) -> Planned:
-    if _is_trained(planned):
-        return replace(planned, state="done")
-    assert isinstance(planned.step, Train)
-    epochs = planned.step.training.epochs_done()
-    return replace(planned, why=f"stopped by the budget after epoch {epochs}; it goes on next time")
-
-
 def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: Reporter) -> list[Planned]:
     """Carry out a unit; return its steps with their new states.
 
@@ -148,7 +132,7 @@ def _done(unit: Sequence[Planned], roles: Roles, settings: Settings, reporter: R
         _carry_out(unit, roles, settings, reporter)
     except BenchmarkError as error:
         if len(unit) == 1:
-            return [replace(unit[0], state="failed", why=str(error))]
+            return [replace(unit[0], state="open" if isinstance(error, HeldError) else "failed", why=str(error))]
         return [planned for part in _parts(unit) for planned in _done(part, roles, settings, reporter)]
     except _SpentError:  # a unit of one step
         return [replace(planned, why="stopped by the budget; it goes on next time") for planned in unit]
@@ -160,11 +144,6 @@ def _parts(unit: Sequence[Planned]) -> list[list[Planned]]:
     if len(models) == 1:
         return [[planned] for planned in unit]
     return [[planned for planned in unit if planned.step.model == model] for model in models]
-
-
-def _is_trained(planned: Planned) -> bool:
-    training = planned.step.model.training
-    return training is None or training.weights.is_file()
 
 
 def _units(steps: Sequence[Planned], *, one_by_one: bool, together: bool) -> list[list[Planned]]:
@@ -196,22 +175,6 @@ def _carry_out(unit: Sequence[Planned], roles: Roles, settings: Settings, report
             over_training(training.weights.parent, roles.source(step.data), step.splits, step.images).save(step.folder)
         case Measure() as step:
             measure(step, settings.device).save(step.folder)
-
-
-def _train(steps: Sequence[Train], roles: Roles, reporter: Reporter, end: float | None) -> None:
-    """Train the seeds of one arm in one pass."""
-    trainings = [step.training for step in steps]
-    first = trainings[0]
-    wanted = [Wanted(training.name, *load_recipe(training.recipe, training.settings)[1:]) for training in trainings]
-    options = Options(
-        resume=True,
-        data=roles.folders.get(first.data),
-        keep_every=first.keep_every,
-        stop_at=end,
-        revision=revision(),
-        on_step=reporter.start(f"{first.name} and {len(steps) - 1} more" if len(steps) > 1 else first.name),
-    )
-    train_together(wanted, [training.weights.parent for training in trainings], options)
 
 
 def _evaluate(steps: Sequence[Evaluate], roles: Roles, settings: Settings, reporter: Reporter) -> None:

@@ -107,7 +107,7 @@ class Stand(processes.Process):
 
     host, pid, pipe = "here", 1, Mock()
 
-    def __init__(self, scripted, rank):
+    def __init__(self, scripted, rank, make):
         scripted.begun.append(rank)
         self.scripted, self.begins = scripted, scripted.starts.pop(0) if scripted.starts else "well"
         self.spoilt = False
