@@ -252,6 +252,7 @@ def _row(planned: "Planned") -> dict[str, object]:
 
 def _show(steps: "Sequence[Planned]", roles: "Roles", options: "RunOptions", *, json: bool) -> None:
     from robustbench_kpca._core.progress import spell
+    from robustbench_kpca.evaluation.engines import processes_of
     from robustbench_kpca.study.reproduction.estimate import Estimator, decision
     from robustbench_kpca.study.reproduction.states import reasons
 
@@ -267,4 +268,4 @@ def _show(steps: "Sequence[Planned]", roles: "Roles", options: "RunOptions", *, 
     ]
     _console.show_table("", ("Step", "For", "State", f"At most, on one {estimator.device}"), rows)
     _console.show_table("", ("Not at hand", "Steps"), reasons(step for step in steps if step.state == "absent"))
-    _console.say(f"{decision(steps, seconds, estimator)} (audits and diagnoses aside)")
+    _console.say(f"{decision(steps, seconds, estimator, processes_of(options))} (audits and diagnoses aside)")

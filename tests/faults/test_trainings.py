@@ -174,7 +174,7 @@ bash job.sbatch
 
 
 def test_an_array_of_slurm_trains_a_network_in_each_job(pack, tmp_path):
-    """The second of two jobs is told that its time is over, and is started again; stand-ins for Slurm, real trainings."""
+    """The second of two jobs is told that its time is over, and starts again; stand-ins for Slurm, real trainings."""
     out, script = tmp_path / "out", tmp_path / "job.sbatch"
     text = (Path(__file__).parents[2] / "examples" / "cluster" / "eval.sbatch").read_text()
     begin, end = text.index("rbk eval"), text.index(" &\n")

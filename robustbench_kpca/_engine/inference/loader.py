@@ -186,8 +186,14 @@ _PREFETCHED = 2
 """Batches that lie ready for each worker of a DataLoader."""
 
 
+_CROWDED = 1.5
+"""Processes that run or wait, for each core of the machine, above which workers take what they save from each other."""
+
+
 def _room(batch: object) -> int:
-    """Return how many workers may put batches like this one into the shared memory; containers may have little."""
+    """Return the most workers: cores, unless others use them all, and batches that the shared memory has room for."""
+    if hasattr(os, "getloadavg") and os.getloadavg()[0] > _CROWDED * (os.cpu_count() or 1):
+        return 0
     shared = Path("/dev/shm")  # noqa: S108 (Linux has its shared memory there)
     tensors = [part for part in batch if isinstance(part, Tensor)] if isinstance(batch, tuple | list) else []
     size = sum(tensor.nbytes for tensor in tensors)

@@ -136,11 +136,12 @@ _ROW_BYTES, _NUMBER_BYTES = 10, 4
 """Of an image under one corruption or attack in packed outcomes (decision 7); of a parameter."""
 
 
-def decision(steps: Sequence[Planned], seconds: Sequence[float | None], estimator: Estimator) -> str:
+def decision(steps: Sequence[Planned], seconds: Sequence[float | None], estimator: Estimator, at_once: int = 1) -> str:
     """Say in one sentence what the steps that are not done take, what is missing, and what to type first.
 
     Hours are of one A100 at the paper's scale, whose steps no core finishes. Each number is the most: a sample that
-    breaks leaves. `seconds`: of each step on `estimator.device`.
+    breaks leaves. `seconds`: of each step on `estimator.device`; `at_once`: number of devices, each with a training of
+    its own or with a part of an evaluation.
     """
     roles, device = estimator.roles, "A100" if estimator.roles.scale == "paper" else estimator.device
     scale = DEVICES[estimator.device].operations / DEVICES[device].operations / 3600
@@ -148,11 +149,12 @@ def decision(steps: Sequence[Planned], seconds: Sequence[float | None], estimato
     if not open_steps:
         return "every step is done"
     left = [*{str(own.step): (own, most) for own, most in open_steps}.values()]  # two arms may share a training
-    parts = []
+    parts, clock = [], 0.0
     for kind, noun in ((Train, "trainings"), (Evaluate, "evaluations")):
         hours = [most for own, most in left if isinstance(own.step, kind)]
         unknown = f", {hours.count(None)} of them without estimate" if None in hours else ""
         total = sum(most or 0 for most in hours) * scale
+        clock += total / at_once if kind is Evaluate else _longest_queue(hours, at_once) * scale
         parts += [f"{len(hours)} {noun} of at most {total:,.1f} hours{unknown}"] if hours else []
     items = {name: [own for own, _ in open_steps if name in own.items] for own, _ in open_steps for name in own.items}
     cost = {name: [most for own, most in open_steps if name in own.items] for name in items}
@@ -161,12 +163,22 @@ def decision(steps: Sequence[Planned], seconds: Sequence[float | None], estimato
     needed = _missing(items[first], roles)
     given = [f"{name}:{folder}" for name, folder in roles.folders.items()]
     words = [f"--data {where}" for where in (*given, *(f"{name}:DIR" for name in needed if name not in roles.folders))]
+    several = f", {clock:,.1f} hours on {at_once} of them" if at_once > 1 else ""
     size = sum(estimator.bytes_of(own.step) for own, _ in left) / 1e9
     return (
         f"{', '.join(items)}: {' and '.join(parts) or f'{len(left)} steps'} on one {device} "
-        f"({DEVICES[device].operations / 1e12:g} TFLOP/s are assumed), {size:,.1f} GB of disk beside the data; "
-        f"missing: {', '.join(missing) or 'nothing'}; first: {' '.join([roles.command, '--item', first, *words])}"
+        f"({DEVICES[device].operations / 1e12:g} TFLOP/s are assumed){several}, "
+        f"{size:,.1f} GB of disk beside the data; missing: {', '.join(missing) or 'nothing'}; "
+        f"first: {' '.join([roles.command, '--item', first, *words])}"
     )
+
+
+def _longest_queue(seconds: Iterable[float | None], queues: int) -> float:
+    """Return when the last of several queues is empty, each step in turn going to the one that is free first."""
+    ends = [0.0] * queues
+    for most in seconds:
+        ends[ends.index(min(ends))] += most or 0.0
+    return max(ends)
 
 
 def _missing(steps: Iterable[Planned], roles: Roles) -> list[str]:

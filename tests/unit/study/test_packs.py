@@ -260,11 +260,14 @@ def test_a_plan_of_the_papers_scale_says_what_it_costs_and_what_to_type_first(tm
     assert main([*words, "--json"]) == 0
     training = next(one for one in json.loads(capsys.readouterr().out) if one["step"] == "train symfan_tiny-s0")
     assert training["seconds"] == pytest.approx(300 * 1_281_167 * 3 * 2_319_719_424 / 7e10)
-    assert main(words) == 0
+    assert main([*words, "--processes", "2"]) == 0
     said = capsys.readouterr().out.splitlines()[-1]
     hours = training["seconds"] * 7e10 / 1e13 / 3600
     assert said.startswith("table-9: 2 trainings of at most")
     assert float(re.search(r"at most ([\d.]+) hours", said)[1]) == pytest.approx(2 * hours, rel=0.05)
+    evaluations = float(re.search(r"evaluations of at most ([\d.]+) hours", said)[1])
+    on_two = float(re.search(r"([\d.]+) hours on 2 of them", said)[1])
+    assert on_two == pytest.approx(hours + evaluations / 2, rel=0.05), "one network a device"
     assert "missing: imagenet, imagenet-r, imagenet-a; first: rbk reproduce teo2024 --scale paper" in said
     assert "--data imagenet:DIR" in said
 
