@@ -13,17 +13,27 @@ With `--profile` the steps of the training are profiled: the share of each kind 
 
 With `--together N` one adversarial step of N networks in one pass is timed, without the optimiser; the random starts of
 its attack alone; and how long a CUDA device is busy in it.
+
+With `--first N` the first N steps of the papers' recipes are trained on noise that lies on the device, at their own
+batch size and precision, beside timm's model of the same size; `--quick` makes batches of two pictures, to see whether
+it works:
+
+    python benchmarks/training.py --first 100
 """
 
 import argparse
 import contextlib
+import gc
+import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import timm
 import torch
 from _shared import cpu_times, header
 from tabulate import tabulate
@@ -33,10 +43,14 @@ from robustbench_kpca._core.strict import parse_assignments
 from robustbench_kpca._engine.inference.acceleration import products
 from robustbench_kpca.attacks.shared.ball import uniform_in_ball
 from robustbench_kpca.models.build import create_model
+from robustbench_kpca.models.families import shape_of
+from robustbench_kpca.models.operations import operations_of
+from robustbench_kpca.training import run as training_run
 from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.objective import adversarial_images
 from robustbench_kpca.training.recipe import Recipe, load_recipe
+from robustbench_kpca.training.source import Batch, Source
 from robustbench_kpca.training.together import Stacked
 
 KINDS = {
@@ -45,6 +59,14 @@ KINDS = {
 }  # fmt: skip
 """Parts of the names of operations, by kind; the first kind that has one counts."""
 FIRST = 3  # steps that are not counted: caches are cold, and the first begins before the clock
+
+
+PAPERS = (
+    "vit_tiny", "symvit_tiny", "rpc_symvit_tiny", "rpc_symvit_all_tiny", "fan_tiny", "rpc_fan_tiny",
+    "rpc_symvit_segmenter_tiny", "softmax_lm_paper", "rpc_lm_paper",
+)  # fmt: skip
+PEAKS = {"H100": (989e12, 67e12), "H200": (989e12, 67e12), "A100": (312e12, 19.5e12)}
+"""Operations a second in bf16 and in float32 without TF32, as the makers of a device state them."""
 
 
 class EnoughError(Exception):
@@ -100,6 +122,86 @@ def measure(name: str, overrides: dict[str, Any], steps: int, device: str) -> li
     loop, alone = statistics.median(looped[FIRST:]), statistics.median(twin[FIRST:])
     speeds = [recipe.batch_size / seconds for seconds in (alone, loop)]
     return [name, recipe.batch_size, *speeds, loop / alone, first]
+
+
+def noise(recipe: Recipe, _: Path | None, accelerator: Any) -> Source:
+    """Return a source that gives one batch of noise, of the shape that the recipe's own source has, again and again."""
+    table = next(table for table in training_run.TABLES if getattr(recipe, table) is not None)
+    shape, device, n = shape_of(recipe.model, recipe.model_options), accelerator.device, recipe.batch_size
+    side = recipe.text.window if recipe.text else recipe.scenes.crop if recipe.scenes else shape["img_size"]
+    classes = shape["vocab_size" if recipe.text else "num_classes"]
+    size = {"images": (n,), "scenes": (n, side, side), "text": (n, 1, side)}[table]
+    y = torch.randint(classes, size, device=device)
+    x = y[:, None] if recipe.text else torch.rand(n, 3, side, side, device=device)
+
+    class Noise(Source):
+        reads = training_run.TABLES[table].reads
+        length, data_sha256 = 1_000_000 // n * n, ""
+
+        def epoch(self, _: int) -> Iterator[Batch]:
+            while True:
+                yield Batch(x, y, [str(i) for i in range(n)], n, n / y.numel())
+
+        def held_out(self, _: str) -> Iterator[Any]:
+            return iter(())
+
+        def sample(self) -> tuple[torch.Tensor, int]:
+            return x[:1], classes - 1
+
+    return Noise(recipe, None, accelerator)
+
+
+def first_steps(name: str, overrides: dict[str, Any], steps: int, device: str) -> list[Any]:
+    """Return the row of a recipe's first steps: pictures a second, beside timm's model, memory, share of the peak."""
+    _, recipe, text = load_recipe(name, overrides)
+    ended: list[float] = []
+
+    def synchronised() -> float:
+        if device != "cpu":
+            torch.accelerator.synchronize()
+        return time.perf_counter()
+
+    def on_step(*_: Any, **__: Any) -> None:
+        ended.append(synchronised())
+        if len(ended) > steps:
+            raise EnoughError
+
+    def rate() -> float:
+        return recipe.batch_size / statistics.median(after - before for before, after in pairwise(ended))
+
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(EnoughError):
+        train("benchmark", recipe, text, Path(folder), Options(on_step=on_step))
+    ours, memory = rate(), torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else None
+    peaks = [value for kind, value in PEAKS.items() if device == "cuda" and kind in torch.cuda.get_device_name()]
+    operations = operations_of(recipe.model, recipe.model_options)
+    peak = peaks[0][recipe.precision != "bf16"] if peaks else None
+    share = None if peak is None or operations is None else 100 * 3 * operations * ours / peak
+    theirs = None
+    if size := re.search(r"(tiny|small|base)_patch16_224$", recipe.model):
+        ended.clear()
+        with contextlib.suppress(EnoughError):
+            plain(timm.create_model(f"vit_{size[0]}"), recipe, device, on_step)
+        theirs = rate()
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return [name, recipe.batch_size, recipe.precision, ours, theirs, theirs and ours / theirs, memory, share]
+
+
+def plain(model: Any, recipe: Recipe, device: str, on_step: Callable[[], None]) -> None:
+    """Train as a script of ten lines would: cross-entropy and AdamW, in the recipe's precision, on noise."""
+    model = model.to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
+    x, y = torch.rand(recipe.batch_size, 3, 224, 224, device=device), torch.arange(recipe.batch_size, device=device)
+    while True:
+        with torch.autocast(device, torch.bfloat16, enabled=recipe.precision == "bf16"):
+            loss = F.cross_entropy(model(x), y % 1000)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        on_step()
 
 
 def profile(name: str, overrides: dict[str, Any], steps: int) -> list[list[Any]]:
@@ -212,15 +314,29 @@ def variants(name: str, overrides: dict[str, Any], repeats: int) -> list[list[An
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What the training loop adds to bare forward and backward passes.")
-    parser.add_argument("recipes", nargs="*", default=["symvit_cifar_small"])
+    parser.add_argument("recipes", nargs="*", default=None)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in `rbk train`")
     parser.add_argument("--variants", action="store_true", help="other forms of the passes and of the optimiser")
     parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
     parser.add_argument("--together", type=int, metavar="N", help="a step of N networks in one pass")
+    parser.add_argument("--first", type=int, metavar="N", help="the first N steps of the papers' recipes, on noise")
+    parser.add_argument("--quick", action="store_true", help="with --first: batches of two pictures")
     settings = parser.parse_args()
+    settings.recipes = settings.recipes or (PAPERS if settings.first else ["symvit_cifar_small"])
     device = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
     print(header(("torch", "timm", "accelerate")), device, sep="; ", end="\n\n")
+    if settings.first:
+        training_run.source_of = noise
+        head = ["recipe", "batch", "precision", "pictures/s", "timm's", "ratio", "memory (GB)", "of the peak (%)"]
+        overrides = parse_assignments(settings.set) | ({"batch_size": 2} if settings.quick else {})
+        for name in settings.recipes:
+            try:
+                row = first_steps(name, overrides, settings.first, device)
+            except torch.OutOfMemoryError:
+                row = [name, "", "", "out of memory"]
+            print(tabulate([row], head, tablefmt="github", floatfmt=("", "", "", ".4g", ".4g", ".2f", ".1f", ".1f")))
+        return
     if settings.profile:
         shares = [profile(name, parse_assignments(settings.set), settings.steps) for name in settings.recipes]
         head = ["recipe", "kind of operation", "share (%)"]

@@ -144,8 +144,9 @@ class Ledger:
         if not self.resume_path.is_file():
             return None
         try:
+            where = "cpu" if device.type == "cpu" else device  # torch cannot load to cpu:0, as a launch names it
             content: dict[str, Any] = torch.load(
-                io.BytesIO(unsealed(self.resume_path.read_bytes())), device, weights_only=True
+                io.BytesIO(unsealed(self.resume_path.read_bytes())), where, weights_only=True
             )
             text, history = content["recipe"], [Epoch.of(row) for row in content["history"]]
             machines, provenance = content["machines"], content["provenance"]

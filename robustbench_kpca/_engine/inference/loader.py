@@ -134,8 +134,8 @@ def in_batches(
     batches = batches_from(0)
     for number in range(number_of_batches):
         if workers is None and count == 0 and number > 1:
-            means = (Seconds(*(spent / (number - 1))) for spent in (reading, working))
-            if count := workers_for(number_of_batches - number, *means, cores_here(), most):
+            read_mean, work_mean = (Seconds(*(spent / (number - 1))) for spent in (reading, working))
+            if count := workers_for(number_of_batches - number, read_mean, work_mean, cores_here(), most):
                 batches = batches_from(number)
         began = _now()
         try:
