@@ -76,7 +76,8 @@ def reproduce(
     other has begun. --processes N also trains N networks at once, each on a GPU of its own. To train each network on
     all processes: accelerate launch -m robustbench_kpca reproduce PACK.
     """
-    if os.environ.get("RANK", "0") != "0":  # the first process of a launch does all that is no training
+    world, rank = (os.environ.get(name) for name in ("WORLD_SIZE", "RANK"))
+    if world not in (None, "1") and rank != "0":  # the first process of a launch does all that is no training
         if train and not (pages or plan or statements):
             from robustbench_kpca.training.at_once import follow
 
