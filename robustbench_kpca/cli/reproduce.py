@@ -76,12 +76,7 @@ def reproduce(
     other has begun. --processes N also trains N networks at once, each on a GPU of its own. To train each network on
     all processes: accelerate launch -m robustbench_kpca reproduce PACK.
     """
-    world, rank = (os.environ.get(name) for name in ("WORLD_SIZE", "RANK"))
-    if world not in (None, "1") and rank != "0":  # the first process of a launch does all that is no training
-        if train and not (pages or plan or statements):
-            from robustbench_kpca.training.at_once import follow
-
-            follow()
+    if _only_follows(train=train and not (pages or plan or statements)):
         return
     from robustbench_kpca.protocols.presets import pack_path
 
@@ -161,6 +156,18 @@ def reproduce(
         _console.show_table("", ("Not run", "Steps"), reasons(after))
         _console.say(str(page))
     _require_made(after, {name: unmade[name] for name in wanted if name in unmade})
+
+
+def _only_follows(*, train: bool) -> bool:
+    """Tell whether another process of a launch does all but the trainings; if it trains, train with it."""
+    world, rank = (os.environ.get(name) for name in ("WORLD_SIZE", "RANK"))
+    if world in (None, "1") or rank == "0":
+        return False
+    if train:
+        from robustbench_kpca.training.at_once import follow
+
+        follow()
+    return True
 
 
 def _require_made(after: "Sequence[Planned]", unmade: Mapping[str, str]) -> None:
