@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.errors import BadInputError, reason_of
 
 Item = TypeVar("Item")
 Batch = TypeVar("Batch")
@@ -141,7 +141,7 @@ def in_batches(
         try:
             batch = next(batches)
         except RuntimeError as error:
-            if not (count and str(error).startswith("DataLoader worker")):
+            if not (count and "DataLoader worker" in reason_of(error)):
                 raise
             _LOG.warning("a process that loads samples is lost; this process loads the rest")
             workers = count = 0
