@@ -6,6 +6,7 @@
     python benchmarks/models.py keys [--std 0.3 0.6 1 2] [--threshold 'lam*mu' 'lam/mu']
     python benchmarks/models.py pursuits [--names rpc_symvit_digits ...]
     python benchmarks/models.py heads [--model NAME --checkpoint FILE --data FOLDER]
+    python benchmarks/models.py dose
     python benchmarks/models.py gradients [--std 0.3 0.6 1 2] [--threshold 'lam*mu' 'lam/mu']
 
 `cost`: parameters, FLOPs, time and memory of any models, at test and in training, as `rbk reproduce teo2024 --table 13`
@@ -39,34 +40,44 @@ number of heads H and falls with the size of the keys. Printed is the density of
 (2, 197, 64), in the iteration that the output is computed from, for the settings of the paper. With `--model`, printed
 is that of the keys of all layers of a network, as if they were pursued with lambda = 4, in every iteration.
 
+`dose`: of every row of the table `dose` in the pack `answer-active`, the density of S on the 364 clean test images
+(mean over trainings, with an interval of 95 %, Student's t over seeds), and the numbers of the table. It draws
+docs/images/dose.svg.
+
 Columns of the others: density of S; residual ||K - L - S|| / ||K||; the mean largest attention weight of a token; the
 mean attention of a token to itself; the mean entropy of its attention in nats; ||L - V|| / ||V||, 0 if the layer
 returns V unchanged. Row n = 0 is plain symmetric attention on the same keys.
 """
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from _shared import cpu_times, header, kept_bytes, wall_times
+from scipy import stats
 from tabulate import tabulate
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from robustbench_kpca import load_data, load_model
+from robustbench_kpca._core.web.figures import drawing, on_white, svg_of
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
 from robustbench_kpca.evaluation.requests import ModelRequest
-from robustbench_kpca.models.mixing import at_most, attention_weights, density, rpc_layers
+from robustbench_kpca.models.mixing import at_most, attention_weights, densities, density, rpc_layers
 from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.study.diagnostics.taps import find_taps, listening
 from robustbench_kpca.study.reproduction.measuring import passes_of, peak_bytes, subject_of
+from robustbench_kpca.study.reproduction.pack import load_pack
 
 VITS = ("vit", "symvit", "rpc_symvit", "rpc_symvit_all", "scaled_vit", "primal_vit", "kep_svgp_vit")
 MODELS = (*(f"{family}_tiny_patch16_224" for family in VITS), "fan_tiny", "symfan_tiny", "rpc_fan_tiny")
@@ -420,6 +431,44 @@ def of_network(settings: argparse.Namespace) -> None:
     show(rows, head, ("", "", ".2f", ".1f", *[".4f"] * 4))
 
 
+def dose(_: argparse.Namespace) -> None:
+    """Print and draw density of S, clean accuracy and accuracy under attack of every row that was planned."""
+    folder = Path(__file__).parents[1] / "leaderboards" / "answer-active"
+    rows = {row["model"]: row["cells"] for row in json.loads((folder / "dose" / "board.json").read_text())["rows"]}
+    numbers = {}
+    for arm in load_pack(str(folder))[1].paper.arms.values():
+        measured = [(cell["value"], cell["low"], cell["high"]) for cell in rows[arm.title]]
+        numbers[arm.title] = [density_of(arm, folder / "trainings", list(rows[arm.title][0]["trainings"])), *measured]
+    order = sorted(numbers, key=lambda title: numbers[title][0])
+    heads = ("density of S, %", "clean accuracy, %", "AutoAttack fast 4/255, %")
+    texts = [[title, *(spelt(*number) for number in numbers[title])] for title in order]
+    show(texts, ("", *heads), ("",) * 4)
+    with drawing((7.6, 0.34 * len(order) + 0.7)) as (figure, buffer):
+        panels = figure.subplots(1, len(heads), sharey=True)
+        for place, (panel, head) in enumerate(zip(panels, heads, strict=True)):
+            value, low, high = 100 * np.array([numbers[title][place] for title in order]).T
+            panel.errorbar(value, range(len(order)), xerr=[value - low, high - value], fmt="o", markersize=4)
+            panel.set(xlabel=head, yticks=range(len(order)), yticklabels=order)
+    file = folder.parents[1] / "docs" / "images" / "dose.svg"
+    file.write_bytes(on_white(svg_of(buffer, "Density of S, clean accuracy and accuracy under attack, by lambda")))
+
+
+def density_of(arm: Any, folder: Path, names: list[str]) -> tuple[float, float, float]:
+    """Return the mean density of S of trainings on the clean test images of digits, with its interval over seeds."""
+    images, _ = load_data("digits", "test").tensors()
+    options = {key.removeprefix("model_options."): value for key, value in arm.set.items()}
+    if not arm.recipe.startswith("rpc_"):
+        return 0.0, 0.0, 0.0
+    models = (load_model(arm.recipe, folder / name / f"{name}.safetensors", **options) for name in names)
+    shares = np.array([densities(model, images)[0] for model in models])
+    low, high = stats.t.interval(0.95, len(shares) - 1, shares.mean(), max(stats.sem(shares), 1e-12))
+    return float(shares.mean()), max(0.0, float(low)), float(high)
+
+
+def spelt(value: float, low: float, high: float) -> str:
+    return f"{100 * value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
 def keys_and_values(model: Any, images: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return keys and values of every RPC layer in a forward pass."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
@@ -526,8 +575,9 @@ def main() -> None:
     part.add_argument("--data", default="digits")
     part.add_argument("--images", type=int, default=8)
     part.set_defaults(run=heads)
+    parts.add_parser("dose", help="density of S beside accuracy in the pack answer-active").set_defaults(run=dose)
     settings = parser.parse_args(sys.argv[1:] or ["cost"])
-    if settings.run in (keys, gradients, pursuits, heads):
+    if settings.run in (keys, gradients, pursuits, heads, dose):
         torch.set_num_threads(1)
         print(header(("torch",)), end="\n\n")
     settings.run(settings)

@@ -1,0 +1,126 @@
+"""Every number on the cards of the pack `answer-active`, computed again from outcomes alone, and the density of S.
+
+The formulas are those of docs/decisions/0049 for two rows, and of its plan: a family of eight, adjusted by Holm (1979).
+"""
+
+import csv
+import json
+import lzma
+import re
+import tomllib
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from robustbench_kpca import load_data, load_model
+from robustbench_kpca.models.mixing import densities
+
+PACK = Path(__file__).parents[3] / "leaderboards" / "answer-active"
+ARMS = tomllib.loads((PACK / "pack.toml").read_text())["paper"]["arms"]
+PROTOCOLS = {
+    "AutoAttack fast 4/255": ["autoattack-fast-linf-8_255+eps=4_255"],
+    "Worst case of both": ["autoattack-fast-linf-8_255+eps=4_255", "pursuit-pgd20-linf-8_255+eps=4_255"],
+    "Outlier tokens": ["outlier-tokens"],
+    "Corrupted": ["noise-blur-contrast-32px"],
+    "PGD, literal": ["teo2024-pgd"],
+    "PGD, corrected": ["teo2024-corrected-pgd"],
+}
+CARDS = {
+    (path.parent.name, answer["column"]): answer
+    for path in sorted(PACK.glob("*/board.json"))
+    for answer in json.loads(path.read_text())["answers"]
+}
+
+
+def name_of(arm, seed):
+    settings = (f"{key}{re.sub('[/:]', '-', str(value))}" for key, value in sorted(arm.get("set", {}).items()))
+    return "-".join([arm["recipe"], *settings]) + f"-s{seed}"
+
+
+@cache
+def files():
+    records = [json.loads(path.read_text()) for path in (PACK / "records").glob("*.record.json")]
+    key = ("model", "protocol")
+    return {tuple(record["spec"][what]["name"] for what in key): record["outcomes_file"]["file"] for record in records}
+
+
+@cache
+def stands(name, protocol):
+    """The share of its pictures that the network answers correctly, by image, in the order of the images."""
+    right = defaultdict(list)
+    with lzma.open(PACK / "records" / files()[name, protocol], "rt") as lines:
+        for row in csv.DictReader(lines):
+            if row.get("severity") != "0":
+                right[row["sample"]].append(
+                    not row["broken_by"] if "broken_by" in row else row["prediction"] == row["label"]
+                )
+    return np.array([np.mean(right[sample]) for sample in sorted(right)])
+
+
+def table(title, column, seeds):
+    (arm,) = (arm for arm in ARMS.values() if arm["title"] == title)
+    return np.array([np.min([stands(name_of(arm, seed), p) for p in PROTOCOLS[column]], axis=0) for seed in seeds])
+
+
+def compared(card):
+    """Difference, standard error and degrees of freedom of two rows: seeds are blocks, images a second source."""
+    seeds = range(20, 20 + card["against"]["seeds"])
+    single = table(card["subject"], card["column"], seeds) - table(card["baseline"], card["column"], seeds)
+    k, n = single.shape
+    of_seeds, of_images = n * single.mean(1).var(ddof=1), k * single.mean(0).var(ddof=1)
+    rest = single - single.mean(1, keepdims=True) - single.mean(0) + single.mean()
+    rest = (rest**2).sum() / ((k - 1) * (n - 1))
+    total = max(of_seeds + of_images - rest, of_seeds, of_images)
+    parts = of_seeds**2 / (k - 1) + of_images**2 / (n - 1) + rest**2 / ((k - 1) * (n - 1))
+    return single.mean(), (total / (k * n)) ** 0.5, total**2 / parts
+
+
+def p_value(card):
+    difference, error, freedom = compared(card)
+    return 2 * stats.t.sf(abs(difference) / error, freedom)
+
+
+def test_the_plan_asks_one_question_and_a_family_of_eight_of_which_seven_were_made():
+    families = [card["family"] for card in CARDS.values()]
+    assert (families.count(None), families.count("secondary")) == (1, 7)
+    seeds = {place: card["against"]["seeds"] for place, card in CARDS.items()}
+    assert {place: count for place, count in seeds.items() if count != 20} == dict.fromkeys(
+        ((name, "AutoAttack fast 4/255") for name in ("half", "paper", "symmetric")), 10
+    )
+
+
+@pytest.mark.parametrize("place", CARDS, ids="-".join)
+def test_a_card_follows_from_outcomes(place):
+    card, family = CARDS[place], sorted(p_value(card) for card in CARDS.values() if card["family"])
+    difference, error, freedom = compared(card)
+    low, high = (difference + sign * stats.t.ppf(0.975, freedom) * error for sign in (-1, 1))
+    p = p_value(card)
+    if card["family"]:
+        p = max(min(1.0, (8 - rank) * other) for rank, other in enumerate(family) if other <= p)
+    assert card["against"]["difference"] == pytest.approx(difference, abs=1e-9)
+    assert (card["against"]["low"], card["against"]["high"]) == pytest.approx((low, high), abs=1e-6)
+    assert card["against"]["p_value"] == pytest.approx(p, abs=1e-6)
+    same = "equivalent" if max(abs(low), abs(high)) < card["margin"] / 100 else "no difference found"
+    assert card["verdict"] == (same if p >= 0.05 else "helps" if difference > 0 else "hurts")
+
+
+@pytest.mark.slow
+def test_titles_say_the_density_of_s_and_the_subjects_of_questions_are_active():
+    """The rule of the plan: below 5 % on the clean test images there is no verdict."""
+    images, _ = load_data("digits", "test").tensors()
+    for arm in ARMS.values():
+        if arm["recipe"] != "rpc_symvit_digits" or arm["set"]["model_options.lam"] == np.inf:
+            continue
+        options = {key.removeprefix("model_options."): value for key, value in arm["set"].items()}
+        names = [name_of(arm, seed) for seed in arm["seeds"]]
+        models = [
+            load_model(arm["recipe"], PACK / "trainings" / name / f"{name}.safetensors", **options) for name in names
+        ]
+        share = np.mean([densities(model, images)[0] for model in models])
+        assert 100 * share == pytest.approx(float(arm["title"].split("S: ")[1].split(" %")[0]), abs=0.06)
+        assert ("inactive" in arm["title"]) == (share < 0.05)
+        assert share >= 0.05 or arm["title"] not in {card["subject"] for card in CARDS.values()}
