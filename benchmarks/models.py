@@ -440,15 +440,18 @@ def dose(_: argparse.Namespace) -> None:
         measured = [(cell["value"], cell["low"], cell["high"]) for cell in rows[arm.title]]
         numbers[arm.title] = [density_of(arm, folder / "trainings", list(rows[arm.title][0]["trainings"])), *measured]
     order = sorted(numbers, key=lambda title: numbers[title][0])
+    labels = [title.partition(" (S: ")[0] for title in order]
     heads = ("density of S, %", "clean accuracy, %", "AutoAttack fast 4/255, %")
-    texts = [[title, *(spelt(*number) for number in numbers[title])] for title in order]
+    texts = [
+        [label, *(spelt(*number) for number in numbers[title])] for title, label in zip(order, labels, strict=True)
+    ]
     show(texts, ("", *heads), ("",) * 4)
     with drawing((7.6, 0.34 * len(order) + 0.7)) as (figure, buffer):
         panels = figure.subplots(1, len(heads), sharey=True)
         for place, (panel, head) in enumerate(zip(panels, heads, strict=True)):
             value, low, high = 100 * np.array([numbers[title][place] for title in order]).T
             panel.errorbar(value, range(len(order)), xerr=[value - low, high - value], fmt="o", markersize=4)
-            panel.set(xlabel=head, yticks=range(len(order)), yticklabels=order)
+            panel.set(xlabel=head, yticks=range(len(order)), yticklabels=labels)
     file = folder.parents[1] / "docs" / "images" / "dose.svg"
     file.write_bytes(on_white(svg_of(buffer, "Density of S, clean accuracy and accuracy under attack, by lambda")))
 
