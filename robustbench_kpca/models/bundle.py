@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +20,8 @@ _TYPES = {"F32": ("float32", "float32"), "F16": ("float16", "float32"), "I64": (
 """Types of tensors, as safetensors calls them -> in the file, and in the model."""
 
 
-def bundled() -> dict[str, Path]:
+@cache
+def bundled() -> Mapping[str, Path]:
     """Return name -> weights of every trained model in the package."""
     return {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 

@@ -6,6 +6,8 @@ import time
 from contextlib import contextmanager
 
 WHOLE = os.environ.get("RBK_REHEARSAL") == "whole"
+SHARE = 1.0 if WHOLE else 0.02
+"""Of the files of every class of ImageNet-C and of ImageNet's training part: all, or one validation image of each."""
 LINES: list[str] = []
 """What was measured, as rows of a table."""
 

@@ -1,21 +1,19 @@
 """Folders with the names, labels and numbers of the real sets: what readers, plans and records make of them.
 
-All files of a tree are links to 64 pictures (`trees.py`), so nothing is evaluated here.
+All files of a tree are links to 96 pictures (`trees.py`), so nothing is evaluated here.
 """
 
 from collections import Counter
 
 import pytest
 import trees
-from form import WHOLE, measured, sized
+from form import SHARE, WHOLE, measured, sized
 
 from robustbench_kpca import load_data
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.data.imagenet_classes import imagenet_classes
 from robustbench_kpca.data.sets.wikitext103 import VOCABULARY, WORDS
 
-SHARE = sized(0.02, 1.0)
-"""Of the files of every class: 50,000 validation images, or one of each class."""
 SETS = {
     ("imagenet", "val"): (50_000, 1000),
     ("imagenet", "train"): (1_281_167, 1000),
@@ -32,16 +30,6 @@ SETS = {
 """Numbers of images and classes as published."""
 REDUCED = {("imagenet", "train"), ("imagenet-c", "val")}
 """Sets of which the short form has a share of the files."""
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("true")
-    whole = ["imagenet", "imagenet-a", "imagenet-o", "imagenet-r", "imagenet-v2", "imagenet-sketch", "ade20k"]
-    trees.make(folder, sets=[*whole, *(["imagenet/train", "imagenet-c"] if WHOLE else [])])
-    if not WHOLE:
-        trees.make(folder, SHARE, ["imagenet/train", "imagenet-c"])
-    return folder
 
 
 @pytest.mark.parametrize(("name", "split"), SETS)

@@ -1,4 +1,4 @@
-"""Folders with the names, labels and numbers of files of the real sets: hard links to sixty pictures.
+"""Folders with the names, labels and numbers of files of the real sets: hard links to 96 pictures.
 
     python tests/true_size/trees.py FOLDER [--share 1.0]     # then RBK_DATA=FOLDER
     python tests/true_size/trees.py FOLDER --text            # WikiText-103's size: 0.6 GB
@@ -23,8 +23,8 @@ from robustbench_kpca.data.sets import ade20k, wikitext103
 from robustbench_kpca.data.shifted_imagenet import SHIFTED
 from robustbench_kpca.protocols.corruption_names import COMMON
 
-PICTURES = 64
-"""Files that all others are links to: ext4 allows 65,000 links a file, and ImageNet-C has 3.75 million."""
+PICTURES = 96
+"""Files that all others are links to: ext4 allows 65,000 links a file, and all sets together have 5.2 million."""
 _TRAINING = 1_281_167
 _LISTS = {
     "imagenet-a": "imagenet-a_file_names.txt.gz",
@@ -35,7 +35,7 @@ _LISTS = {
 
 
 class Pictures:
-    """Sixty-four pictures of one size; `link` makes the next file of a tree a link to one of them."""
+    """A few pictures of one size; `link` makes the next file of a tree a link to one of them."""
 
     def __init__(self, folder: Path, make: Iterable[bytes]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,6 +65,18 @@ def photographs() -> Iterator[bytes]:
     for seed in range(PICTURES):
         blocks = np.random.default_rng(seed).integers(0, 256, (7, 7, 3), np.uint8)
         yield _encoded(blocks.repeat(32, 0).repeat(32, 1), "JPEG")
+
+
+def renumber(root: Path) -> dict[int, int]:
+    """Let each picture of a tree be 8 x 8 pixels whose red is its number; return inode -> number.
+
+    A file is written in place, so all its links show the new picture.
+    """
+    numbers = {}
+    for path in (root / ".pictures").iterdir():
+        path.write_bytes(_encoded(np.full((8, 8, 3), (int(path.name), 0, 0), np.uint8), "PNG"))
+        numbers[path.stat().st_ino] = int(path.name)
+    return numbers
 
 
 def scenes() -> Iterator[tuple[bytes, bytes]]:

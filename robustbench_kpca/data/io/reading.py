@@ -159,21 +159,31 @@ def suffixes() -> frozenset[str]:
     )
 
 
+def listing(folder: Path) -> tuple[list[str], bool]:
+    """Return all images below `folder`, and whether there are no other files; hidden ones are ignored.
+
+    Images are relative posix paths, sorted.
+    """
+    read, paths = suffixes(), list(_walk(folder))
+    files = [path for path in paths if _suffix(path) in read]
+    return sorted(files, key=lambda path: path.replace("/", "\0")), len(files) == len(paths)
+
+
 def image_files(folder: Path) -> list[str]:
     """Return relative posix paths of all images below `folder`, sorted; hidden files and other suffixes are ignored."""
-    files = [path for path in _walk(folder) if _suffix(path) in suffixes()]
-    return sorted(files, key=lambda path: path.split("/"))
+    return listing(folder)[0]
 
 
-def left_out(folder: Path, read: Collection[str] | None = None) -> tuple[str, ...]:
+def left_out(folder: Path, read: Collection[str] | None = None, but: Collection[Path] = ()) -> tuple[str, ...]:
     """Say in one line which files below a folder `image_files` ignores, by number and suffix; in none if only texts.
 
     Args:
         folder: the folder.
         read: the suffixes that are read, in place of `suffixes`.
+        but: folders that are known to contain images only.
     """
-    expected = TEXTS.union(suffixes() if read is None else read)
-    ignored = Counter(suffix for path in _walk(folder) if (suffix := _suffix(path)) not in expected)
+    expected, known = TEXTS.union(suffixes() if read is None else read), {str(path) for path in but}
+    ignored = Counter(suffix for path in _walk(folder, but=known) if (suffix := _suffix(path)) not in expected)
     return (f"{ignored.total()} files of {folder.name} were left out: {_by_suffix(ignored)}",) if ignored else ()
 
 
@@ -204,24 +214,34 @@ def sub_folders(folder: Path) -> list[str]:
         raise _closed(error) from None
 
 
-def _walk(folder: Path) -> Iterator[str]:
-    def refuse(error: OSError) -> None:
-        raise _closed(error)
+def _walk(
+    folder: str | Path, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset(), but: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield the paths of all files below a folder, relative to it, after `prefix`.
 
-    within: dict[str, frozenset[tuple[int, int]]] = {}  # folder -> what it lies in, itself included
-    for top, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
-        try:
-            about = Path(top).stat()
-        except OSError as error:
-            raise _closed(error) from None
-        inode, above = (about.st_dev, about.st_ino), within.get(str(Path(top).parent), frozenset())
-        if inode in above:
-            raise BadInputError(f"folder {top} is a link to a folder that it lies in", fix="remove the link")
-        within[str(Path(top))] = above | {inode}
-        folders[:] = [name for name in folders if not _is_hidden(name)]
-        start = Path(top).relative_to(folder).as_posix()
-        prefix = "" if start == "." else f"{start}/"
-        yield from (prefix + name for name in files if not _is_hidden(name))
+    above: what the folder lies in, by device and inode.
+    but: folders that are not looked into.
+    """
+    names, below = [], []
+    try:
+        about = Path(folder).stat()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if _is_hidden(entry.name):
+                    continue
+                if entry.is_file(follow_symlinks=False) or not os.path.isdir(entry.path):  # noqa: PTH112 never raises
+                    names.append(entry.name)
+                else:
+                    below.append(entry)
+    except OSError as error:
+        raise _closed(error) from None
+    inode = (about.st_dev, about.st_ino)
+    if inode in above:
+        raise BadInputError(f"folder {folder} is a link to a folder that it lies in", fix="remove the link")
+    yield from (prefix + name for name in names) if prefix else names
+    for entry in below:
+        if entry.path not in but:
+            yield from _walk(entry.path, f"{prefix}{entry.name}/", above | {inode}, but)
 
 
 def _is_hidden(name: str) -> bool:

@@ -5,6 +5,7 @@ archives. An optional folder `clean` contains the clean images. They are resized
 of them already have its input size.
 """
 
+import os
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
@@ -42,14 +43,16 @@ class CellFolders(CellSamples):
         self.corruptions = tuple(corruption for corruption in names if corruption in self.folders)
         self.severities = _severities(self.folders, self.corruptions)
         places = [(c, s) for c in self.corruptions for s in self.severities]
-        files, labels = read_classes(self._folder(*places[0]), name)
-        require_validation(files, labels, self._folder(*places[0]), name)
-        for place in places[1:]:
-            other, _ = read_classes(self._folder(*place), name)
-            _require_same(files, other, self._folder(*places[0]), self._folder(*place))
+        cells = [self._folder(*place) for place in places]
+        files, labels, notes = read_classes(cells[0], name)
+        require_validation(files, labels, cells[0], name)
+        first = _names_in(cells[0])
+        alike = [cell for cell in cells if first and _names_in(cell) == first]
+        for cell in (cell for cell in cells if cell not in alike):
+            _require_same(files, read_classes(cell, name).files, cells[0], cell)
         self.files = files
         super().__init__(name, "val", files, labels, 1000)
-        self.expected, self.notes = VALIDATION_IMAGES, left_out(root)
+        self.expected, self.notes = VALIDATION_IMAGES, left_out(root, but=() if notes else alike)
         self.clean = self._clean_files(files, name)
         self.clean_stored = all(
             image_size(root / CLEAN_FOLDER / file) == (view.size, view.size) for file in self.clean or ()
@@ -79,7 +82,7 @@ class CellFolders(CellSamples):
         folder = self.root / CLEAN_FOLDER
         if not folder.is_dir():
             return None
-        clean, _ = read_classes(folder, name)
+        clean = read_classes(folder, name).files
         stems, wanted = ([file.rpartition(".")[0] for file in names] for names in (clean, files))
         _require_same(wanted, stems, self.root, folder)
         return clean
@@ -113,6 +116,17 @@ def _severities(folders: dict[str, Path], corruptions: tuple[str, ...]) -> tuple
                 expected="the same for every corruption",
             )
     return tuple(map(int, first))
+
+
+def _names_in(cell: Path) -> dict[str, set[str]]:
+    """Return the names in every class folder of a cell; nothing where not all that the cell contains are folders.
+
+    Equal names are equal images. To compare them takes a seventh of the time that it takes to list the images.
+    """
+    try:  # `Path.iterdir` makes a path of each of 3.75 million names
+        return {folder: set(os.listdir(f"{cell}/{folder}")) for folder in os.listdir(cell)}  # noqa: PTH208
+    except OSError:
+        return {}
 
 
 def _require_same(first: list[str], other: list[str], first_folder: Path, other_folder: Path) -> None:

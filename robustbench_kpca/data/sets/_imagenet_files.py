@@ -2,16 +2,25 @@
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.imagenet_classes import COLLECTIONS, imagenet_classes, imagenet_wnids, robustbench_validation
-from robustbench_kpca.data.io.reading import image_files, no_images, sub_folders
+from robustbench_kpca.data.io.reading import image_files, left_out, listing, no_images, sub_folders
 
 VALIDATION = re.compile(r"ILSVRC2012_val_\d{8}")
 
 
-def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list[str], list[int]]:
-    """Return the images in class folders and their ImageNet-1K indices.
+class Classes(NamedTuple):
+    """The images in class folders, with their ImageNet-1K indices, and what of the folders was left out."""
+
+    files: list[str]
+    labels: list[int]
+    notes: tuple[str, ...]
+
+
+def read_classes(root: Path, name: str, *, complete: bool = False) -> Classes:
+    """Return the images in class folders.
 
     The folder names are indices for ImageNet-V2 and WordNet ids for other sets.
 
@@ -22,7 +31,8 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
     names = [str(i) for i in range(1000)] if name == "imagenet-v2" else list(imagenet_wnids())
     wanted = [names[i] for i in imagenet_classes(name if name in COLLECTIONS else "all")]
     index = {folder: number for number, folder in enumerate(names)}
-    listed = {folder: image_files(root / folder) for folder in sub_folders(root) if folder in index}
+    listings = {folder: listing(root / folder) for folder in sub_folders(root) if folder in index}
+    listed = {folder: files for folder, (files, _) in listings.items()}
     foreign = sorted(set(sub_folders(root)) - set(wanted))
     missing = [folder for folder in wanted if not listed.get(folder)] if complete else []
     if foreign or missing or not any(listed.values()):
@@ -34,15 +44,17 @@ def read_classes(root: Path, name: str, *, complete: bool = False) -> tuple[list
             f"{root} is not {name}: {' and '.join(faults) or 'it has no images in class folders'}",
             expected=f"the {len(wanted)} class folders of {name}, such as {wanted[0]}",
         )
-    pairs = [(f"{folder}/{file}", index[folder]) for folder in wanted for file in listed.get(folder, ())]
-    return [file for file, _ in pairs], [label for _, label in pairs]
+    files = [f"{folder}/{file}" for folder in wanted for file in listed.get(folder, ())]
+    labels = [index[folder] for folder in wanted for _ in listed.get(folder, ())]
+    only_images = [root / folder for folder, (_, only) in listings.items() if only]
+    return Classes(files, labels, left_out(root, but=only_images))
 
 
 def require_validation(files: list[str], labels: list[int], root: Path, name: str) -> None:
     """Refuse images that are not from the validation set, or whose label contradicts RobustBench's list of 5,000."""
     wnid_of, wnids = robustbench_validation(), imagenet_wnids()
     for file, label in zip(files, labels, strict=True):
-        match = VALIDATION.match(Path(file).name)
+        match = VALIDATION.match(file.rpartition("/")[2])
         if match is None:
             raise BadInputError(
                 f"{root} is not {name}: '{file}' is not a validation image",

@@ -6,7 +6,6 @@ from pathlib import Path
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
-from robustbench_kpca.data.io.reading import left_out
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.sets._cell_folders import CellFolders
 from robustbench_kpca.data.sets._imagenet_files import VALIDATION, read_classes
@@ -29,14 +28,14 @@ def _collection(name: str, published: Shifted) -> Callable[[Request], ImageFiles
         """
         root = stored_folder(name, request.folder)
         split = request.split_of(name, ("test",))
-        files, labels = read_classes(root, name, complete=True)
+        files, labels, notes = read_classes(root, name, complete=True)
         validation_image = next((file for file in files if VALIDATION.match(Path(file).name)), None)
         if validation_image is not None:
             raise BadInputError(
                 f"{root} is not {name}: '{validation_image}' is an ImageNet validation image", fix="give another folder"
             )
         samples = ImageFiles(root, files, labels, published.classes, name=name, split=split, view=request.view)
-        samples.expected, samples.notes = published.images, left_out(root)
+        samples.expected, samples.notes = published.images, notes
         return samples
 
     return load

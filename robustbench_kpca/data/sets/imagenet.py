@@ -14,7 +14,7 @@ from robustbench_kpca.data.io.folder import ImageFiles
 from robustbench_kpca.data.io.place import stored_folder
 from robustbench_kpca.data.io.reading import image_files, left_out, no_images, sub_folders
 from robustbench_kpca.data.request import Request
-from robustbench_kpca.data.sets._imagenet_files import read_classes, require_training, require_validation
+from robustbench_kpca.data.sets._imagenet_files import Classes, read_classes, require_training, require_validation
 
 SPLITS = ("val", "test", "train", *COLLECTIONS[1:])
 LABEL_FILES = ("val.txt", "labels.txt", "ilsvrc2012_val_labels.txt", "LOC_val_solution.csv", "labels.csv")
@@ -36,7 +36,7 @@ def load(request: Request) -> ImageFiles:
     if other and not (root / part).is_dir():
         raise BadInputError(f"{root} has a folder {other} and no folder {part}", fix="give a folder with both")
     root = root / part if (root / part).is_dir() else root
-    files, labels = read_classes(root, "imagenet") if sub_folders(root) else _flat(root)
+    files, labels, notes = read_classes(root, "imagenet") if sub_folders(root) else _flat(root)
     if split == "train":
         require_training(files, root)
     else:
@@ -44,16 +44,17 @@ def load(request: Request) -> ImageFiles:
     wanted = set(imagenet_classes("all" if split in ("val", "train") else split))
     chosen = [i for i, label in enumerate(labels) if label in wanted]
     files, labels = [files[i] for i in chosen], [labels[i] for i in chosen]
-    ids = [f"{imagenet_wnids()[label]}/{Path(file).name}" for file, label in zip(files, labels, strict=True)]
+    wnids = imagenet_wnids()
+    ids = [f"{wnids[label]}/{file.rpartition('/')[2]}" for file, label in zip(files, labels, strict=True)]
     samples = ImageFiles(
         root, files, labels, 1000, name="imagenet", split=split, view=request.view, ids=ids,
     )  # fmt: skip
     samples.expected = _TRAINING if split == "train" else _PER_CLASS * len(wanted)
-    samples.notes = left_out(root)
+    samples.notes = notes
     return samples
 
 
-def _flat(root: Path) -> tuple[list[str], list[int]]:
+def _flat(root: Path) -> Classes:
     """Return the images of one folder, and their labels from a file in this folder or in its parent."""
     files = image_files(root)
     tables = [folder / name for folder in (root, root.parent) for name in LABEL_FILES if (folder / name).is_file()]
@@ -68,7 +69,7 @@ def _flat(root: Path) -> tuple[list[str], list[int]]:
     unlabelled = next((file for file in files if Path(file).stem not in labels), None)
     if unlabelled is not None:
         raise BadInputError(f"{tables[0]} has no label for '{unlabelled}'", fix="complete it, or remove the image")
-    return files, [labels[Path(file).stem] for file in files]
+    return Classes(files, [labels[Path(file).stem] for file in files], left_out(root))
 
 
 def _read_labels(table: Path) -> dict[str, int]:

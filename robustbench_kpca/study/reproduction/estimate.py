@@ -46,7 +46,7 @@ class Estimator:
                 return self._training(step)
             case Evaluate():
                 data = self.roles.data_request(step.evaluation)
-                return self._evaluation(step.model.request, data, *step.evaluation.resolve())
+                return self._evaluation(step.model.request, data, step.label, step.scenario)
         return None
 
     def _evaluation(self, request: ModelRequest, data: DataRequest, label: str, scenario: Scenario) -> float | None:
@@ -92,11 +92,11 @@ class Estimator:
             request = step.model.request
             if operations_of(request.model, request.options) is None:
                 return 0
-            kept = step.training.load_recipe().epochs // step.training.keep_every if step.training.keep_every else 0
+            kept = step.training.content.epochs // step.training.keep_every if step.training.keep_every else 0
             return (1 + kept) * _NUMBER_BYTES * size_of(request.model, request.options)
         if not isinstance(step, Evaluate):
             return 0
-        cells = len(cells_of(step.evaluation.resolve()[1]))
+        cells = len(cells_of(step.scenario))
         return cells * _ROW_BYTES * (self.images(self.roles.data_request(step.evaluation)) or 0)
 
     @property
@@ -106,7 +106,7 @@ class Estimator:
 
     def _training(self, step: Train) -> float | None:
         """Return the seconds of the epochs that are left: as measured on trainings of this recipe, else by passes."""
-        recipe = step.training.load_recipe()
+        recipe = step.training.content
         left = max(0, recipe.epochs - step.training.epochs_done())
         device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
         measured = time_left(left, *timed_epochs(step.training, self.roles, place(device)))

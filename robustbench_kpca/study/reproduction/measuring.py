@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.strict import STRICT
@@ -144,6 +143,8 @@ def passes_of(subjects: Sequence[Subject], repeats: int, device: str) -> list[tu
 
 def operations(run: Run) -> int:
     """Count the operations of matrix products and convolutions, two for each multiply-add."""
+    from torch.utils.flop_counter import FlopCounterMode  # a second of imports, of Triton
+
     grouped: Any = {torch.ops.aten.convolution_backward: _convolution_backward}
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
         run()

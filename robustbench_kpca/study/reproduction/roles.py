@@ -53,8 +53,9 @@ class Training:
     data: str
     weights: Path
 
-    def load_recipe(self) -> Recipe:
-        """Return the recipe with its settings."""
+    @cached_property
+    def content(self) -> Recipe:
+        """The recipe with its settings."""
         return load_recipe(self.recipe, self.settings)[1]
 
     def epochs_done(self) -> int:
@@ -66,7 +67,7 @@ class Training:
         """Tell whether it ended: its weights are there, or its curves have all epochs and no state is left."""
         if self.weights.is_file():
             return True
-        return not resume_file(self.weights).is_file() and epochs_in(self.weights) == self.load_recipe().epochs
+        return not resume_file(self.weights).is_file() and epochs_in(self.weights) == self.content.epochs
 
 
 @dataclass(frozen=True)

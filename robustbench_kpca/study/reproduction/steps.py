@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.passes import most_passes
+from robustbench_kpca.data.io.reading import sub_folders
 from robustbench_kpca.models.families import ARCHITECTURES, is_stochastic
+from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
 from robustbench_kpca.study.diagnostics.epochs import load_trajectory
@@ -16,6 +18,7 @@ from robustbench_kpca.study.reproduction.efficiency import Measure, step_of
 from robustbench_kpca.study.reproduction.pack import Claims, Efficiency, Epochs, Item, Open, Table
 from robustbench_kpca.study.reproduction.roles import Model, Roles, Training
 from robustbench_kpca.study.reproduction.tables import board_or_trouble, models_of
+from robustbench_kpca.training.recipe import Recipe
 
 _CLASSES, _WHOLE = 10, 10_000  # of a data set that is not loaded to sort steps
 _BEST = ("done", "failed", "open", "absent")
@@ -36,14 +39,16 @@ class Train:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate one model under one protocol on one set of samples."""
+    """Evaluate one model under one protocol, which is `scenario`, called `label`, on one set of samples."""
 
     model: Model
     evaluation: Evaluation
+    label: str = field(compare=False)
+    scenario: Scenario = field(compare=False)
 
     def __str__(self) -> str:
-        label, wanted = self.evaluation.resolve()[0], self.evaluation
-        return f"evaluate {self.model.name} under {label} on {wanted.recorded_data[0]} ({wanted.split})"
+        wanted = self.evaluation
+        return f"evaluate {self.model.name} under {self.label} on {wanted.recorded_data[0]} ({wanted.split})"
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ def passes(step: Step) -> float:
     """Return about how many passes an evaluation takes at most: enough to sort them; 0 for other steps."""
     if not isinstance(step, Evaluate):
         return 0.0
-    most = most_passes(step.evaluation.resolve()[1], _CLASSES)
+    most = most_passes(step.scenario, _CLASSES)
     per_sample = math.inf if most is None else most.forwards + most.backwards
     return per_sample * (step.evaluation.limit or _WHOLE)
 
@@ -183,8 +188,9 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
     if isinstance(item, Table):
         by_name = {model.name: model for model in models}
         board, trouble = board_or_trouble(name, item, roles)
+        protocols = {evaluation: evaluation.resolve() for evaluation in board.spec.evaluations}
         for run in board.runs:
-            step = Evaluate(by_name[run.model], run.evaluation)
+            step = Evaluate(by_name[run.model], run.evaluation, *protocols[run.evaluation])
             needed: list[tuple[str, str | None]] = [(run.evaluation.data, run.evaluation.split)]
             needed += [] if run.evaluation.against is None else [(run.evaluation.against, None)]
             yield _planned(
@@ -204,18 +210,33 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
 def _noisy(step: Evaluate) -> str:
     """Return why a model that draws noise has no number under a protocol of one pass; empty for all others."""
     model = step.model.request.model
-    noisy = model in ARCHITECTURES and is_stochastic(model) and step.evaluation.resolve()[1].draws == 1
+    noisy = model in ARCHITECTURES and is_stochastic(model) and step.scenario.draws == 1
     return "the model draws noise at test time, and the protocol averages over no draws: draws = 1" if noisy else ""
 
 
 def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:
-    done, ended, recipe = training.weights.is_file(), training.ended(), training.load_recipe()
+    done, ended, recipe = training.weights.is_file(), training.ended(), training.content
     why = model.why_not
     if not why and training.data and training.data not in roles.folders:
         why = f"no folder: --data {training.data}:DIR"
-    elif not why and not training.data and not done:
-        why = _unreadable([(recipe.data, "train")], roles)
+    elif not why and not done:
+        why = _untrainable(training, recipe, roles)
     return replace(_planned(name, Train(model, training), why, done=done), ended=ended)
+
+
+def _untrainable(training: Training, recipe: Recipe, roles: Roles) -> str:
+    """Return why a training cannot read its data, as it would say itself when it begins; empty if it can."""
+    if not training.data or recipe.images is None:
+        parts = ("train", "val") if training.data else ("train",)
+        return _unreadable([(training.data or recipe.data, part) for part in parts], roles)
+    folder = roles.folders[training.data]
+    if (folder / "train.tar").is_file():
+        return ""
+    train, val = ({*sub_folders(folder / part)} if (folder / part).is_dir() else set() for part in ("train", "val"))
+    if not train or not val:
+        return f"{folder} has no class folders in train and val"
+    odd = sorted(train ^ val)
+    return f"train and val of {folder} have different classes: {odd[0]} is in one of them only" if odd else ""
 
 
 def _diagnoses(name: str, item: Claims | Epochs, model: Model, roles: Roles) -> list[Diagnose | Follow]:

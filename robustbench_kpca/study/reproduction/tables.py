@@ -108,7 +108,7 @@ def _epochs(model: Model) -> dict[int, str]:
     """Return epochs, counted from 1, with what is seen in each."""
     if model.training is None or not model.training.weights.with_suffix(".csv").is_file():
         return {}
-    recipe = model.training.load_recipe()
+    recipe = model.training.content
     if recipe.adversarial is None:
         return {}
     from robustbench_kpca.training.scoring import overfitting  # a training's libraries take seconds to import

@@ -364,7 +364,7 @@ def test_killed_runs_go_on_and_trainings_from_files_have_one_folder(pack, tmp_pa
     roles = Roles(title, content, "paper", tmp_path / "out", folders={"ade20k": tmp_path})
     (segmenter,) = roles.models["segmenter"]
     assert segmenter.training.data == "ade20k"
-    assert segmenter.training.load_recipe().data == "ade20k"
+    assert segmenter.training.content.data == "ade20k"
 
 
 @pytest.mark.usefixtures("few")
