@@ -98,6 +98,13 @@ class Dataset(ABC):
         """Number of images of known classes, in a pair of a known and an unknown set; None for other data."""
         return None
 
+    @property
+    def remarks(self) -> list[str]:
+        """What records and plans say of the data: the notes, and how many published items are missing."""
+        missing = self.expected is not None and len(self) < self.expected
+        text = f"only {len(self)} of the {self.expected} published images of {self.name} are present"
+        return [*self.notes, *([text] if missing else [])]
+
     def __len__(self) -> int:
         return len(self.ids)
 

@@ -199,7 +199,7 @@ class Evaluation:
         notes = [*remarks, *work.remarks, *task_named(self.data.task).compute.flags(outcomes)]
         if attacked and not is_differentiable(self.subject.runner.model):
             notes.append("not audited: the checks of an audit need gradients, which the model does not have")
-        notes += [*_missing(self.data), *_halved(work.batch_size, self.spec.batch_size, smaller)]
+        notes += [*self.data.remarks, *_halved(work.batch_size, self.spec.batch_size, smaller)]
         record = Record(
             spec=self.spec,
             metrics=measure(outcomes, self.scenario),
@@ -299,14 +299,6 @@ def _data_info(data: Dataset, matched: str) -> DataInfo:
         class_names=data.class_names, task=data.task, matched=matched or None, resized=data.resized or None,
         entropy=data.entropy,
     )  # fmt: skip
-
-
-def _missing(data: Dataset) -> list[str]:
-    """Return flags for items that are missing, and what else is to be said of the data."""
-    notes = list(data.notes)
-    if data.expected is not None and len(data) < data.expected:
-        notes.append(f"only {len(data)} of the {data.expected} published images of {data.name} are present")
-    return notes
 
 
 def _halved(used: int, requested: int, smaller: Record | None) -> tuple[str, ...]:

@@ -80,24 +80,28 @@ def stated_classes(model: nn.Module) -> int | None:
     return len(names) if names else number if isinstance(number, int) and number > 0 else None
 
 
-def require_words(model: nn.Module, digest: str | None, name: str) -> None:
-    """Refuse a model whose weights were trained with other words under the same numbers.
+def other_words(trained: str | None, digest: str | None, name: str) -> BadInputError | None:
+    """Return the error where weights were trained with other words under the same numbers.
 
     Args:
-        model: its weights.
+        trained: digest of the vocabulary that weights state; None: they state none.
         digest: digest of the vocabulary of the data; None: they have none.
         name: name of the data.
-
-    Raises:
-        BadInputError: weights and data state different vocabularies.
     """
-    trained = getattr(model, "vocabulary_sha256", None)
-    if isinstance(trained, str) and digest is not None and trained != digest:
-        raise BadInputError(
-            f"the model was trained with another vocabulary than data '{name}' has",
-            expected="the words that its weights were trained with",
-            fix="give the data with the training part of that training",
-        )
+    if not isinstance(trained, str) or digest is None or trained == digest:
+        return None
+    return BadInputError(
+        f"the model was trained with another vocabulary than data '{name}' has",
+        expected="the words that its weights were trained with",
+        fix="give the data with the training part of that training",
+    )
+
+
+def require_words(model: nn.Module, digest: str | None, name: str) -> None:
+    """Refuse a model whose weights were trained with other words; `digest` and `name` as in `other_words`."""
+    error = other_words(getattr(model, "vocabulary_sha256", None), digest, name)
+    if error is not None:
+        raise error
 
 
 def is_differentiable(model: nn.Module) -> bool:

@@ -64,7 +64,7 @@ def photographs() -> Iterator[bytes]:
     """JPEG files of 224 x 224 pixels, the size of ImageNet-C's."""
     for seed in range(PICTURES):
         blocks = np.random.default_rng(seed).integers(0, 256, (7, 7, 3), np.uint8)
-        yield _encoded(blocks.repeat(32, 0).repeat(32, 1), "JPEG")
+        yield encoded(blocks.repeat(32, 0).repeat(32, 1), "JPEG")
 
 
 def renumber(root: Path) -> dict[int, int]:
@@ -74,7 +74,7 @@ def renumber(root: Path) -> dict[int, int]:
     """
     numbers = {}
     for path in (root / ".pictures").iterdir():
-        path.write_bytes(_encoded(np.full((8, 8, 3), (int(path.name), 0, 0), np.uint8), "PNG"))
+        path.write_bytes(encoded(np.full((8, 8, 3), (int(path.name), 0, 0), np.uint8), "PNG"))
         numbers[path.stat().st_ino] = int(path.name)
     return numbers
 
@@ -85,10 +85,10 @@ def scenes() -> Iterator[tuple[bytes, bytes]]:
         rng = np.random.default_rng(seed)
         mask = (1 + (3 * seed + rng.integers(0, 5, (6, 8))) % ade20k.CLASSES).astype(np.uint8).repeat(8, 0).repeat(8, 1)
         mask[:4] = 0
-        yield _encoded(rng.integers(0, 256, (48, 64, 3), np.uint8), "JPEG"), _encoded(mask, "PNG")
+        yield encoded(rng.integers(0, 256, (48, 64, 3), np.uint8), "JPEG"), encoded(mask, "PNG")
 
 
-def _encoded(array: np.ndarray, form: str) -> bytes:
+def encoded(array: np.ndarray, form: str) -> bytes:
     from io import BytesIO
 
     file = BytesIO()

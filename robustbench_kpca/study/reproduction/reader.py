@@ -35,6 +35,11 @@ class Reader:
                 self._data[key] = str(error)
         return self._data[key]
 
+    def remarks(self) -> list[tuple[str, str]]:
+        """Return the remarks on the data that were loaded, each with the name and split."""
+        sets = [data for data in self._data.values() if not isinstance(data, str)]
+        return [(f"{data.name} ({data.split})", remark) for data in sets for remark in data.remarks]
+
     def digest(self, request: ModelRequest) -> str | None:
         """Return the digest of a model's parameters, as records have it; None where no file of them can be read."""
         checkpoint = request.checkpoint if request.checkpoint is not None else str(bundled().get(request.model, ""))

@@ -192,6 +192,11 @@ class Roles:
             return NO_STAND_IN
         return self._reader.data(self.source(data), split)
 
+    @property
+    def remarks(self) -> list[tuple[str, str]]:
+        """What is to be said of the data that were loaded, such as how many images are missing."""
+        return self._reader.remarks()
+
     def source(self, data: str) -> str:
         """Return the argument of `load_data` for a data set: with its folder, where one was given."""
         return f"{data}:{self.folders[data]}" if data in self.folders else data

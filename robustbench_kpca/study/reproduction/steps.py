@@ -8,7 +8,9 @@ from pathlib import Path
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.data.io.reading import sub_folders
+from robustbench_kpca.models.bundle import vocabulary_of
 from robustbench_kpca.models.families import ARCHITECTURES, is_stochastic
+from robustbench_kpca.models.source import other_words
 from robustbench_kpca.protocols.scenario import Scenario
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
@@ -196,7 +198,7 @@ def _steps(name: str, item: Item, roles: Roles) -> Iterable[Planned]:
             yield _planned(
                 name,
                 step,
-                trouble or why_not[run.model] or _noisy(step) or _unreadable(needed, roles),
+                trouble or why_not[run.model] or _noisy(step) or _unreadable(needed, roles) or _unread(step, roles),
                 done=run.state == "ready",
             )
     elif isinstance(item, Claims | Epochs):
@@ -212,6 +214,15 @@ def _noisy(step: Evaluate) -> str:
     model = step.model.request.model
     noisy = model in ARCHITECTURES and is_stochastic(model) and step.scenario.draws == 1
     return "the model draws noise at test time, and the protocol averages over no draws: draws = 1" if noisy else ""
+
+
+def _unread(step: Evaluate, roles: Roles) -> str:
+    """Return why weights at hand cannot read the words of a text; empty if they can, and for all other data."""
+    data, checkpoint = roles.load(step.evaluation.data, step.evaluation.split), step.model.request.checkpoint
+    if isinstance(data, str) or data.vocabulary_sha256 is None or checkpoint is None:
+        return ""
+    error = other_words(vocabulary_of(checkpoint), data.vocabulary_sha256, data.name)
+    return "" if error is None else f"{step.model.name}: {error}"
 
 
 def _training(name: str, model: Model, training: Training, roles: Roles) -> Planned:

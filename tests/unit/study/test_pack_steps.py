@@ -15,6 +15,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.progress import Screen, read_spent
 from robustbench_kpca._engine.attack_loop.passes import most_passes
 from robustbench_kpca.cli.main import main
+from robustbench_kpca.data.imagenet_classes import robustbench_validation
 from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.bundle import read_header
@@ -458,3 +459,47 @@ def test_a_training_whose_weights_are_gone_is_made_again_only_where_they_are_nee
     assert before.items() <= after.items(), "the same machine, so the same weights: their records are kept"
     spent = [read_spent(model.training.weights).epochs for model in roles.models["trained"]]
     assert spent == [2, 2], "of the new run alone"
+
+
+FIRST, SECOND = "n01440764", "n01443537"
+KNOWN = next(name for name, wnid in robustbench_validation().items() if wnid == FIRST)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ((f"val/{FIRST}/{KNOWN}.JPEG", f"train/{FIRST}/{FIRST}_1.JPEG"), ("", "")),
+        ((f"val/{SECOND}/{KNOWN}.JPEG", f"train/{SECOND}/{SECOND}_1.JPEG"), ("", f"but its class is {FIRST}")),
+        (
+            (f"val/{FIRST}/{KNOWN}.JPEG", f"train/{FIRST}/{FIRST}_1.JPEG", f"train/{SECOND}/{SECOND}_1.JPEG"),
+            (f"different classes: {SECOND}", f"different classes: {SECOND}"),
+        ),
+        ((f"train/{FIRST}/{FIRST}_1.JPEG",), ("no class folders in train and val",) * 2),
+    ],
+)
+def test_a_plan_refuses_what_a_training_and_an_evaluation_would(files, said, pack, tmp_path):
+    """In the order training, evaluation: a wrong label, a class in one part only, a part that is missing."""
+    for file in files:
+        (tmp_path / "data" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / file).touch()
+    (pack / "table-1.toml").write_text(TABLE.replace('["plain", "other"]', '["trained"]'))
+    title, content, items = load_pack(str(pack))
+    roles = Roles(title, content, "paper", tmp_path / "out", folders={"imagenet": tmp_path / "data"})
+    for planned in plan(items, roles):
+        why = said[isinstance(planned.step, Evaluate)]
+        assert (planned.state, why in planned.why) == ("absent" if why else "open", True), planned
+
+
+def test_a_plan_refuses_weights_of_another_vocabulary(tmp_path):
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"wiki.{part}.tokens").write_text(" a b <unk> \n")
+    save_file({"w": torch.zeros(1)}, tmp_path / "lm.safetensors", metadata={"vocabulary_sha256": "0" * 64})
+    title, content, items = load_pack("teo2024")
+    given = {"softmax_lm_paper-s0": tmp_path / "lm.safetensors"}
+    roles = Roles(title, content, "paper", tmp_path / "out", folders={"wikitext103": tmp_path}, checkpoints=given)
+    (step,) = [each for each in plan({"table-3": items["table-3"]}, roles) if "softmax_lm_paper-s0" in str(each.step)][
+        :1
+    ]
+    assert step.state == "absent"
+    assert "trained with another vocabulary" in step.why
+    assert any("vocabulary has" in remark for _, remark in roles.remarks)
