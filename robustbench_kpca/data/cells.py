@@ -47,6 +47,10 @@ class CellSamples(Samples):
             cells[place] = self._make(corruption, severity)
         return cells[place]
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a worker is sent: not the cells that were made, each of which lists all files again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_cells"}
+
     @property
     def places(self) -> list[tuple[str, int]]:
         """All cells; the clean one, if it is stored, is the first."""

@@ -70,6 +70,7 @@ def test_every_item_has_a_row(pack):
         ("| in part: no page", "| in part", "a reason"),
         ("| no: no model", "| no: not built", "no reason"),
         ("| no: no model", "| yes", "the pack says why it cannot be made"),
+        ("train vit_tiny --set epochs=1` | yes", "train vit_tiny --data FOLDER` | yes", "nor diagnoses were rehearsed"),
         ("::test_pgd", "::test_pdg", "compared: there is no tests/unit/protocols/test_teo2024.py::test_pdg"),
         (
             "tests/unit/protocols/test_teo2024.py::test_pgd",

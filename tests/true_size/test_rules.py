@@ -1,10 +1,15 @@
 """The rules that count or multiply over n or over classes, at one, ten thousand and a million: see README.md."""
 
+import pickle
+from collections import Counter
+
+import coded
 import numpy as np
 import pytest
 from form import WHOLE
 from scipy import stats
 
+from robustbench_kpca import load_data
 from robustbench_kpca.metrics.detection import Ranking
 from robustbench_kpca.records import estimate
 from robustbench_kpca.records.differences import chance_of_finding
@@ -56,6 +61,26 @@ def test_intervals_by_resampling(n):
     interval = estimate.bootstrap_mean(values)
     assert interval.high - interval.low == pytest.approx(2 * estimate.Z * values.std() / np.sqrt(n), rel=0.1, abs=1e-12)
     assert estimate.sign_flip(values, values) == 1.0
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_limit_takes_as_many_of_every_class(n):
+    """Of labels 0, 1, ..., 999, 0, ...: a thousand images are one of each class; a hundred are of a hundred classes."""
+    whole = coded.Coded("imagenet", "val", range(n), coded.label_of(range(n)))
+    for limit in (100, CLASSES, 2 * CLASSES):
+        counts = Counter(whole.spread(limit).strata)
+        assert set(counts.values()) == {max(1, limit // CLASSES) if n > 1 else 1}
+        assert len(counts) == min(n, limit, CLASSES)
+
+
+def test_a_worker_is_sent_a_path_an_image(root):
+    """Of ImageNet-C too, whose 75 cells have the same names: at most a hundred bytes an image."""
+    data = load_data(f"imagenet-c:{root / 'imagenet-c'}")
+    for place in data.places:
+        data.cell(*place)
+    sent = pickle.dumps(data)
+    assert len(sent) < 2_000 + 100 * len(data)
+    assert pickle.loads(sent).cell("fog", 3).ids == data.ids
 
 
 def test_a_record_of_imagenet_c_is_of_few_shards():
