@@ -230,7 +230,7 @@ def test_a_reason_that_only_the_whole_pack_knows_stays_beside_what_a_run_of_one_
 
 def test_no_step_is_begun_beyond_the_budget(own, tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["reproduce", str(own), "-o", str(out), "--table", "1", "--budget", "0.001s", "--json"]) == 0
+    assert main(["reproduce", str(own), "-o", str(out), "--table", "1", "--budget", "0.0000001s", "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)
     assert not [one for one in steps if one["state"] == "done"]
     assert {one["why"].partition(":")[0] for one in steps if one["state"] == "open"} == {"beyond the budget"}
