@@ -93,7 +93,9 @@ def write_pairs(root: Path, share: float = 1.0) -> Path:
 def link_paths(root: Path, share: float = 1.0) -> Path:
     """Make `imgs/K/sample_J.png` of 32 x 32 pixels, a thousand a folder, and their labels in `metadata/K.npy`."""
     rng = np.random.default_rng(0)
-    pictures = Pictures(root / ".pictures", (encoded(rng.integers(0, 256, (32, 32)), "PNG") for _ in range(ROWS)))
+    pictures = Pictures(
+        root / ".pictures", (encoded(rng.integers(0, 256, (32, 32), np.uint8), "PNG") for _ in range(ROWS))
+    )
     (root / "metadata").mkdir()
     for folder in range(round(share * PATHS) // 1000):
         pictures.fill(root, [f"imgs/{folder}/sample_{k}.png" for k in range(1000)])

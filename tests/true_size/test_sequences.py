@@ -7,7 +7,7 @@ from form import WHOLE, measured, sized
 from robustbench_kpca import load_data
 from robustbench_kpca.cli.main import main
 
-SMALL = ("Handwriting", "JapaneseVowels", "UWaveGestureLibrary")
+SMALL = ("JapaneseVowels",)
 
 
 @pytest.mark.parametrize("name", sequences.UEA if WHOLE else SMALL)
