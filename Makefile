@@ -9,15 +9,16 @@ BIN    := $(VENV)/bin
 
 .PHONY: demo test test-times test-slow test-all rehearsal test-lowest test-newest static lint types contracts docs clean
 
+# The libraries to compare with come along where they can be installed. Nothing but comparisons needs them.
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable ".[reference]" || $(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps opencv-python-headless
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable ".[reference]" --group dev
-	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps opencv-python-headless
 	touch $@
 
 $(VENV)/docs/.installed: pyproject.toml
@@ -26,8 +27,10 @@ $(VENV)/docs/.installed: pyproject.toml
 	$(VENV)/docs/bin/python -m pip install --quiet --group docs
 	touch $@
 
+# Exit code 2 of the comparison: a library is missing, and the last line names it.
 demo: $(VENV)/.installed
 	$(BIN)/rbk board demo
+	$(BIN)/rbk cross-check --quiet || test $$? -eq 2
 
 test: $(VENV)/.installed-dev
 	$(BIN)/pytest

@@ -26,6 +26,7 @@ EXAMPLES = {
         "rbk check runs --baseline old --partial --fail robust_accuracy:-2pp --markdown comment.md",
     ),
     "cross-check": (
+        "rbk cross-check",
         "rbk cross-check symvit_digits_adv -p pgd20-linf-8_255",
         "rbk cross-check symvit_digits_adv -p fgsm-linf-8_255 --limit 64",
         "rbk cross-check -p common-corruptions-19",

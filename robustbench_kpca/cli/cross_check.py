@@ -18,16 +18,20 @@ _OF_PICTURES = ("model", "protocol", "data", "split", "limit", "seed", "set_", "
 
 
 def cross_check(
-    protocol: Annotated[
-        str,
-        typer.Option(
-            "--protocol", "-p", help="Attack or corruption protocol: a name of `rbk list protocols`, or a TOML file."
-        ),
-    ],
     model: Annotated[
         str | None,
         typer.Argument(
             help="Model: a name of `rbk list models`, timm:NAME or module.path:factory. Corruptions need none.",
+            show_default=False,
+        ),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--protocol",
+            "-p",
+            help="Attack or corruption protocol: a name of `rbk list protocols`, or a TOML file; by default three "
+            "attacks and four corruptions in seconds.",
             show_default=False,
         ),
     ] = None,
@@ -55,10 +59,19 @@ def cross_check(
     The attack of this package must not be weaker: its robust accuracy may be at most 0.5 percentage points higher. For
     corruptions, such as -p common-corruptions-19, the command compares pictures with those of imagecorruptions 1.1.2,
     cell by cell, on 8 images unless you give --limit. With the same seed, mode exact must give the same bytes, and mode
-    fast and impulse noise must have the same distribution. The command needs the extra `reference`.
+    fast and impulse noise must have the same distribution. The command needs the extra `reference`, which `make demo`
+    installs.
     """
     arguments = locals()
     from robustbench_kpca._core.errors import BadInputError
+
+    if protocol is None:
+        if set(given_options(cross_check, arguments)) - {"quiet"}:
+            raise BadInputError(
+                "a comparison without a protocol",
+                expected="rbk cross-check MODEL -p PROTOCOL, or rbk cross-check alone",
+            )
+        return _at_a_glance(quiet=quiet)
     from robustbench_kpca._core.strict import parse_assignments
 
     options, overrides = split_settings(parse_assignments(set_))
@@ -86,6 +99,19 @@ def cross_check(
         )
     _show(agreement)
     return 0 if agreement.as_strong else 1
+
+
+def _at_a_glance(*, quiet: bool) -> int:
+    from robustbench_kpca.verification.at_a_glance import DATA, IMAGES, look
+
+    with _console.screen(quiet=quiet) as on_screen:
+        glance = look(on_screen.start("beside other libraries"))
+    _console.say(
+        "PGD-20 and C&W beside torchattacks, AutoAttack (20 steps, 500 queries) beside pyautoattack, on "
+        f"{IMAGES} {DATA}: verdicts differing: {glance.differing} of {glance.verdicts}. "
+        f"Corruptions beside imagecorruptions: {glance.other_pictures} of {glance.corruptions} differ."
+    )
+    return 0 if glance.agrees else 1
 
 
 def _check_pictures(protocol: "Corruption", data: str, split: str | None, limit: int, seed: int, *, quiet: bool) -> int:

@@ -1,8 +1,8 @@
 """Translate a protocol with native attacks to the equivalent protocol with attacks of other libraries.
 
-The library of each attack was chosen by comparing them: torchattacks for FGSM, PGD, MIM and SPSA, the authors' code (as
-pyautoattack) for AutoAttack and its parts, foolbox for C&W, DDN, FMN and noise. Remaining differences are
-stated at each entry.
+The library of each attack was chosen by comparing them: torchattacks for FGSM, PGD, MIM, SPSA and C&W with one run, the
+authors' code (as pyautoattack) for AutoAttack and its parts, foolbox for C&W with several runs, DDN, FMN and noise.
+Remaining differences are stated at each entry.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,13 @@ def _square(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
 
 
 def _cw(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
-    """Translate to foolbox, which stops a run early for the whole batch; the native attack does so per sample."""
+    """Translate several runs to foolbox, which ends a run for the whole batch; the native attack does so per sample.
+
+    One run is translated to torchattacks, which does not search c, and cannot move pixels that are exactly 0 or 1.
+    """
+    if ours["binary_steps"] == 1 and norm == "l2":
+        one_run = {"c": ours["initial_const"], "kappa": ours["confidence"], "steps": ours["steps"], "lr": ours["lr"]}
+        return "torchattacks:CW", one_run
     options = {
         "binary_search_steps": ours["binary_steps"],
         "steps": ours["steps"],

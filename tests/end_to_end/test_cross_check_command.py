@@ -86,3 +86,21 @@ def test_corruptions_of_another_strength_fail(capsys, monkeypatch):
     cells = ["-p", "common-corruptions", "--set", 'corruptions=["contrast"]', "--set", "severities=[3,4,5]"]
     assert main(["cross-check", *cells, "--limit", "2"]) == 1
     assert "DIFFERENT from the library's in 2 cells: 3 cells on 2 images" in capsys.readouterr().out
+
+
+def test_help_says_which_commands_exit_with_1(capsys):
+    assert main(["--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "`cross-check`" in said
+
+
+def test_alone_it_says_in_one_line_that_no_verdict_differs(capsys):
+    """What `make demo` ends with; a protocol is asked for where something else is said."""
+    for library in ("torchattacks", "pyautoattack", "skimage"):
+        pytest.importorskip(library)
+    assert main(["cross-check"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert "verdicts differing: 0 of 96" in line
+    assert "0 of 4 differ" in line
+    assert main(["cross-check", "vit_digits"]) == 2
+    assert "-p PROTOCOL" in capsys.readouterr().err
