@@ -53,7 +53,7 @@ class Pictures(Form):
     """Images: values in [0, 1]; corruptions change uint8 (height, width, 3)."""
 
     name = "images"
-    profiles = ("imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar")
+    profiles = ("imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar", "imagenet_3dcc")
     spaces = ("pixel", "normalised")
     box = True
 

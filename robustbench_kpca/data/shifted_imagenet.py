@@ -9,6 +9,9 @@ _BAR = (
     "inverse_sparkles", "perlin_noise", "plasma_noise", "single_frequency_greyscale", "sparkles",
 )  # fmt: skip
 """Spelled like the published folders."""
+_DEPTH = ("near_focus", "far_focus", "flash", "fog_3d", "xy_motion_blur", "z_motion_blur")
+_CAMERA = ("bit_error", "color_quant", "h265_abr", "h265_crf", "iso_noise", "low_light")
+"""The twelve of 3DCC that were published for ImageNet; the other eight need more of a scene than its depth."""
 
 
 @dataclass(frozen=True)
@@ -67,5 +70,12 @@ SHIFTED = {
         "files).",
         50_000,
         corruptions=_BAR,
+    ),
+    # Kar, Yeo, Atanov & Zamir (2022), arXiv:2203.01441
+    "imagenet-3dcc": Shifted(
+        "ImageNet-3DCC: ImageNet's validation images under 12 corruptions by depth, light and camera at 5 severities, "
+        "as published (224 px files).",
+        50_000,
+        corruptions=_DEPTH + _CAMERA,
     ),
 }

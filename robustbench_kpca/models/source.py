@@ -10,13 +10,14 @@ from robustbench_kpca._core.errors import BadInputError, install_extra, reason_o
 from robustbench_kpca.data.request import View
 
 
-def library(name: str, wanted_by: str, extra: str = "") -> Any:
+def library(name: str, wanted_by: str, extra: str = "", fix: str = "") -> Any:
     """Import an optional package.
 
     Args:
         name: name of the package.
         wanted_by: the model that needs it, for the error.
         extra: the optional dependency of this project that has it.
+        fix: what installs it, where that is more than `pip install NAME`.
 
     Raises:
         BadInputError: it is missing or cannot be imported.
@@ -26,7 +27,7 @@ def library(name: str, wanted_by: str, extra: str = "") -> Any:
     except Exception as error:  # noqa: BLE001 (missing, or incompatible with newer packages)
         raise BadInputError(
             f"model '{wanted_by}' needs {name}, which cannot be imported ({reason_of(error)})",
-            fix=install_extra(extra) if extra else f"pip install {name}",
+            fix=install_extra(extra) if extra else fix or f"pip install {name}",
         ) from None
 
 

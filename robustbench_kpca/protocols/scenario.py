@@ -275,7 +275,8 @@ class Corruption(Common):
     """Quality on a grid of corruptions x severities. Corruption is the first step of image processing.
 
     profile: parameter set: `imagenet_c` (224 px), `imagecorruptions` (any size) or `cifar_c` (32 px); for stored images
-        also `imagenet_c_bar`; `signal` for time series, `tokens` for sequences of words and `words` for a running text.
+        also `imagenet_c_bar` and `imagenet_3dcc`; `signal` for time series, `tokens` for sequences of words and `words`
+        for a running text.
     mode: `fast`; `exact` (bit for bit equal to the library `imagecorruptions`); or `stored` (read from disk).
     storage: `jpeg-q85`: corrupted images are encoded as JPEG of quality 85, as in ImageNet-C; `none`: they are not;
         `published`: for published stored images.
@@ -288,7 +289,9 @@ class Corruption(Common):
     """
 
     kind: Literal["corruption"]
-    profile: Literal["imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar", "signal", "tokens", "words"]
+    profile: Literal[
+        "imagenet_c", "imagecorruptions", "cifar_c", "imagenet_c_bar", "imagenet_3dcc", "signal", "tokens", "words"
+    ]
     mode: Literal["fast", "exact", "stored"]
     storage: Literal["none", "jpeg-q85", "published"]
     frost: Literal["generated", "original", "published"]

@@ -1,11 +1,13 @@
 """`rbk cross-check` as a user meets it."""
 
 import importlib
+import re
 
 import pytest
 
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.corruptions import CORRUPTIONS
+from robustbench_kpca.verification import at_a_glance
 from robustbench_kpca.verification.equivalents import REFERENCES
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -94,13 +96,31 @@ def test_help_says_which_commands_exit_with_1(capsys):
     assert "`cross-check`" in said
 
 
+@pytest.mark.slow
 def test_alone_it_says_in_one_line_that_no_verdict_differs(capsys):
-    """What `make demo` ends with; a protocol is asked for where something else is said."""
+    """What `make demo` ends with."""
     for library in ("torchattacks", "pyautoattack", "skimage"):
         pytest.importorskip(library)
     assert main(["cross-check"]) == 0
     [line] = capsys.readouterr().out.splitlines()
     assert "verdicts differing: 0 of 96" in line
     assert "0 of 4 differ" in line
+
+
+def test_alone_it_counts_what_differs(capsys, monkeypatch):
+    """Noise with PGD in place of its own reference, and a contrast of another strength."""
+    for library in ("torchattacks", "skimage"):
+        pytest.importorskip(library)
+    options = {"alpha": 2 / 255, "steps": 20, "random_start": False}
+    monkeypatch.setitem(REFERENCES, "noise", lambda ours, norm, eps: ("torchattacks:PGD", options))
+    monkeypatch.setattr(at_a_glance, "ATTACKS", (("noise-linf-8_255", {"restarts": 1}),))
+    monkeypatch.setattr(at_a_glance, "CORRUPTIONS", {"corruptions": ["contrast"], "severities": [3]})
+    contrast = CORRUPTIONS.get("contrast")
+    weaker = {**contrast.parameters, "imagecorruptions": (0.4, 0.3, 0.3, 0.1, 0.05)}
+    monkeypatch.setattr(type(contrast), "parameters", weaker)
+    assert main(["cross-check"]) == 1
+    line = capsys.readouterr().out
+    assert int(re.search(r"differing: (\d+) of 32", line)[1]) > 20
+    assert "1 of 1 differ" in line
     assert main(["cross-check", "vit_digits"]) == 2
     assert "-p PROTOCOL" in capsys.readouterr().err

@@ -31,6 +31,12 @@ VIEWS = {
     "Res224": View(224, interpolation="bilinear", squash=True),
 }
 """What the zoo calls them; one of another name leaves pictures as they are."""
+_INSTALL = (
+    "pip install 'setuptools<82' geotorch torchdiffeq gdown git+https://github.com/fra31/auto-attack, then pip install "
+    "--no-deps robustbench"
+)
+"""Release 1.1.1 imports pkg_resources, which setuptools 82 removed, and autoattack, which is on no index; it pins timm
+1.0.9."""
 
 
 def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
@@ -39,10 +45,11 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
         raise BadInputError(f"'model.{next(iter(options))}' of robustbench:{name} cannot be set", expected="no options")
     if is_ours("robustbench", name):
         return build_here(_only(name, NETWORKS), pretrained)
-    library("robustbench", f"robustbench:{name}")
-    zoo = library("robustbench.model_zoo", f"robustbench:{name}").model_dicts
+    part = partial(library, wanted_by=f"robustbench:{name}", fix=_INSTALL)
+    part("robustbench")
+    zoo = part("robustbench.model_zoo").model_dicts
     data, threat, role = _place(name, zoo)
-    utils, entry = library("robustbench.utils", f"robustbench:{name}"), zoo[data][threat][role]
+    utils, entry = part("robustbench.utils"), zoo[data][threat][role]
     folder = Path(torch.hub.get_dir()) / "robustbench"
     load = partial(utils.load_model, role, folder, data.value, threat.value) if pretrained else entry["model"]
     try:

@@ -12,7 +12,12 @@ from robustbench_kpca.tasks.prepare import require_form
 
 IMAGENET_CLASSES = 1000
 IMAGENET_C_SIDE = 224
-PROFILES = {"imagenet-c": "imagenet_c", "imagenet-c-bar": "imagenet_c_bar", "cifar10-c": "cifar_c"}
+PROFILES = {
+    "imagenet-c": "imagenet_c",
+    "imagenet-c-bar": "imagenet_c_bar",
+    "imagenet-3dcc": "imagenet_3dcc",
+    "cifar10-c": "cifar_c",
+}
 """The parameter set of each published set of corrupted images."""
 
 

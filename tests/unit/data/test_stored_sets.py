@@ -24,8 +24,10 @@ from robustbench_kpca.data.imagenet_classes import (
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.pair import Pair
 from robustbench_kpca.data.request import View
+from robustbench_kpca.data.shifted_imagenet import SHIFTED
 from robustbench_kpca.data.subset import published_subset
 from robustbench_kpca.evaluation.requests import DataRequest
+from robustbench_kpca.protocols.loading import load_scenario
 
 VIEW = View(8)
 RNG = np.random.default_rng(0)
@@ -107,7 +109,7 @@ def test_every_image_gets_the_class_of_its_folder(collections, name):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_set_is_not_taken_for_another(collections, name):
-    for claimed in {*CLASSES, "imagenet", "imagenet-c", "imagenet-c-bar", "cifar10-c"} - {name}:
+    for claimed in {*CLASSES, "imagenet", "imagenet-c", "imagenet-c-bar", "imagenet-3dcc", "cifar10-c"} - {name}:
         with pytest.raises(BadInputError, match=f"not {claimed}") as caught:
             load_data(f"{claimed}:{collections / name}", view=VIEW)
         assert len(str(caught.value)) < 500
@@ -291,6 +293,15 @@ def test_cells_as_published(tmp_path, group):
     assert isinstance(part, CellSamples)
     assert np.array_equal(part.cell("fog", 3).image(1), samples.cell("fog", 3).image(2))
     assert np.array_equal(pickle.loads(pickle.dumps(part)).cell("fog", 3).image(1), part.cell("fog", 3).image(1))
+
+
+def test_the_corruptions_of_3dcc_are_those_of_robustbench():
+    """`unaggregated_results_3d.csv` of its zoo has these twelve, each at five severities."""
+    theirs = "bit_error color_quant near_focus far_focus flash fog_3d h265_abr h265_crf iso_noise low_light"
+    wanted = {*theirs.split(), "xy_motion_blur", "z_motion_blur"}
+    assert {*SHIFTED["imagenet-3dcc"].corruptions} == wanted
+    protocol = load_scenario("imagenet-3dcc")[1]
+    assert (protocol.names, len(protocol.cells)) == (SHIFTED["imagenet-3dcc"].corruptions, 60)
 
 
 def test_the_digest_covers_every_cell(tmp_path):

@@ -1,6 +1,7 @@
 """Models of every source: they answer as their own library does, and their pictures are those of its own transforms."""
 
 import enum
+import importlib
 import json
 import pickle
 import re
@@ -446,6 +447,18 @@ def test_a_model_of_robustbench_is_the_one_of_its_list(zoo, images, capsys):
     assert stated_view(imagenet).how == "bicubic 224 of 256, as torchvision"
     assert class_names_of(imagenet)[0] == "n01440764"
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("missing", ["robustbench", "pkg_resources", "autoattack"])
+def test_what_robustbench_itself_needs_is_named(monkeypatch, missing):
+    """Its release 1.1.1 imports pkg_resources, then autoattack."""
+
+    def without(name):
+        raise ModuleNotFoundError(f"No module named '{missing}'", name=missing)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(BadInputError, match=rf"'{missing}'.*setuptools<82.*fra31/auto-attack.*--no-deps robustbench"):
+        load_model("robustbench:Carmon2019Unlabeled")
 
 
 @pytest.mark.parametrize(
