@@ -63,6 +63,7 @@ EXAMPLES = {
         "rbk records export runs --to csv -o runs.csv",
         "rbk records export runs --by sample -o samples.csv",
         "rbk records export runs --to json",
+        "rbk records export runs --to robustbench",
     ),
     "board break": (
         "rbk board break vit_digits --board digits --images x_adv.npz --by 'A. Finder'",

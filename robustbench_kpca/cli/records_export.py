@@ -1,4 +1,4 @@
-"""`rbk records export`: write records as csv or json."""
+"""`rbk records export`: write records as csv or json, or as the file of RobustBench about a model."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,14 +6,15 @@ from typing import Annotated, Literal
 import typer
 
 from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import refuse_others
 from robustbench_kpca.cli._options import Quiet
 
 
 def export(
     records: Annotated[list[Path], typer.Argument(help="Records (*.record.json), or folders with records.")],
     to: Annotated[
-        Literal["csv", "json"],
-        typer.Option(help="Format."),
+        Literal["csv", "json", "robustbench"],
+        typer.Option(help="Format; robustbench: its file about a model on ImageNet-C."),
     ] = "csv",
     by: Annotated[Literal["record", "sample"], typer.Option(help="One row for each record or sample.")] = "record",
     out: Annotated[
@@ -27,9 +28,14 @@ def export(
     from robustbench_kpca.records.collection import Records
     from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.export import export as written
+    from robustbench_kpca.report.robustbench_entry import entry
 
     loaded = Records(load_all(records))
-    content = written(loaded, to, by)
+    if to == "robustbench":
+        refuse_others(["by"] * (by != "record"), "--to robustbench", ())
+        content = entry(loaded)
+    else:
+        content = written(loaded, to, by)
     if out is None:
         print(content, end="")
     else:

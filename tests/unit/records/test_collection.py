@@ -14,6 +14,7 @@ from robustbench_kpca._core.files import inert
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.collection import Records
 from robustbench_kpca.report.export import FORMATS, export
+from robustbench_kpca.report.robustbench_entry import entry
 
 FOLDER = Path(__file__).parents[3] / "leaderboards" / "digits-attacks" / "records"
 
@@ -100,3 +101,35 @@ def test_the_commands_write_files(tmp_path, capsys):
     capsys.readouterr()
     assert main(["records", "export", *paths, "--to", "csv", "-q"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def stored(record, **changes):
+    """A record as if its pictures were the published ones."""
+    resolved = record.spec.protocol.resolved | {"mode": "stored"} | changes
+    protocol = record.spec.protocol.model_copy(update={"resolved": resolved})
+    data = record.spec.data.model_copy(update={"name": "imagenet-c"})
+    spec = record.spec.model_copy(update={"protocol": protocol, "data": data})
+    return record.model_copy(update={"spec": spec})
+
+
+def test_the_file_of_robustbench_has_its_fields_in_percent():
+    """Keys are those of `model_info/imagenet/corruptions` in release 1.1.1; numbers are of the record's JSON."""
+    folder = FOLDER.parents[1] / "imagenet-real" / "records"
+    [path] = folder.glob("deit_tiny__*__imagenet-c-generated__*.record.json")
+    record = load_record(path)
+    without_mce = {name: value for name, value in record.metrics.items() if name != "mce"}
+    depth = stored(record, profile="imagenet_3dcc").model_copy(update={"metrics": without_mce})
+    content = json.loads(entry([stored(record), depth]))
+    metrics = json.loads(path.read_text())["metrics"]
+    assert content["corruptions_acc"] == content["corruptions_acc_3d"] == "51.54"
+    assert content["corruptions_mce"] == f"{100 * metrics['mce']['value']:.2f}"
+    assert (content["clean_acc"], content["number_forward_passes"]) == ("87.50", 1)
+    assert set(content) == {
+        "link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture",
+        "eps", "clean_acc", "reported", "corruptions_acc", "corruptions_mce", "corruptions_acc_3d",
+    }  # fmt: skip
+
+
+def test_generated_pictures_are_not_for_robustbench(few, capsys):
+    assert main(["records", "export", str(FOLDER), "--to", "robustbench"]) == 2
+    assert "protocol imagenet-c (stored pictures)" in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""RobustBench's file about a model on ImageNet-C, `model_info/imagenet/corruptions/NAME.json` of its repository.
+
+Croce et al. (2021), arXiv:2010.09670. Its writer (release 1.1.1, `robustbench.utils.update_json`) spells percent as
+text with two digits. Its mCE is ours, but for AlexNet's errors: there of 5,000 images, here the published ones of 50,000.
+The fields that records cannot know, such as authors and venue, are empty.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.records.record import Record
+
+_FIELDS = {"imagenet_c": "", "imagenet_3dcc": "_3d"}
+"""What ends the names of its fields, by the set of pictures."""
+_CLEAN = ("imagenet", "imagenet-c")
+
+
+def entry(records: Sequence[Record]) -> str:
+    """Return the file of the one model of these records.
+
+    Args:
+        records: of the protocol `imagenet-c`, and if there are, of `imagenet-3dcc` and of `clean` on ImageNet.
+
+    Raises:
+        BadInputError: several models, none of the stored ImageNet-C, or several records of one set.
+    """
+    models = sorted({record.spec.model.name for record in records})
+    stored = [record for record in records if record.spec.protocol.resolved.get("mode") == "stored"]
+    by_set = {_set_of(record): record for record in stored if _set_of(record) in _FIELDS}
+    if len(models) != 1 or "imagenet_c" not in by_set or len(by_set) < sum(_set_of(one) in _FIELDS for one in stored):
+        raise BadInputError(
+            f"{len(records)} records of {', '.join(models) or 'no model'} for one file of RobustBench",
+            expected="one model, with one record of protocol imagenet-c (stored pictures)",
+            fix="give the files of its records",
+        )
+    scores: dict[str, str] = {}
+    for of_set, record in by_set.items():
+        scores |= _percent(record, "corruption_accuracy", f"corruptions_acc{_FIELDS[of_set]}")
+        scores |= _percent(record, "mce", f"corruptions_mce{_FIELDS[of_set]}")
+    clean = [one for one in records if one.spec.data.name in _CLEAN and "clean_accuracy" in one.metrics]
+    content: dict[str, Any] = dict.fromkeys(("link", "name", "authors"), "")
+    content |= {"additional_data": None, "number_forward_passes": by_set["imagenet_c"].spec.protocol.resolved["draws"]}
+    content |= {"dataset": "imagenet", "venue": "", "architecture": models[0], "eps": None}
+    content |= _percent(clean[0], "clean_accuracy", "clean_acc") if clean else {"clean_acc": ""}
+    return json.dumps(content | {"reported": ""} | scores, indent=2) + "\n"
+
+
+def _set_of(record: Record) -> str:
+    return str(record.spec.protocol.resolved.get("profile"))
+
+
+def _percent(record: Record, metric: str, field: str) -> dict[str, str]:
+    if metric not in record.metrics:
+        return {}
+    return {field: f"{100 * record.metrics[metric].value:.2f}"}
