@@ -1,7 +1,7 @@
 """RobustBench's file about a model on ImageNet-C, `model_info/imagenet/corruptions/NAME.json` of its repository.
 
 Croce et al. (2021), arXiv:2010.09670. Its writer (release 1.1.1, `robustbench.utils.update_json`) spells percent as
-text with two digits. Its mCE is ours, but for AlexNet's errors: there of 5,000 images, here the published ones of 50,000.
+text with two digits. Its mCE is ours, but for AlexNet's errors: of 5,000 images there, the published ones here.
 The fields that records cannot know, such as authors and venue, are empty.
 """
 
