@@ -90,12 +90,6 @@ def test_corruptions_of_another_strength_fail(capsys, monkeypatch):
     assert "DIFFERENT from the library's in 2 cells: 3 cells on 2 images" in capsys.readouterr().out
 
 
-def test_help_says_which_commands_exit_with_1(capsys):
-    assert main(["--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "`cross-check`" in said
-
-
 @pytest.mark.slow
 def test_alone_it_says_in_one_line_that_no_verdict_differs(capsys):
     """What `make demo` ends with."""
