@@ -100,13 +100,22 @@ def test_iterates_equal_the_authors(kind, norm, loss):
     assert bool(halved.any()), "the case must halve steps"
 
 
-def test_the_checkpoints_of_a_hundred_steps():
-    """Croce & Hein (2020): p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06)."""
+def test_checkpoints_and_losses_in_closed_form():
+    # Croce & Hein (2020): p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06).
     windows = checkpoints(100)
     assert [step for step, window in enumerate(windows) if window] == [22, 41, 57, 70, 80, 87, 93, 99]
     assert [window for window in windows if window] == [22, 19, 16, 13, 10, 7, 6, 6]
     assert checkpoints(1) == [0, 1]
     assert [step for step, window in enumerate(checkpoints(10)) if window] == [2, 3, 4, 5, 6, 7, 8, 9, 10]
+    logits = torch.tensor([[4.0, 1.0, 2.0, 0.0], [1.0, 5.0, 3.0, 2.0]])
+    labels, targets = torch.tensor([0, 0]), torch.tensor([2, 1])
+    assert torch.allclose(dlr(logits, labels), torch.tensor([-2.0 / 3.0, 4.0 / 3.0]))
+    assert torch.allclose(dlr_targeted(logits, labels, targets), torch.tensor([-2 / 3.5, 4 / 3.5]))
+    for loss in (lambda z: dlr(z, labels), lambda z: dlr_targeted(z, labels, targets)):
+        assert torch.allclose(loss(logits), loss(7 * logits - 3))
+    assert runners_up(logits, labels, 2).tolist() == [[2, 1], [1, 2]]
+    assert runners_up(logits, labels, 5).tolist() == [[2, 1, 3, 3, 3], [1, 2, 3, 3, 3]]
+    assert runners_up(logits[:, :2], labels, 1).tolist() == [[1], [1]]
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -119,18 +128,6 @@ def test_starts_lie_on_the_sphere_and_differ_between_runs_and_samples(norm):
     assert not torch.equal(first[0], first[1])
     alone = on_sphere(x[1:2], Threat(norm, EPS[norm]), torch.tensor([1]), torch.tensor([1]))
     assert torch.equal(alone[0], second[1])
-
-
-def test_losses_in_closed_form():
-    logits = torch.tensor([[4.0, 1.0, 2.0, 0.0], [1.0, 5.0, 3.0, 2.0]])
-    labels, targets = torch.tensor([0, 0]), torch.tensor([2, 1])
-    assert torch.allclose(dlr(logits, labels), torch.tensor([-2.0 / 3.0, 4.0 / 3.0]))
-    assert torch.allclose(dlr_targeted(logits, labels, targets), torch.tensor([-2 / 3.5, 4 / 3.5]))
-    for loss in (lambda z: dlr(z, labels), lambda z: dlr_targeted(z, labels, targets)):
-        assert torch.allclose(loss(logits), loss(7 * logits - 3))
-    assert runners_up(logits, labels, 2).tolist() == [[2, 1], [1, 2]]
-    assert runners_up(logits, labels, 5).tolist() == [[2, 1, 3, 3, 3], [1, 2, 3, 3, 3]]
-    assert runners_up(logits[:, :2], labels, 1).tolist() == [[1], [1]]
 
 
 @pytest.mark.usefixtures("fork")

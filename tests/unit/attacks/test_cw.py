@@ -103,13 +103,21 @@ class _Shifted(nn.Module):
         return self.model(x) + self.shift
 
 
-def test_a_constant_added_to_all_logits_changes_nothing():
+def test_constants_change_nothing_and_confidence_is_reached():
     shift = -20000.0
     model, x = Wavy((1, 4, 4)), 0.1 + 0.8 * rand(1, 4, 1, 4, 4)
     y = model(x).argmax(1)
     plain, shifted = (drive(SMALL, one, x, y, EVERYWHERE, None) for one in (model, _Shifted(model, shift)))
     assert bool(torch.isfinite(plain["best_distance"]).all())
     assert torch.allclose(plain["x"], shifted["x"], atol=1e-8)
+    model, x = Wavy((1, 4, 4)), 0.1 + 0.8 * rand(1, 4, 1, 4, 4)
+    y = model(x).argmax(1)
+    for confidence in (0.0, 0.5):
+        attack = CW(steps=60, lr=0.05, binary_steps=4, initial_const=1.0, confidence=confidence)
+        state = drive(attack, model, x, y, EVERYWHERE, None)
+        logits = model(state["x"])
+        lead = logits.scatter(1, y[:, None], -torch.inf).amax(1) - logits.gather(1, y[:, None])[:, 0]
+        assert bool((lead > confidence).all())
 
 
 @pytest.mark.parametrize(("runs", "const"), [(1, 30.0), (3, 10.0)])
@@ -137,17 +145,6 @@ def test_only_a_find_in_the_ball_is_proposed():
     assert 0 < int(near.sum()) < 6
     moved = (state["x"] - x).flatten(1).norm(dim=1)
     assert torch.allclose(moved, torch.where(near, found, 0.0), atol=1e-9)
-
-
-def test_confidence_is_reached():
-    model, x = Wavy((1, 4, 4)), 0.1 + 0.8 * rand(1, 4, 1, 4, 4)
-    y = model(x).argmax(1)
-    for confidence in (0.0, 0.5):
-        attack = CW(steps=60, lr=0.05, binary_steps=4, initial_const=1.0, confidence=confidence)
-        state = drive(attack, model, x, y, EVERYWHERE, None)
-        logits = model(state["x"])
-        lead = logits.scatter(1, y[:, None], -torch.inf).amax(1) - logits.gather(1, y[:, None])[:, 0]
-        assert bool((lead > confidence).all())
 
 
 class _Downhill(nn.Module):

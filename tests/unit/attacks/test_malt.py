@@ -46,7 +46,7 @@ def test_targets_are_the_classes_of_the_closest_boundaries(planes, norm):
     assert int((expected[:, 0] != runners_up(net(x), y, 1)[:, 0]).sum()) >= 5, "the order of logits must be another"
 
 
-def test_candidates_follow_the_largest_logits(planes):
+def test_candidates_follow_the_largest_logits_and_are_no_fewer_than_targets(planes):
     net, x, y = planes
     state = drive(MALT(targets=2, candidates=2, **HOW), net, x, y, Threat("linf", 0.01), 1)
     assert torch.equal(state["targets"].sort(1).values, runners_up(net(x), y, 2).sort(1).values)
@@ -62,6 +62,12 @@ def test_candidates_follow_the_largest_logits(planes):
         other = max(float(powers[k]) for k in range(5) if k != label)
         expected = (other - float(powers[label])) / float(powers.sum())
         assert float(probability_margin(logits, y)[row]) == pytest.approx(expected)
+    with pytest.raises(BadInputError, match="candidates = 1"):
+        MALT(targets=2, candidates=1, **HOW)
+    x = torch.zeros(1, 1, 2, 2)
+    labels = torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(BadInputError, match="attack 'malt' in l1"):
+        MALT(targets=1, candidates=1, **HOW).start(x, labels, Threat("l1", 1.0), labels)
 
 
 def test_one_target_breaks_what_lies_within_reach_of_any(planes):
@@ -87,12 +93,3 @@ def test_a_run_is_that_of_auto_pgd(planes):
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
         ours, theirs = (one.step(state, threat, PlainQuery(net)) for one, state in ((malt, ours), (apgd, theirs)))
     assert bool(ours["finished"].all())
-
-
-def test_refusals():
-    with pytest.raises(BadInputError, match="candidates = 1"):
-        MALT(targets=2, candidates=1, **HOW)
-    x = torch.zeros(1, 1, 2, 2)
-    labels = torch.zeros(1, dtype=torch.int64)
-    with pytest.raises(BadInputError, match="attack 'malt' in l1"):
-        MALT(targets=1, candidates=1, **HOW).start(x, labels, Threat("l1", 1.0), labels)

@@ -33,8 +33,8 @@ def test_it_equals_torchattacks(model):
     assert float((state["x"] - x).abs().max()) > 0.03
 
 
-def test_momentum_is_the_sum_of_normalised_gradients():
-    """Gradients (1, -3) then (-2, 2) with decay 0.5: (0.25, -0.75) then (-0.375, 0.125)."""
+def test_momentum_is_the_sum_of_normalised_gradients_and_a_step_is_positive():
+    # Gradients (1, -3) then (-2, 2) with decay 0.5: (0.25, -0.75) then (-0.375, 0.125).
     gradients = [torch.tensor([[[[1.0, -3.0]]]]), torch.tensor([[[[-2.0, 2.0]]]])]
 
     class Scripted(PlainQuery):
@@ -49,9 +49,6 @@ def test_momentum_is_the_sum_of_normalised_gradients():
     state = mim.step(state, Threat("linf", 0.1), Scripted(None))
     assert torch.allclose(state["momentum"], torch.tensor([[[[-0.375, 0.125]]]]))
     assert torch.allclose(state["x"], torch.tensor([[[[0.5, 0.5]]]]))
-
-
-def test_a_zero_gradient_moves_nothing_and_a_step_is_positive():
     x = torch.full((2, 1, 2, 2), 0.5)
     state = drive(MINE, lambda x: 0 * x.flatten(1)[:, :2], x, torch.tensor([0, 0]), Threat("linf", 0.1), 3)
     assert torch.equal(state["x"], x)

@@ -72,7 +72,7 @@ def test_the_sample_written_out(x, form, batch):
     assert torch.allclose(built(x[:batch]), literal(built, x[:batch], noise(batch)), rtol=0, atol=1e-10)
 
 
-def test_the_kl_term_is_that_of_the_gaussians(fork):
+def test_both_penalties_are_those_of_their_formulas(fork, x):
     built = layer()
     lam, total = built.log_lam.exp(), 0.0
     for h in range(HEADS):
@@ -81,6 +81,14 @@ def test_the_kl_term_is_that_of_the_gaussians(fork):
             prior = MultivariateNormal(torch.zeros(RANK, dtype=torch.float64), torch.diag(lam[h] ** -4))
             total += kl_divergence(MultivariateNormal(built.mean[h, :, c], factor @ factor.T), prior)
     assert torch.allclose(kl_to_prior(built.mean, built.factor(), built.log_lam), total, rtol=1e-10)
+    built = layer()
+    primal = PrimalAttention(DIM, HEADS, tokens=TOKENS, rank=RANK, qkv_bias=True, dtype=torch.float64)
+    primal.scores.load_state_dict(built.scores.state_dict())
+    with torch.no_grad():
+        primal.lam.copy_(built.log_lam.exp())
+    built(x)
+    primal(x)
+    assert torch.allclose(built.penalties["ksvd"], primal.penalties["ksvd"], rtol=1e-12)
 
 
 @FORMS
@@ -91,17 +99,6 @@ def test_it_starts_at_the_prior(x, form):
     moved = layer(form)
     moved(x)
     assert moved.penalties["kl"] > 1
-
-
-def test_the_ksvd_term_is_that_of_primal_attention(x):
-    built = layer()
-    primal = PrimalAttention(DIM, HEADS, tokens=TOKENS, rank=RANK, qkv_bias=True, dtype=torch.float64)
-    primal.scores.load_state_dict(built.scores.state_dict())
-    with torch.no_grad():
-        primal.lam.copy_(built.log_lam.exp())
-    built(x)
-    primal(x)
-    assert torch.allclose(built.penalties["ksvd"], primal.penalties["ksvd"], rtol=1e-12)
 
 
 @FORMS

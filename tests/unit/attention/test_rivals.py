@@ -207,7 +207,7 @@ def test_a_second_transcription(fork, name, options):
     assert torch.allclose(made, expected, atol=1e-9)
 
 
-def test_differential_attention_written_out(x):
+def test_the_block_of_median_score_and_differential_attention_written_out(x, fork):
     built = layer("differential", layer=2)
     q, k, v = built.qkv(x).view(2, TOKENS, 3, HEADS, D).permute(2, 0, 3, 1, 4)
     start = 0.8 - 0.6 * math.exp(-0.6)
@@ -216,10 +216,7 @@ def test_differential_attention_written_out(x):
     out = (first - share * second) @ v
     out = (1 - start) * built.subln.weight * out / (out.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     assert torch.allclose(built(x), built.proj(out.transpose(1, 2).flatten(2)), atol=1e-12)
-
-
-def test_the_block_of_median_score_written_out(fork):
-    """Of seven tokens and three blocks of six, each leaves one out: the median of what is left out decides."""
+    # Of seven tokens and three blocks of six, each leaves one out: the median of what is left out decides.
     q, k, v = torch.randn(3, 1, 1, 7, 3, dtype=torch.float64)
     built = ATTENTIONS.get("median_of_means")(3, 1, blocks=3, gradient="released").double()
     ranks = torch.stack([torch.tensor([6, 0, 1, 2, 3, 4, 5]).roll(n) for n in range(3)])[None]
@@ -278,7 +275,7 @@ def test_the_identity_twin_has_the_same_parameters_and_does_not_mix(x, name, opt
     assert not torch.allclose(twin(x), own(x), atol=1e-3)
 
 
-def test_the_identity_twin_gives_the_values(x):
+def test_the_identity_twin_gives_the_values_and_released_blocks_are_drawn(x):
     v = layer("softmax").queries_keys_values(x)[2]
     for name in ("twicing", "pro", "temperature", "median_of_means", "robust_kde"):
         assert torch.allclose(layer(name, mixing="identity").attend(v, v, v), v), name
@@ -287,6 +284,11 @@ def test_the_identity_twin_gives_the_values(x):
     chain(whole)
     whole[0].attend(first, first, first)
     assert torch.allclose(whole[1].attend(second, second, second), first)
+    released, restored = (layer("median_of_means", gradient=gradient) for gradient in ("released", "restored"))
+    assert (released.stochastic, restored.stochastic) == (True, False)
+    assert not torch.equal(released(x), released(x))
+    assert torch.equal(restored(x), restored(x))
+    assert torch.allclose(restored(x)[:1], restored(x[:1]))
 
 
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=ids(FORMS))
@@ -312,14 +314,6 @@ def test_stopped_gradients_leave_the_forward_as_it_is(x, name, options):
     slope = (ahead - behind).item() / 2e-5
     assert (whole * way).sum().item() == pytest.approx(slope, rel=1e-6)
     assert (stopped * way).sum().item() != pytest.approx(slope, rel=1e-4)
-
-
-def test_blocks_as_released_are_drawn_in_each_pass(x):
-    released, restored = (layer("median_of_means", gradient=gradient) for gradient in ("released", "restored"))
-    assert (released.stochastic, restored.stochastic) == (True, False)
-    assert not torch.equal(released(x), released(x))
-    assert torch.equal(restored(x), restored(x))
-    assert torch.allclose(restored(x)[:1], restored(x[:1]))
 
 
 @pytest.mark.parametrize(("name", "options"), FORMS[len(RIVALS) :], ids=ids(FORMS[len(RIVALS) :]))

@@ -69,7 +69,7 @@ def test_an_installed_package_counts_by_what_its_installer_wrote_down(tmp_path, 
     assert len(digests) == 2, "only files of the package count"
 
 
-def test_objects_and_functions_are_of_the_file_that_defines_them(tmp_path, monkeypatch):
+def test_objects_and_cells_are_of_what_defines_them(tmp_path, monkeypatch):
     (tmp_path / "of_mine.py").write_text("class Base: pass\nclass Mine(Base): pass\ndef f(): pass")
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("of_mine")
@@ -80,9 +80,6 @@ def test_objects_and_functions_are_of_the_file_that_defines_them(tmp_path, monke
     (tmp_path / "of_mine.py").write_text("changed = 1")
     assert of_object(module.f) == first != of_file(tmp_path / "of_mine.py", now=True)
     del sys.modules["of_mine"]
-
-
-def test_what_a_notebook_defines_is_its_cell(monkeypatch):
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
     cells = {

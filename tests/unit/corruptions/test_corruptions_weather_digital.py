@@ -229,13 +229,18 @@ def test_contrast_where_the_rounding_of_the_mean_decides():
             assert differing(exactly("contrast", image, severity, 0), theirs) == (0, 0)
 
 
-def test_plasma_spans_its_range_and_is_the_mean_of_its_corners_without_swing():
+def test_plasma_and_pixelate_are_means():
     heights = plasma(64, 2.0, np.random.RandomState(0).random_sample)
     assert heights.shape == (64, 64)
     assert (heights.min(), heights.max()) == (0, 1)
     smooth, rough = (plasma(64, decay, np.random.RandomState(0).random_sample) for decay in (3.0, 1.4))
     assert np.abs(np.diff(smooth)).mean() < np.abs(np.diff(rough)).mean()
     assert [side_for(*size) for size in ((1, 1), (4, 4), (5, 2), (224, 224), (257, 3))] == [4, 4, 8, 256, 512]
+    image = PICTURES["224"]
+    made = corrupt(image[None], "pixelate", 5)[0]
+    blocks = image.reshape(56, 4, 56, 4, 3).mean((1, 3))
+    assert np.abs(made[::4, ::4] - blocks).max() <= 1  # Pillow rounds twice: along rows, then columns
+    assert np.array_equal(made, np.repeat(np.repeat(made[::4, ::4], 4, 0), 4, 1))
 
 
 @pytest.mark.parametrize("sigma", [(2.24, 2.24), (0.5, 3.0), (19.5, 19.5), (170.8, 170.8), (0.0, 0.0)])
@@ -271,14 +276,6 @@ def test_the_affine_map_moves_three_points_by_the_numbers_drawn():
     for channel in range(3):
         want = map_coordinates(image[..., channel].astype(float), [down, right], order=1, mode="mirror")
         assert np.abs(made[..., channel] - want)[inside].max() < 2
-
-
-def test_pixelate_makes_blocks_of_mean_colour():
-    image = PICTURES["224"]
-    made = corrupt(image[None], "pixelate", 5)[0]
-    blocks = image.reshape(56, 4, 56, 4, 3).mean((1, 3))
-    assert np.abs(made[::4, ::4] - blocks).max() <= 1  # Pillow rounds twice: along rows, then columns
-    assert np.array_equal(made, np.repeat(np.repeat(made[::4, ::4], 4, 0), 4, 1))
 
 
 def test_photographs_of_frost_are_asked_for_whole(tmp_path):

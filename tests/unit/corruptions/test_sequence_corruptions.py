@@ -27,11 +27,17 @@ def sample_of(name):
 NAMES = [*SIGNAL_CORRUPTIONS.names(), *TOKEN_CORRUPTIONS.names()]
 
 
-def test_names_are_of_one_kind_only():
+def test_names_are_of_one_kind_and_word_swap_replaces_its_share():
     names = [name for family in ALL for name in family.names()]
     assert len(set(names)) == len(names)
     with pytest.raises(UnknownNameError, match="time_warp"):
         corruption_for("time_wrap")
+    for severity, rate in zip(SEVERITIES, corruption_for("word_swap").parameters["tokens"], strict=True):
+        made = corrupt_one(WORDS, cell("word_swap", severity), "a")
+        assert (made == UNKNOWN).sum() == max(1, int(rate * 60))
+        assert np.array_equal(made[made != UNKNOWN], WORDS[made != UNKNOWN])
+    empty = np.zeros(5, np.int64)
+    assert np.array_equal(corruption_for("word_swap").fast(empty, 0.4, generator(0)), empty)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,15 +91,6 @@ def test_warped_time_runs_forwards_within_its_bounds():
             slope = np.diff(w) / np.diff(U)
             assert 1 - s - 1e-9 <= slope.min() <= slope.max() <= 1 + s + 1e-9
             assert np.allclose(made[0], np.sin(9 * w), atol=2e-3), "all channels are warped alike"
-
-
-def test_word_swap_replaces_its_share_and_no_padding():
-    for severity, rate in zip(SEVERITIES, corruption_for("word_swap").parameters["tokens"], strict=True):
-        made = corrupt_one(WORDS, cell("word_swap", severity), "a")
-        assert (made == UNKNOWN).sum() == max(1, int(rate * 60))
-        assert np.array_equal(made[made != UNKNOWN], WORDS[made != UNKNOWN])
-    empty = np.zeros(5, np.int64)
-    assert np.array_equal(corruption_for("word_swap").fast(empty, 0.4, generator(0)), empty)
 
 
 @pytest.mark.parametrize(

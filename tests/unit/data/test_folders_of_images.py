@@ -179,7 +179,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, kind):
     assert "\n" not in str(caught.value)
 
 
-def test_foreign_and_hidden_files_are_no_images(tmp_path):
+def test_foreign_files_are_no_images_and_the_digest_knows_contents(tmp_path):
     root = tree(tmp_path / "t", ("a",), 2)
     for name in ("README.md", ".DS_Store", "Thumbs.db", "._0.png", "x.txt"):
         (root / "a" / name).write_bytes(b"x")
@@ -188,6 +188,12 @@ def test_foreign_and_hidden_files_are_no_images(tmp_path):
     tree(root / "a" / ".thumbnails", ("c",))
     assert load_data(str(root)).ids == ["a/0.png", "a/1.png"]
     assert image_files(root) == ["a/0.png", "a/1.png"]
+    root = tree(tmp_path / "t")
+    first = load_data(str(root)).digest()
+    assert load_data(str(root)).digest() == first
+    assert load_data(str(root), view=View(32)).digest() != first
+    (root / "a").rename(root / "c")
+    assert load_data(str(root)).digest() != first
 
 
 def test_what_of_a_folder_is_left_out_is_said(tmp_path):
@@ -237,12 +243,3 @@ def test_a_closed_folder_is_an_error_not_an_empty_class(tmp_path):
             load_data(str(root))
     finally:
         (root / "a").chmod(0o755)
-
-
-def test_the_digest_knows_contents_labels_and_the_view(tmp_path):
-    root = tree(tmp_path / "t")
-    first = load_data(str(root)).digest()
-    assert load_data(str(root)).digest() == first
-    assert load_data(str(root), view=View(32)).digest() != first
-    (root / "a").rename(root / "c")
-    assert load_data(str(root)).digest() != first

@@ -13,7 +13,7 @@ from robustbench_kpca.data.sets.grammar import MarkovSource
 from robustbench_kpca.data.text import Text
 
 
-def test_entropy_of_a_chain_that_remembers_one_word():
+def test_entropies_of_chains_in_closed_form():
     # Leaves word 0 with probability 1/4 and word 1 with probability 1/8: frequencies 1/3 and 2/3.
     chain = np.array([[3, 1], [1, 7]])
     source = MarkovSource(np.stack([chain, chain]))
@@ -24,9 +24,6 @@ def test_entropy_of_a_chain_that_remembers_one_word():
     assert source.entropy() == pytest.approx(h(1 / 4) / 3 + h(1 / 8) * 2 / 3, abs=1e-12)
     assert source.entropy(1) == pytest.approx(source.entropy(), abs=1e-12)
     assert source.entropy(0) == pytest.approx(h(1 / 3), abs=1e-12)
-
-
-def test_entropy_of_a_source_whose_last_word_tells_nothing():
     # The word before the last one comes again in 9 of 10 cases.
     weights = np.empty((2, 2, 2), np.int64)
     for a in range(2):

@@ -190,7 +190,7 @@ def test_tables_that_make_no_sense(tmp_path, text, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_digest_knows_contents_and_meanings_but_not_names(tmp_path):
+def test_the_digest_and_colours_of_classes(tmp_path):
     root, _ = folder(tmp_path / "t")
     table = root / "classes.csv"
     first = load_data(f"masks:{root}").digest()
@@ -201,6 +201,12 @@ def test_the_digest_knows_contents_and_meanings_but_not_names(tmp_path):
     table.write_text(TABLE)
     save(root / "masks" / "a.png", IDS[numbers()])
     assert load_data(f"masks:{root}").digest() != first
+    colours = distinct_colours(300)
+    assert len(np.unique(colours, axis=0)) == 300
+    apart = np.abs(colours[:150, None].astype(int) - colours[:150]).sum(2) + 1_000 * np.eye(150, dtype=int)
+    assert apart.min() >= 45, "two classes of ADE20K look the same"
+    assert colours[:150].max(1).min() >= 45  # black is what is to be ignored
+    assert np.array_equal(distinct_colours(7), colours[:7])
 
 
 def test_ade20k(tmp_path):
@@ -310,15 +316,6 @@ def test_sizes_are_known_and_sets_found_in_the_environment(tmp_path, monkeypatch
 def test_arrays_that_are_no_scene(image, mask, message):
     with pytest.raises(BadInputError, match=message):
         ArrayScenes([image], [mask], "abc")
-
-
-def test_every_class_has_a_colour_of_its_own():
-    colours = distinct_colours(300)
-    assert len(np.unique(colours, axis=0)) == 300
-    apart = np.abs(colours[:150, None].astype(int) - colours[:150]).sum(2) + 1_000 * np.eye(150, dtype=int)
-    assert apart.min() >= 45, "two classes of ADE20K look the same"
-    assert colours[:150].max(1).min() >= 45  # black is what is to be ignored
-    assert np.array_equal(distinct_colours(7), colours[:7])
 
 
 REAL = {

@@ -84,7 +84,7 @@ def test_strata_give_the_two_sample_interval():
     assert one == bootstrap(mean_of(values), 20)
 
 
-def test_a_paired_difference_uses_the_same_images():
+def test_pairs_use_the_same_images_and_p_values_are_never_zero():
     rng = np.random.default_rng(5)
     shared = rng.normal(size=200) * 10
     a, b = shared + rng.normal(size=200), shared + rng.normal(size=200) - 0.3
@@ -94,9 +94,6 @@ def test_a_paired_difference_uses_the_same_images():
     assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.08)
     assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(found.value) / error), abs=0.02)
     assert found.high - found.low < 0.2 * np.subtract(*bootstrap(mean_of(a), 200)[::-1])
-
-
-def test_the_p_value_is_of_two_sides_and_never_zero():
     a, b = np.linspace(0, 1, 50), np.linspace(0, 1, 50) + 3
     assert paired_difference(mean_of(a), mean_of(b), 50, resamples=99).p_value == 2 / 100
     there, back = (paired_difference(mean_of(x), mean_of(y), 50) for x, y in ((a, a[::-1] ** 2), (a[::-1] ** 2, a)))

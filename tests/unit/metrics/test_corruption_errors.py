@@ -140,15 +140,12 @@ def test_ce_is_a_ratio_of_sums():
     assert corruption_errors(table, ALEXNET) == pytest.approx({"snow": 0.5 / 0.94952, "fog": 0.5 / 0.945})
 
 
-def test_top1_by_cell():
+def test_top1_and_retention_by_hand():
     found = hand().top1()
     assert list(found) == [("none", 0), ("snow", 1), ("snow", 2), ("pixelate", 1), ("pixelate", 2)]
     assert [estimate.value for estimate in found.values()] == [0.75, 0.75, 0.5, 0.25, 0.0]
     assert {estimate.n for estimate in found.values()} == {4}
     assert found["pixelate", 2].high > 0.3
-
-
-def test_retention_by_hand_and_weighted():
     grid = hand()
     corrupted, clean = 1 - mean_error_scores(grid), ~grid.clean_wrong
     assert retention(corrupted, clean) == pytest.approx(0.375 / 0.75)

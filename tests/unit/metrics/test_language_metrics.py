@@ -41,13 +41,17 @@ def positions(seed=0, cells=(("none", 0),), articles=ARTICLES, shift=0.0, block=
 grid = partial(positions, cells=tuple(cells_of(RATES)))
 
 
-def test_perplexity_is_exp_of_the_mean_loss():
+def test_perplexity_is_exp_of_the_mean_loss_and_compared_on_the_same_positions():
     outcomes = positions()
     found = metric_for("perplexity").estimate(outcomes)
     assert found.value == pytest.approx(math.exp(math.fsum(outcomes["nll"]) / WORDS))
     assert (found.n, found.method) == (ARTICLES, "bootstrap")
     with pytest.raises(BadInputError, match=r"a mean loss of 7\d\d nats a word.*diverged; train it again"):
         metric_for("perplexity").estimate(positions(shift=720.0))
+    whole = positions()
+    part = whole.where(whole["position"] != 100)
+    with pytest.raises(BadInputError, match="in one record only"):
+        metric_for("perplexity").paired(whole, part)
 
 
 def test_the_interval_resamples_whole_articles():
@@ -90,13 +94,6 @@ def test_the_paired_test_is_that_of_the_mean_losses():
     assert found.p_value == pytest.approx(expected, abs=0.1)
     assert (found.lost, found.gained) == (None, None)
     assert metric_for("perplexity").paired(first, positions(0, shift=0.5)).p_value < 0.001
-
-
-def test_models_are_compared_on_the_same_positions_only():
-    whole = positions()
-    part = whole.where(whole["position"] != 100)
-    with pytest.raises(BadInputError, match="in one record only"):
-        metric_for("perplexity").paired(whole, part)
 
 
 def test_three_perplexities_under_corruption():

@@ -57,7 +57,7 @@ def test_lower_errors_are_better_and_pairs_say_so():
     assert kept.lost is None
 
 
-def test_which_metrics_apply_is_the_protocols_to_say():
+def test_which_metrics_apply_and_what_counts_in_them():
     cells = {(name, level): 0.5 for name in ALEXNET_ERRORS for level in range(1, 6)}
     own = load_scenario("common-corruptions")[1]
     usual = {"clean_accuracy", "corruption_accuracy", "corruption_top5_accuracy", "mean_corruption_error", "retention"}
@@ -66,9 +66,6 @@ def test_which_metrics_apply_is_the_protocols_to_say():
     assert set(measure(outcomes_with(cells, 0.1), alexnet)) == usual | {"mce", "relative_mce"}
     stored = load_scenario("imagenet-c")[1]
     assert set(measure(outcomes_with(cells), stored)) == usual - {"clean_accuracy", "retention"} | {"mce"}
-
-
-def test_extra_corruptions_count_in_no_mean_and_top5_is_among_the_first_five():
     cells = {("fog", 1): 0.2, ("spatter", 1): 0.9}
     assert metric_for("mean_corruption_error").estimate(outcomes_with(cells)).value == pytest.approx(0.2)
     only = outcomes_with({("spatter", 1): 0.9})  # unless there are no others

@@ -166,7 +166,7 @@ def test_channel_attention_against_a_literal_transcription(fork):
                 assert torch.allclose(out[b, :, c], a * v[:, c], rtol=0, atol=1e-10)
 
 
-def test_a_class_block_is_that_of_xcit(fork):
+def test_class_blocks_are_xcits_and_symmetric_ones_ask_with_the_key(fork):
     block = random_parameters(FAN(**SMALL)).cls_attn_blocks[0]
     norm = partial(nn.LayerNorm, eps=1e-6)
     reference = ClassAttentionBlock(16, 2, 2, qkv_bias=True, norm_layer=norm, eta=1.0, tokens_norm=True).double()
@@ -176,9 +176,6 @@ def test_a_class_block_is_that_of_xcit(fork):
     assert torch.equal(out, reference(x))
     patches = block.norm2(x + block.gamma1 * block.norm1(x))[:, 1:]
     assert torch.allclose(out[:, 1:], 2 * patches, atol=1e-12)
-
-
-def test_symmetric_class_attention_asks_with_the_key_of_the_class_token(fork):
     attention, x = random_parameters(SymmetricClassAttention(6, 2)), tokens(2, 5, 6)
     k, v = attention.k(x), attention.v(x)
     heads = []

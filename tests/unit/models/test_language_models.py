@@ -200,7 +200,7 @@ def test_fairseqs_decoder_is_torchs_behind_its_positions(fork):
     assert torch.allclose(model(x)[:, :, 0], expected, atol=1e-5)
 
 
-def test_fairseqs_weights_begin_as_there(fork):
+def test_fairseqs_weights_and_biases_of_tails(fork):
     model = create_model("softmax_lm_fairseq", vocab_size=500, depth=1).requires_grad_(False)
     attn, first = model.blocks[0].attn, model.blocks[0].mlp[0].weight
     assert float(model.words.weight.std()) == pytest.approx(512**-0.5, rel=0.01)
@@ -208,6 +208,15 @@ def test_fairseqs_weights_begin_as_there(fork):
     assert 0.99 < float(attn.proj.weight.abs().max()) / (3 / 512) ** 0.5 <= 1
     assert 0.99 < float(first.abs().max()) / 512**-0.5 <= 1, "torch's own"
     assert not bool(attn.qkv.bias.any())
+    head = AdaptiveHead(WORDS, 4, [5, 10], std=1.0)
+    nn.init.normal_(head.bias)
+    h = torch.randn(2, 3, 4, dtype=torch.float64)
+    found = head.double()(h)
+    assert torch.allclose(found.exp().sum(-1), torch.ones(2, 3, dtype=torch.float64))
+    first = torch.cat([h @ head.weight[:5].T + head.bias[:5], h @ head.cluster_weight.T + head.cluster_bias], -1)
+    tail = h @ head.weight[5:10].T + head.bias[5:10]
+    expected = first.exp()[..., 6] / first.exp().sum(-1) * tail.exp()[..., 2] / tail.exp().sum(-1)
+    assert torch.allclose(found[..., 7].exp(), expected)
 
 
 def test_the_adaptive_head_is_torchs_with_full_width(fork):
@@ -229,18 +238,6 @@ def test_the_adaptive_head_is_torchs_with_full_width(fork):
     found = ours(h)[:, 0]
     assert torch.allclose(found, theirs.log_prob(h[:, 0]), atol=1e-5)
     assert torch.allclose(found.exp().sum(-1), torch.ones(batch), atol=1e-6)
-
-
-def test_biases_of_words_in_a_tail(fork):
-    head = AdaptiveHead(WORDS, 4, [5, 10], std=1.0)
-    nn.init.normal_(head.bias)
-    h = torch.randn(2, 3, 4, dtype=torch.float64)
-    found = head.double()(h)
-    assert torch.allclose(found.exp().sum(-1), torch.ones(2, 3, dtype=torch.float64))
-    first = torch.cat([h @ head.weight[:5].T + head.bias[:5], h @ head.cluster_weight.T + head.cluster_bias], -1)
-    tail = h @ head.weight[5:10].T + head.bias[5:10]
-    expected = first.exp()[..., 6] / first.exp().sum(-1) * tail.exp()[..., 2] / tail.exp().sum(-1)
-    assert torch.allclose(found[..., 7].exp(), expected)
 
 
 @pytest.mark.parametrize("name", ["softmax", "symmetric"])

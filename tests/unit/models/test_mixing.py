@@ -49,13 +49,10 @@ def test_densities_are_those_of_the_last_iteration_and_observers_go(digits, name
     assert all(layer.observer is None for layer in rpc_layers(model))
 
 
-def test_asymmetric_and_fan_layers_are_found(fork):
+def test_layers_are_found_and_without_iterations_a_model_is_its_twin(fork, digits):
     for name, count in (("rpc_vit_digits", 1), ("rpc_fan_digits", 1), ("rpc_symvit_all_digits", 4), ("vit_digits", 0)):
         assert len(rpc_layers(create_model(name))) == count
     assert len(densities(create_model("rpc_vit_digits"), torch.zeros(1, 3, 32, 32))) == 1
-
-
-def test_without_iterations_a_model_is_its_symmetric_twin(fork, digits):
     rpc = load_model("rpc_symvit_digits")
     plain = create_model("symvit_digits")
     plain.load_state_dict(rpc.state_dict())

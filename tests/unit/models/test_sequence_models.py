@@ -74,7 +74,7 @@ def test_the_arenas_recipes_build_what_they_name(fork):
         assert (recipe.schedule, recipe.power) == ("polynomial", 1)
 
 
-def test_positions_may_say_row_and_column(fork):
+def test_positions_and_mu_of_padded_sequences(fork):
     model = create_model("softmax_seq_pixels", length=9, places="grid", **TINY)
     assert create_model(**model.config).config == model.config
     assert "places" not in create_model("softmax_seq_pixels", places="learned").config
@@ -83,17 +83,6 @@ def test_positions_may_say_row_and_column(fork):
     waves = torch.cat([angles.sin(), angles.cos()], 1)
     assert torch.allclose(rows, waves[:, None].expand(3, 3, 4))
     assert torch.allclose(columns, waves.expand(3, 3, 4))
-
-
-@pytest.mark.parametrize("family", ["primal_seq", "scaled_seq"])
-def test_attentions_without_a_mask_see_padding(fork, family):
-    model = create_model(f"{family}_listops", length=8, **TINY)
-    with pytest.raises(BadInputError, match="a mask"):
-        model.blocks[-1].attn(torch.zeros(1, 8, 8), attn_mask=torch.ones(1, 1, 1, 8, dtype=torch.bool))
-    assert bool(torch.isfinite(model(torch.cat([words(2, 5), torch.zeros(2, 1, 1, 3)], -1))).all())
-
-
-def test_mu_is_that_of_the_keys_that_are_seen():
     k, v = torch.randn(2, 3, 4, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     mask = torch.ones(3, 1, 1, 6, dtype=torch.bool)
     mask[..., 4:] = False
@@ -102,6 +91,14 @@ def test_mu_is_that_of_the_keys_that_are_seen():
     masked, cut = pursuit(k, v, mask=mask)[..., :4, :], pursuit(k[..., :4, :], v[..., :4, :])
     assert torch.allclose(masked, cut)
     assert torch.allclose(pursuit(k, v, mask=torch.ones_like(mask)), pursuit(k, v))
+
+
+@pytest.mark.parametrize("family", ["primal_seq", "scaled_seq"])
+def test_attentions_without_a_mask_see_padding(fork, family):
+    model = create_model(f"{family}_listops", length=8, **TINY)
+    with pytest.raises(BadInputError, match="a mask"):
+        model.blocks[-1].attn(torch.zeros(1, 8, 8), attn_mask=torch.ones(1, 1, 1, 8, dtype=torch.bool))
+    assert bool(torch.isfinite(model(torch.cat([words(2, 5), torch.zeros(2, 1, 1, 3)], -1))).all())
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_noise(model, few, monkeypatch):
     assert torch.allclose(levels, torch.linspace(-0.3, 0.3, len(levels)), atol=0.01), "uniform on -0.3 to 0.3"
 
 
-def test_sld_rescales(model, few):
+def test_sld_rescales_and_square_is_autoattacks_last_stage(model, few):
     images, labels = few
     found = attack(model, images, labels, "teo2024-sld")
     agree(model, found, transcribed(model, images, theirs.sparse_l1_descent), labels, 1e-5)
@@ -110,6 +110,12 @@ def test_sld_rescales(model, few):
     projected = attack(model, images, labels, "teo2024-sld", projection="euclidean")
     gap = normalised(model, (projected.images - found.images) + images) - normalised(model, images)
     assert float(gap.abs().flatten(1).amax(1).min()) > 0.05, "the corrected twin ends elsewhere, for every image"
+    for which in ("", "-corrected"):
+        square, whole = (load_scenario(f"teo2024{which}-{name}")[1] for name in ("square", "autoattack"))
+        assert square.model_dump(exclude={"title", "citations", "stage"}) == whole.model_dump(
+            exclude={"title", "citations", "stage"}
+        )
+        assert square.stage == whole.stage[-1:]
 
 
 def test_spsa_probes_around_twice_the_image(model, few, monkeypatch):
@@ -202,12 +208,3 @@ def test_what_the_library_does_otherwise_is_corrected(name):
     theirs, ours, more = CORRECTED[name]
     assert (literal.attack, corrected.attack) == (theirs, ours)
     assert corrected.options == literal.options | more
-
-
-def test_square_is_the_last_stage_of_autoattack():
-    for which in ("", "-corrected"):
-        square, whole = (load_scenario(f"teo2024{which}-{name}")[1] for name in ("square", "autoattack"))
-        assert square.model_dump(exclude={"title", "citations", "stage"}) == whole.model_dump(
-            exclude={"title", "citations", "stage"}
-        )
-        assert square.stage == whole.stage[-1:]

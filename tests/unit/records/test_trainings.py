@@ -59,8 +59,8 @@ def test_the_interval_covers_the_mean_of_the_recipe(k, training):
     assert np.mean([one.low <= 0 <= one.high for one in found]) > 0.93
 
 
-def test_seeds_are_blocks_and_the_spread_is_that_of_all_recipes():
-    """The residual is 3.3333 with 6 degrees; t(6) is 2.44691, and 3.28746 with Bonferroni for three pairs."""
+def test_seeds_are_blocks_and_samples_the_second_source():
+    # The residual is 3.3333 with 6 degrees; t(6) is 2.44691, and 3.28746 with Bonferroni for three pairs.
     table = np.array(list(ROWS.values()), float)
     assert residual_variance(table) == pytest.approx(3.3333 / 6, abs=1e-4)
     found = compare([ROWS["B"], ROWS["A"], ROWS["C"]], SURE)
@@ -69,6 +69,19 @@ def test_seeds_are_blocks_and_the_spread_is_that_of_all_recipes():
     assert found.interval() == pytest.approx((3 - 2.44691 * 0.52705, 3 + 2.44691 * 0.52705), abs=1e-4)
     assert found.interval(1 - 0.05 / 3)[0] == pytest.approx(3 - 3.28746 * 0.52705, abs=1e-4)
     assert np.sqrt(table[:2].var(1, ddof=1).sum() / 4) == pytest.approx(0.91287, abs=1e-5), "without blocks"
+    # Mean squares 0.25, 0.55556 and 0.138889, so the variance is 0.66667 / 12.
+    differences = np.array([[1, 0, 0, 1], [1, 0, 1, 1], [0, 0, 0, 1]], float)
+    samples = OverSamples.of(differences)
+    assert (samples.variance, samples.shared, samples.n) == pytest.approx((0.046296, 0.138889 / 12, 4), abs=1e-6)
+    found = compare([differences.mean(1), np.zeros(3)], samples)
+    assert (found.error, found.freedom) == pytest.approx((0.235702, 3.236), abs=1e-3)
+    assert found.interval()[1] == pytest.approx(0.5 + 3.0551 * 0.235702, abs=1e-3)
+    found = compare([[0.5, 0.5], [0.4, 0.4]], OverSamples(0.05**2))
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(2))
+    assert found.interval() == pytest.approx(stats.norm.interval(0.95, loc=0.1, scale=0.05))
+    assert compare([[0.5, 0.5], [0.5, 0.5]], SURE).p_value == 1
+    assert compare([[0.5, 0.5], [0.25, 0.25]], SURE).p_value == 0
+    assert compare([[0.5, 0.5], [0.4, 0.4]], OverSamples.of(np.ones((2, 1)))).p_value == 1, "one sample"
 
 
 def test_a_pair_that_spreads_more_has_its_own_spread():
@@ -90,22 +103,6 @@ def test_what_trainings_of_one_seed_share_changes_nothing(shift):
     table = np.array(list(ROWS.values()), float)
     one, other = compare(table, SURE), compare(table + shift, SURE)
     assert (one.difference, one.error, one.freedom) == pytest.approx((other.difference, other.error, other.freedom))
-
-
-def test_samples_are_the_second_source():
-    # Mean squares 0.25, 0.55556 and 0.138889, so the variance is 0.66667 / 12.
-    differences = np.array([[1, 0, 0, 1], [1, 0, 1, 1], [0, 0, 0, 1]], float)
-    samples = OverSamples.of(differences)
-    assert (samples.variance, samples.shared, samples.n) == pytest.approx((0.046296, 0.138889 / 12, 4), abs=1e-6)
-    found = compare([differences.mean(1), np.zeros(3)], samples)
-    assert (found.error, found.freedom) == pytest.approx((0.235702, 3.236), abs=1e-3)
-    assert found.interval()[1] == pytest.approx(0.5 + 3.0551 * 0.235702, abs=1e-3)
-    found = compare([[0.5, 0.5], [0.4, 0.4]], OverSamples(0.05**2))
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(2))
-    assert found.interval() == pytest.approx(stats.norm.interval(0.95, loc=0.1, scale=0.05))
-    assert compare([[0.5, 0.5], [0.5, 0.5]], SURE).p_value == 1
-    assert compare([[0.5, 0.5], [0.25, 0.25]], SURE).p_value == 0
-    assert compare([[0.5, 0.5], [0.4, 0.4]], OverSamples.of(np.ones((2, 1)))).p_value == 1, "one sample"
 
 
 def test_no_source_has_a_variance_below_zero():

@@ -335,8 +335,8 @@ def test_one_training_out_of_several_is_compared_with_no_other():
     assert (said.trainings, said.against.trainings, said.against.p_value) == (2, 1, None)
 
 
-def test_power_takes_the_spread_of_all_rows_also_between_two():
-    """Two trainings that agree by chance do not show that trainings of their recipe agree."""
+def test_power_takes_the_spread_of_all_rows_and_no_smaller_one_than_chance():
+    # Two trainings that agree by chance do not show that trainings of their recipe agree.
     shares = {"Plain": 0.40, "RPC": 0.41, "Identity": 0.41, "Fourth": 0.45}
     even, uneven = (
         board(shares, seeds=2, spread=dict.fromkeys(shares, 0.0) | {"Fourth": spread}) for spread in (0.0, 0.2)
@@ -344,10 +344,7 @@ def test_power_takes_the_spread_of_all_rows_also_between_two():
     found = [detectable(made, COLUMN, ("RPC", "Plain")).difference for made in (even, uneven)]
     assert found[1] > 2 * found[0]
     assert found[1] == pytest.approx(by_hand(uneven, ("RPC", "Plain")))
-
-
-def test_power_knows_no_smaller_spread_than_chance_in_single_samples():
-    """Trainings that have other images right, and as many of them by chance."""
+    # Trainings that have other images right, and as many of them by chance.
     rng, made = np.random.default_rng(0), board({"Plain": 0.40, "RPC": 0.41, "Identity": 0.41}, seeds=2)
     runs = [replace(run, record=record(rng.permutation(N) < 0.4 * N, None)) for run in made.runs]
     made = Board("b", made.spec, tuple(runs), "", "")

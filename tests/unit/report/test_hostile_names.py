@@ -63,7 +63,7 @@ def hostile(tmp_path):
     return tmp_path
 
 
-def test_texts_stay_text_in_markdown():
+def test_texts_and_paragraphs_stay_text_in_markdown():
     for escaped in (plain(NASTY), code(NASTY), prose(NASTY)):
         assert "\n" not in escaped
         require_clean(escaped)
@@ -73,6 +73,15 @@ def test_texts_stay_text_in_markdown():
     assert code("a`b|c") == "`a'b\\|c`"
     assert printable("a\tb\x1b[2J\u202e") == "a b\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}"
     require_clean(str(BadInputError(NASTY, expected=NASTY, fix=NASTY)), html_escaped=False)
+    assert paragraph("Run `a\n--b`,\nthen _c_.\n") == "Run `a\n--b`,\nthen \\_c\\_."
+    assert paragraph("a\n# Title\n- b\n1. c\n> d\n===\n\n<script>\n`\n# e\n> f`") == (
+        "a # Title - b 1. c\n&gt; d ===\n\n&lt;script&gt;\n` # e > f`"
+    )
+    assert [paragraph(text) for text in ("# a", "2) b", "~~~")] == ["\\# a", "2\\) b", "\\~~~"]
+    assert paragraph("`a\n\n<b>`") == "'a\n\n&lt;b&gt;'"
+    page = html(Document(NASTY, []))
+    require_clean(page, html_escaped=False)
+    assert page.count("&lt;script&gt;") == 2
 
 
 @pytest.mark.usefixtures("few_resamples")
@@ -142,18 +151,6 @@ def test_a_paper_that_is_a_script_is_refused(tmp_path, capsys):
     assert main(["board", "render", str(tmp_path), "--records", str(BOARD)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"paper = '{paper}' of model 'rpc_symvit_digits'" in line
-
-
-def test_paragraphs_and_unprintable_signs():
-    assert paragraph("Run `a\n--b`,\nthen _c_.\n") == "Run `a\n--b`,\nthen \\_c\\_."
-    assert paragraph("a\n# Title\n- b\n1. c\n> d\n===\n\n<script>\n`\n# e\n> f`") == (
-        "a # Title - b 1. c\n&gt; d ===\n\n&lt;script&gt;\n` # e > f`"
-    )
-    assert [paragraph(text) for text in ("# a", "2) b", "~~~")] == ["\\# a", "2\\) b", "\\~~~"]
-    assert paragraph("`a\n\n<b>`") == "'a\n\n&lt;b&gt;'"
-    page = html(Document(NASTY, []))
-    require_clean(page, html_escaped=False)
-    assert page.count("&lt;script&gt;") == 2
 
 
 @pytest.mark.usefixtures("few_resamples")

@@ -153,18 +153,6 @@ def test_without_samples_it_is_the_paired_t_test(pairs):
     assert found == pytest.approx({34: 0.5, 8: 1.16}[pairs], abs=0.02)
 
 
-def test_more_seeds_recipes_and_samples_show_smaller_differences():
-    by_seeds = [detectable_difference((2, k), 0.01, OverSamples(0.005**2)) for k in (2, 3, 5, 20)]
-    assert by_seeds == sorted(by_seeds, reverse=True)
-    assert detectable_difference((8, 3), 0.01, OverSamples(2e-5)) < detectable_difference(
-        (2, 3), 0.01, OverSamples(2e-5)
-    )
-    by_samples = [detectable_difference((4, 5), 0.01, OverSamples(1 / n)) for n in (1e4, 1e5, 1e6)]
-    assert by_samples == sorted(by_samples, reverse=True)
-    assert detectable_difference((2, 3), 0.01, SURE, power=0.5) < detectable_difference((2, 3), 0.01, SURE)
-    assert detectable_difference((2, 3), 0.0, SURE) == 0
-
-
 @pytest.mark.parametrize(("recipes", "k", "spread"), [(2, 3, 0.02), (4, 5, 0.01)])
 def test_it_is_found_four_times_in_five(recipes, k, spread):
     rng, error = np.random.default_rng(k), 0.01
@@ -177,7 +165,7 @@ def test_it_is_found_four_times_in_five(recipes, k, spread):
     assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.8, abs=0.045)
 
 
-def test_two_single_models_are_told_apart_four_times_in_five():
+def test_powers_of_single_models_and_of_recipes():
     rng, n, apart = np.random.default_rng(0), 1000, 0.2  # a fifth of the images is right under one model only
     difference = detectable_difference((2, 1), 0.0, OverSamples(apart / n))
     found = []
@@ -187,3 +175,12 @@ def test_two_single_models_are_told_apart_four_times_in_five():
     assert np.mean(found) == pytest.approx(0.8, abs=0.045)
     found = detectable_difference((2, 1), 0.5, OverSamples(0.01**2))
     assert found == pytest.approx(0.01 * (1.959964 + 0.841621), rel=1e-5)
+    by_seeds = [detectable_difference((2, k), 0.01, OverSamples(0.005**2)) for k in (2, 3, 5, 20)]
+    assert by_seeds == sorted(by_seeds, reverse=True)
+    assert detectable_difference((8, 3), 0.01, OverSamples(2e-5)) < detectable_difference(
+        (2, 3), 0.01, OverSamples(2e-5)
+    )
+    by_samples = [detectable_difference((4, 5), 0.01, OverSamples(1 / n)) for n in (1e4, 1e5, 1e6)]
+    assert by_samples == sorted(by_samples, reverse=True)
+    assert detectable_difference((2, 3), 0.01, SURE, power=0.5) < detectable_difference((2, 3), 0.01, SURE)
+    assert detectable_difference((2, 3), 0.0, SURE) == 0

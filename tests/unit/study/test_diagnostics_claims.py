@@ -175,7 +175,7 @@ def test_reported_eigenvalues_would_be_found():
     assert results.statistics["share_of_bound"].estimate.high <= 1
 
 
-def test_moments_in_parts_are_moments_of_the_whole():
+def test_moments_in_parts_and_exact_p_values():
     rows = np.random.default_rng(0).normal(3, 2, (17, 5))
     moments = Moments()
     for part in np.array_split(rows, 6):
@@ -186,10 +186,7 @@ def test_moments_in_parts_are_moments_of_the_whole():
     scalar.add(rows[:, 0])
     low, high = stats.t.interval(0.95, 16, rows[:, 0].mean(), stats.sem(rows[:, 0]))
     assert (scalar.estimate().low, scalar.estimate().high) == pytest.approx((low, high))
-
-
-def test_p_values_are_exact_for_all_permutations_of_few_images():
-    """With 4 images whose own theory fits best, 1 of 24 orders is as extreme as what was observed."""
+    # With 4 images whose own theory fits best, 1 of 24 orders is as extreme as what was observed.
     claim = CLAIMS.get("value_vectors")
     totals = Totals(claim, [(0, 0)], 20_000)
     one = layer(

@@ -48,15 +48,12 @@ def test_only_layers_with_a_pursuit_are_asked(name):
     assert all(found[key].shape == (5, HEADS, 4) for key in claim.profiles)
 
 
-def test_the_asymmetric_pursuit_keeps_its_queries():
+def test_the_pursuit_keeps_queries_and_splits_equal_tokens():
     q, k, v = (randn(2, HEADS, TOKENS, WIDTH, seed=seed) for seed in range(3))
     found = traces(layer(k, v, q))
     assert all(torch.equal(step.query, q) for step in found.own)
     expected = Pursuit()(k, v, q)
     assert torch.allclose(found.own[-1].low_rank, expected, rtol=0, atol=1e-12)
-
-
-def test_the_residual_of_equal_tokens_is_nothing_and_of_noise_much():
     zero = torch.zeros(2, HEADS, TOKENS, WIDTH, dtype=torch.float64)
     v = randn(2, HEADS, 1, WIDTH, seed=1).expand(-1, -1, TOKENS, -1)
     fixed = layer(v.clone(), v.clone(), lam=math.inf)  # equal tokens are a mixture of themselves: L = K, S = 0

@@ -62,7 +62,7 @@ def test_in_the_regime_of_the_theorem_recovery_is_exact(shape):
     assert float(found.f1.min()) == 1
 
 
-def test_a_planted_problem_is_what_it_says():
+def test_planted_problems_and_recovery_by_hand():
     planted = plant(197, 64, SEEDS, share=0.1, size=7.0, rank=0.05)
     assert torch.linalg.matrix_rank(planted.low_rank).unique().tolist() == [3]
     assert float(planted.low_rank.std()) == pytest.approx(1, rel=0.1)
@@ -71,9 +71,6 @@ def test_a_planted_problem_is_what_it_says():
     again = plant(197, 64, SEEDS[2:3], share=0.1, size=7.0, rank=0.05)
     assert torch.equal(again.keys[0], planted.keys[2])  # it belongs to the sample
     assert not torch.equal(plant(197, 64, SEEDS, seed=1).keys, plant(197, 64, SEEDS).keys)
-
-
-def test_recovery_by_hand():
     low_rank = torch.ones(1, 1, 2, 2, dtype=torch.float64)
     sparse = torch.tensor([[[[5.0, -5.0], [0.0, 0.0]]]], dtype=torch.float64)
     planted = Planted(low_rank, sparse, torch.ones(1, 1, dtype=torch.float64))
@@ -85,7 +82,14 @@ def test_recovery_by_hand():
     assert float(recovery(planted, low_rank, sparse).f1) == 1
 
 
-def test_textbook_pursuit_and_the_printed_rule_do_not_see_the_scale_of_s_and_the_released_threshold_does():
+def test_one_step_and_the_scale_of_s():
+    # In the first step S = shrink(K; t): with t between L_0 and the outliers, exactly these are found.
+    unit = plant(197, 64, SEEDS[:1])
+    small = Planted(unit.low_rank * 1e-3, unit.sparse, unit.scale)
+    level = float(small.keys.abs().mean())
+    found = pursue(small, Pursuit(1, lam=0.5, threshold="lam/mu", mu_width="head"))
+    assert 4 * 0.5 * level < 10  # t = lam / mu = 4 lam mean |K|
+    assert float(found.f1) == 1
     unit = plant(65, 64, SEEDS[:2])
     factors = torch.full((2, 1), 4.0, dtype=torch.float64)
     assert torch.allclose(textbook(unit).f1, textbook(unit.scaled(factors)).f1)
@@ -93,16 +97,6 @@ def test_textbook_pursuit_and_the_printed_rule_do_not_see_the_scale_of_s_and_the
     assert torch.equal(pursue(unit, one_step).f1, pursue(unit.scaled(factors), one_step).f1)
     released = Pursuit(1)
     assert float((pursue(unit, released).f1 - pursue(unit.scaled(factors), released).f1).min()) > 0.1
-
-
-def test_one_step_shrinks_at_the_threshold():
-    """In the first step S = shrink(K; t): with t between L_0 and the outliers, exactly these are found."""
-    unit = plant(197, 64, SEEDS[:1])
-    small = Planted(unit.low_rank * 1e-3, unit.sparse, unit.scale)
-    level = float(small.keys.abs().mean())
-    found = pursue(small, Pursuit(1, lam=0.5, threshold="lam/mu", mu_width="head"))
-    assert 4 * 0.5 * level < 10  # t = lam / mu = 4 lam mean |K|
-    assert float(found.f1) == 1
 
 
 def layer(tokens=65, width=64, heads=2, images=3, std=0.5, **options):

@@ -115,7 +115,7 @@ def board_of(folder, records, *columns):
     return load_board(str(folder), find_records(folder))
 
 
-def test_units_write_values():
+def test_units_write_values_and_rules_of_the_gate():
     assert (PERCENT.number(0.9341), PERCENT.text(0.9341)) == ("93.4", "93.4 %")
     assert PERCENT.interval(0.909, 1) == "[90.9, 100.0]"
     assert (PERCENT.change(-0.015), PERCENT.label("accuracy")) == ("-1.5", "accuracy (%)")
@@ -126,6 +126,16 @@ def test_units_write_values():
     assert PLAIN.share(7) == 0
     assert common_unit([PERCENT, PERCENT]) == PERCENT
     assert common_unit([PERCENT, PLAIN]) is None
+    rule = Rule.parse("toy_surprise:+0.5")
+    assert rule.drop == 0.5
+    for text in ("toy_surprise:+0.5pp", "toy_surprise:-0.5", "robust_accuracy:-2", "robust_accuracy:-2%"):
+        with pytest.raises(BadInputError, match="expected"):
+            Rule.parse(text)
+    (done,) = compare([toys([4.0] * 20 + [4.5])], [toys([2.0] * 21)], [rule])
+    assert done.regression
+    assert str(done).startswith("2.000 -> 4.024 (+2.024, allowed +0.5; ")
+    (fine,) = compare([toys([2.0] * 21)], [toys([2.0] * 21)], [rule])
+    assert not fine.regression
 
 
 def test_metrics_can_be_added_and_are_selected_by_task():
@@ -150,19 +160,6 @@ def test_metrics_have_tasks_and_boards_the_task_of_their_data(tmp_path):
     # Class 2 is nowhere: it does not count. Class 1 is predicted only.
     found = miou(np.array([4, 0, 0]), np.array([8, 0, 0]), np.array([4, 4, 0]))
     assert found == pytest.approx((4 / 8 + 0) / 2)
-
-
-def test_the_rules_of_the_gate_are_in_the_metrics_unit():
-    rule = Rule.parse("toy_surprise:+0.5")
-    assert rule.drop == 0.5
-    for text in ("toy_surprise:+0.5pp", "toy_surprise:-0.5", "robust_accuracy:-2", "robust_accuracy:-2%"):
-        with pytest.raises(BadInputError, match="expected"):
-            Rule.parse(text)
-    (done,) = compare([toys([4.0] * 20 + [4.5])], [toys([2.0] * 21)], [rule])
-    assert done.regression
-    assert str(done).startswith("2.000 -> 4.024 (+2.024, allowed +0.5; ")
-    (fine,) = compare([toys([2.0] * 21)], [toys([2.0] * 21)], [rule])
-    assert not fine.regression
 
 
 def test_a_board_without_percent(tmp_path):

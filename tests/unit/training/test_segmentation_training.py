@@ -196,7 +196,7 @@ def test_image_and_mask_stay_together():
         assert np.array_equal(pixels.argmax(0)[inner], classes[inner])
 
 
-def test_windows_of_a_recipe_are_filled_up_with_what_its_model_sees_as_zero(small):
+def test_windows_are_filled_up_flipped_and_ignored_outside(small):
     recipe = small[1].model_copy(update={"scenes": SceneWindows(**PLAIN | {"scale": [0.25, 0.25]})})
     batch = next(SceneSource(recipe, None, Accelerator(cpu=True)).epoch(0))
     with own_generators():
@@ -205,9 +205,6 @@ def test_windows_of_a_recipe_are_filled_up_with_what_its_model_sees_as_zero(smal
     assert (batch.y[:, 15] == IGNORE).all(), "the images reach to row 7 at most"
     assert seen[:, :, 15].abs().max() < 1e-6
     assert seen[:, :, 0, 0].abs().max() > 0.1
-
-
-def test_windows_are_flipped_and_filled():
     image, mask = scene(16, 16)
     settings = SceneWindows(**PLAIN | {"hflip": 0.25})
     flipped = sum(not np.array_equal(Window(settings, (0, 0, 0))(image, mask, rng(i))[1], mask) for i in range(400))
@@ -268,7 +265,7 @@ def test_distortion_stays_within_its_ranges():
     assert any(colour[2] > colour[1] + 20 for colour in hues)
 
 
-def test_the_polynomial_schedule_is_its_formula(small):
+def test_polynomial_and_cosine_schedules_are_their_formulas(small):
     recipe = small[1]
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=recipe.lr)
@@ -280,6 +277,17 @@ def test_the_polynomial_schedule_is_its_formula(small):
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
     with pytest.raises(BadInputError, match="polynomial"):
         schedule(recipe, optimizer, 0)
+    recipe = small[1].model_copy(update={"schedule": "cosine", "epochs": 10, "warmup_epochs": 4, "min_lr": 0.01})
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=recipe.lr)
+    rates, seen = schedule(recipe, optimizer, 5), []
+    for epoch in range(10):
+        rates.step(epoch)
+        seen.append(optimizer.param_groups[0]["lr"])
+    low = recipe.warmup_lr or recipe.lr / 100
+    assert seen[:4] == pytest.approx([low + (recipe.lr - low) * epoch / 4 for epoch in range(4)])
+    decay = [0.01 + (recipe.lr - 0.01) * (1 + math.cos(math.pi * epoch / 10)) / 2 for epoch in range(4, 10)]
+    assert seen[4:] == pytest.approx(decay)
+    assert max(seen) < recipe.lr, "never reached, as the recipe says"
 
 
 def test_the_inverse_square_root_is_its_formula():
@@ -297,20 +305,6 @@ def test_the_inverse_square_root_is_its_formula():
     for change in ({"warmup_epochs": 0}, {"min_lr": 1e-5}):
         with pytest.raises(BadInputError, match="warmup_epochs >= 1, no min_lr"):
             load_recipe("primal_lm_fairseq", change)
-
-
-def test_the_cosine_schedule_counts_from_epoch_0_as_timm_and_deit_do(small):
-    recipe = small[1].model_copy(update={"schedule": "cosine", "epochs": 10, "warmup_epochs": 4, "min_lr": 0.01})
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=recipe.lr)
-    rates, seen = schedule(recipe, optimizer, 5), []
-    for epoch in range(10):
-        rates.step(epoch)
-        seen.append(optimizer.param_groups[0]["lr"])
-    low = recipe.warmup_lr or recipe.lr / 100
-    assert seen[:4] == pytest.approx([low + (recipe.lr - low) * epoch / 4 for epoch in range(4)])
-    decay = [0.01 + (recipe.lr - 0.01) * (1 + math.cos(math.pi * epoch / 10)) / 2 for epoch in range(4, 10)]
-    assert seen[4:] == pytest.approx(decay)
-    assert max(seen) < recipe.lr, "never reached, as the recipe says"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
