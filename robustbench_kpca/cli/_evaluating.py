@@ -13,6 +13,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console
 
 if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.plan import Plan
     from robustbench_kpca.evaluation.reporter import Reporter
 
 _NO_OPTIONS = ("name", "checkpoint")
@@ -25,6 +26,40 @@ def reporting(*, quiet: bool) -> Iterator["Reporter"]:
 
     with _console.screen(quiet=quiet) as on_screen:
         yield Reporter(on_screen)
+
+
+def show_plan(plan: "Plan", *, quiet: bool, json: bool) -> None:
+    """Print the most that an evaluation takes, one row per model and protocol."""
+    from dataclasses import asdict
+
+    from robustbench_kpca._core.progress import spell
+    from robustbench_kpca._engine.inference.work import DEVICES
+    from robustbench_kpca.evaluation.execute import foretell
+
+    with reporting(quiet=quiet or json) as reporter:
+        rows = foretell(plan, reporter)
+    if json:
+        _console.show_json([asdict(row) for row in rows])
+        return
+    cells = [
+        (
+            row.model,
+            row.protocol,
+            row.samples,
+            "?" if row.forwards is None else f"{row.forwards:,} + {row.backwards:,}",
+            f"{row.operations / 1e9:.2g}",
+            row.batch_size,
+            *(spell(row.seconds.get(device)) for device in DEVICES),
+        )
+        for row in rows
+    ]
+    heads = ("Model", "Protocol", "Samples", "Forwards + backwards", "GFLOP", "Batch", *DEVICES)
+    _console.show_table("", heads, cells)
+    _console.note(
+        "Estimates: passes of samples that withstand, times operations, by assumed rates in single precision; audits "
+        "aside. To measure: the same command with --limit 64 and without --plan.",
+        quiet=quiet,
+    )
 
 
 def usable_device(requested: str | None) -> str:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import reporting, require_names, several, split_settings, usable_device
+from robustbench_kpca.cli._evaluating import reporting, require_names, several, show_plan, split_settings, usable_device
 from robustbench_kpca.cli._options import with_run_options
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
-    from robustbench_kpca.evaluation.plan import Plan
     from robustbench_kpca.records.record import Record
 
 
@@ -98,7 +97,7 @@ def evaluate(
     request = replace(request, size=size, crop=crop, classes=classes)
     plan = make_plan(jobs, request, options, audit=audited != "none" and (audited or True))
     if planned:
-        _foretell(plan, quiet=quiet, json=json)
+        show_plan(plan, quiet=quiet, json=json)
         return
     try:
         with reporting(quiet=quiet or json) as reporter:
@@ -110,40 +109,6 @@ def evaluate(
         return
     _show(records)
     _console.note(f"{_console.count(len(records), 'record')} in {options.out}", quiet=quiet)
-
-
-def _foretell(plan: "Plan", *, quiet: bool, json: bool) -> None:
-    """Print the most that an evaluation takes, one row per model and protocol."""
-    from dataclasses import asdict
-
-    from robustbench_kpca._core.progress import spell
-    from robustbench_kpca._engine.inference.work import DEVICES
-    from robustbench_kpca.evaluation.execute import foretell
-
-    with reporting(quiet=quiet or json) as reporter:
-        rows = foretell(plan, reporter)
-    if json:
-        _console.show_json([asdict(row) for row in rows])
-        return
-    cells = [
-        (
-            row.model,
-            row.protocol,
-            row.samples,
-            "?" if row.forwards is None else f"{row.forwards:,} + {row.backwards:,}",
-            f"{row.operations / 1e9:.2g}",
-            row.batch_size,
-            *(spell(row.seconds.get(device)) for device in DEVICES),
-        )
-        for row in rows
-    ]
-    heads = ("Model", "Protocol", "Samples", "Forwards + backwards", "GFLOP", "Batch", *DEVICES)
-    _console.show_table("", heads, cells)
-    _console.note(
-        "Estimates: passes of samples that withstand, times operations, by assumed rates in single precision; audits "
-        "aside. To measure: the same command with --limit 64 and without --plan.",
-        quiet=quiet,
-    )
 
 
 def _show(records: "list[Record]") -> None:

@@ -96,7 +96,7 @@ _add(_images, "draw", "images_")
 app.add_typer(_images, name="images")
 
 _board = typer.Typer(help="Render boards and pages, and list missing runs.", rich_markup_mode=None)
-_add(_board, "demo render report plan break index", "board_")
+_add(_board, "demo enter render report plan break index", "board_")
 app.add_typer(_board, name="board")
 
 

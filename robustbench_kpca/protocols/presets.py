@@ -34,10 +34,19 @@ def find(shelf: Shelf) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for root in reversed(roots()):
         if shelf in _FOLDERS:
-            paths |= {path.parent.name: path for path in sorted((root / "leaderboards").glob(f"*/{_FOLDERS[shelf]}"))}
+            found = [
+                path for depth in ("*", "*/*") for path in (root / "leaderboards").glob(f"{depth}/{_FOLDERS[shelf]}")
+            ]
+            paths |= {name_on_shelf(path): path for path in sorted(found)}
         else:
             paths |= {path.stem: path for path in sorted((root / shelf).glob("*.toml"))}
     return dict(sorted(paths.items()))
+
+
+def name_on_shelf(path: Path) -> str:
+    """Return the name of a `board.toml` or `pack.toml`: its folder, or GROUP/FOLDER below a folder of a group."""
+    group = path.parents[1]
+    return path.parent.name if group.name == "leaderboards" else f"{group.name}/{path.parent.name}"
 
 
 def protocols() -> dict[str, Path]:

@@ -15,6 +15,7 @@ from robustbench_kpca.records.trainings import Comparison
 from robustbench_kpca.report import rows
 from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation, Row
 from robustbench_kpca.report.breaks import within_set
+from robustbench_kpca.report.entries import Entry
 from robustbench_kpca.report.question import Question
 from robustbench_kpca.report.ranking import Group, Ranking, p_values_of_all, ranking
 
@@ -60,6 +61,9 @@ class Board:
     """A sentence about the plan that its records follow: which, and whether it is older; empty where there is none."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Files of weights at hand, by model, as commands name them: in place of those that the records were made with."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    """Entries of an open board, by the name of their model."""
 
     imported: Mapping[str, Sequence[Record]] = field(default_factory=dict)
     """Records of images that others found, by model."""

@@ -18,6 +18,8 @@ from robustbench_kpca.report.board_spec import Column, Described, Row
 from robustbench_kpca.report.cards import numbered
 from robustbench_kpca.report.commands import command
 from robustbench_kpca.report.corruption_figures import corruption_figures, scale
+from robustbench_kpca.report.entries import holes
+from robustbench_kpca.report.entry_checks import evaluator, stale
 from robustbench_kpca.report.lead import contrast, lead, named, spoken
 from robustbench_kpca.report.lines import FEW, PANELS
 from robustbench_kpca.report.notes import (
@@ -67,6 +69,7 @@ def document(board: Board, folder: Path | None = None, downloads: Sequence[str] 
         *_beside_the_table(board),
         doc.Heading("Audit", "audit"),
         *audit_blocks(board),
+        *entry_blocks(board),
         *_figures(board),
         doc.Details(
             "Columns",
@@ -169,6 +172,32 @@ def audit_blocks(board: Board) -> list[doc.Block]:
     blocks += [doc.Paragraph(balls)] if (balls := audit_balls(board)) else []
     flags = flag_lines(board)
     return [*blocks, doc.Details(f"Flags: {len(flags)}", [doc.Bullets(flags)])] if flags else blocks
+
+
+def entry_blocks(board: Board) -> list[doc.Block]:
+    """Return what an open board says of its entries: makers, holes, stale cells, and how each cell was checked."""
+    if not board.entries:
+        return []
+    makers = [
+        (entry.name, entry.card.by, entry.card.title, entry.card.paper or "–", entry.card.training,
+         entry.card.weights or "of the package", entry.card.licence)
+        for entry in board.entries.values()
+    ]  # fmt: skip
+    checked = [
+        (run.model, doc.Code(run.evaluation.protocol), board.entries[run.model].mark(run.record),
+         doc.Code(run.record.spec.protocol.digest[:12]), evaluator(run.record) or "–")
+        for run in board.runs
+        if run.record is not None and run.model in board.entries
+    ]  # fmt: skip
+    remarks = [doc.Bullets(lines) for lines in (holes(board.entries), stale(board)) if lines]
+    return [
+        doc.Heading("Entries"),
+        doc.Table(("Model", "By", "What", "Paper", "Training", "Weights", "Licence"), makers),
+        *remarks,
+        doc.Details(
+            "How each cell was checked", [doc.Table(("Model", "Protocol", "Mark", "Digest", "Made by"), checked)]
+        ),
+    ]
 
 
 def flag_lines(board: Board) -> list[doc.Line]:

@@ -197,6 +197,7 @@ class Described(BaseModel):
         training: such as `PGD-7, 8/255`.
         adversarial: whether it was trained against attacks.
         paper: address of the paper: http(s), a path from the page, or `arXiv:NUMBER`.
+        holes: titles of columns in which it is to have no number.
     """
 
     model_config = STRICT
@@ -209,6 +210,7 @@ class Described(BaseModel):
     training: str | None = None
     adversarial: bool | None = None
     paper: str | None = None
+    holes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _check_bundled(self) -> "Described":
@@ -246,6 +248,7 @@ class BoardSpec(BaseModel):
     `models` are rows of one model each. `data`, `split` and `limit` hold for columns that do not state their own.
     With a `limit`, every number is of so many images, spread over the split. With a `digest`, records of other samples
     fill no cell, whatever they call their data: it is the `digest` of the data in a record of `rbk eval`.
+    `entries` is a folder, from that of the board: its folders with an `entry.toml` are rows, too (`report/entries.py`).
     """
 
     model_config = STRICT
@@ -256,6 +259,7 @@ class BoardSpec(BaseModel):
     seed: int
     limit: AtLeastOne | None = None
     digest: Digest = None
+    entries: str | None = None
     models: tuple[str, ...] = ()
     row: tuple[Row, ...] = ()
     model: tuple[Described, ...] = ()
@@ -268,7 +272,7 @@ class BoardSpec(BaseModel):
         titles = [column.title for column in self.column]
         if self.rank_by not in titles:
             raise BadInputError(f"rank_by = '{self.rank_by}'", expected=f"one of {', '.join(titles)}")
-        if not self.rows:
+        if not self.rows and self.entries is None:
             raise BadInputError("a board without rows", expected='models = ["NAME", …], or tables [[row]]')
         for what, names in (
             ("models", list(self.all_models)),
@@ -370,9 +374,9 @@ class BoardSpec(BaseModel):
         return self._evaluations(column for column in self.column if self.needs(model, column))
 
     def needs(self, model: str, column: Column) -> bool:
-        """Tell whether a model is to have a number in a column: not where it is certified in another norm."""
-        norm, proven_norm = norm_of(self.described(model).options), column.proven_norm
-        return not proven_norm or norm in (None, proven_norm)
+        """Tell whether a model is to have a number in a column: not in a hole, nor if certified in another norm."""
+        about, proven_norm = self.described(model), column.proven_norm
+        return column.title not in about.holes and (not proven_norm or norm_of(about.options) in (None, proven_norm))
 
     def _evaluations(self, columns: Iterable[Column]) -> list[Evaluation]:
         parts = [part for column in columns for part in (column, column.proven) if part is not None]

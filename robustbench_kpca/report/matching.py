@@ -16,7 +16,7 @@ from robustbench_kpca._core.files import from_here
 from robustbench_kpca._core.strict import load_toml, validate
 from robustbench_kpca.metrics import Mean, answers, metric_for
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, find
+from robustbench_kpca.protocols.presets import Shelf, board_folder, board_path, find, name_on_shelf
 from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.records.spot_check import FILE, SpotCheck, load_spot_check
@@ -25,6 +25,7 @@ from robustbench_kpca.report.board_spec import BoardSpec, Column, Evaluation
 from robustbench_kpca.report.breaks import by_model
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.contradictions import only_one, require_no_contradiction
+from robustbench_kpca.report.entries import entries_of, of_these_data, with_rows
 from robustbench_kpca.report.proofs import furthest
 from robustbench_kpca.tasks.titles import misnamed
 
@@ -43,13 +44,22 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
     from the outcomes of its records.
     """
     path = board_path(name)
-    spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
-    files = _own_records(name, path) if records is None else list(records)
+    spec = load_spec(path)
+    entries = entries_of(spec, path)
+    entered = [file for entry in entries.values() for file in entry.records]
+    files = [*_own_records(name, path), *entered] if records is None else list(records)
     words = name_of(path)
     loaded = read(files, only=shown_metrics(column.metric for column in spec.column))
+    if spec.entries is not None:
+        spec, loaded = with_rows(spec, entries.values()), of_these_data(spec, loaded)
     remake, missing = (f"rbk board {verb} {words}" for verb in ("render", "plan"))
     board = fill(path.parent.name, spec, loaded, str(path), remake=remake, missing=missing)
-    return replace(board, spot_check=_spot_check(name, path))
+    return replace(board, spot_check=_spot_check(name, path), entries=entries)
+
+
+def load_spec(path: Path) -> BoardSpec:
+    """Read a `board.toml`, without the rows of its entries."""
+    return validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
 
 
 def shown_metrics(columns: Iterable[str]) -> frozenset[str]:
@@ -74,7 +84,7 @@ def _own_records(name: str, path: Path) -> list[Path]:
 
 def name_of(path: Path, shelf: Shelf = "leaderboards") -> str:
     """Return what a command calls the board or pack at this path: its name where that finds it, else its folder."""
-    name = path.parent.name
+    name = name_on_shelf(path)
     return name if find(shelf).get(name) == path else shlex.quote(str(from_here(path.parent)))
 
 

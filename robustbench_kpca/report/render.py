@@ -41,9 +41,9 @@ def write_board(board: Board, folder: Path) -> list[Path]:
     """Write README.md and index.html, and the numbers as board.csv and board.json, each whole or not at all.
 
     Raises:
-        BadInputError: no record fills any cell.
+        BadInputError: no record fills any cell, and no entry is waited for.
     """
-    if not any(run.record for run in board.runs):
+    if not any(run.record for run in board.runs) and board.spec.entries is None:
         raise BadInputError(f"board '{board.name}' has no records", fix=f"see: {board.missing}")
     page = document(board, folder, (CSV, JSON))
     texts = {README: as_markdown.markdown(page), PAGE: as_html.html(page), CSV: csv_text(board), JSON: json_text(board)}

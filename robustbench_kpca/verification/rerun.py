@@ -257,14 +257,19 @@ def spot_check(
         before = check.entry(record)
         if before is not None and before.samples:
             continue
-        entry = _entry(record, stated, check, how)
+        entry = _entry(record, check.samples, check.seed, stated=stated, how=how)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): entry}})
         save(check)
         report(entry)
     return check
 
 
-def _entry(record: Record, stated: Sequence[str], check: SpotCheck, how: Conditions) -> Entry:
+def checked_again(record: Record, samples: int, seed: int, model: nn.Module, data: Dataset, how: Conditions) -> Entry:
+    """Make samples of a record again with a model and data at hand; say how many rows differ, or why none was made."""
+    return _entry(record, samples, seed, model=model, images=data, how=how)
+
+
+def _entry(record: Record, samples: int, seed: int, **asked: Any) -> Entry:
     spec = record.spec
     about = {
         "model": spec.model.name,
@@ -274,7 +279,7 @@ def _entry(record: Record, stated: Sequence[str], check: SpotCheck, how: Conditi
         "total": spec.data.n,
     }
     try:
-        done = rerun(record, samples=check.samples, seed=check.seed, stated=stated, how=how)
+        done = rerun(record, samples=samples, seed=seed, **asked)
     except BenchmarkError as error:
         return Entry(**about, samples=0, rows=0, differing=0, exact=False, why=str(error))
     return Entry(

@@ -6,7 +6,8 @@ Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images". Two 
 - `cifar10/cifar10_{train,test}_jpeg.npz`, a lossy JPEG copy (quality 75), which is named `cifar10-jpeg` in records.
   Arrays: `jpeg`, all files concatenated; `offset`; labels `y`; `name`.
 
-`val` is every twentieth training image of each class, in order; `train` is the rest.
+`val` is every twentieth training image of each class, in order; `train` is the rest. `first1000` are the first 1,000
+test images, on which RobustBench attacks.
 """
 
 import io
@@ -25,25 +26,27 @@ from robustbench_kpca.data.io.reading import open_image
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 
-SPLITS = ("test", "train", "val")
+SPLITS = ("test", "train", "val", "first1000")
 CLASSES = 10
 EVERY = 20
-PUBLISHED = {"test": 10_000, "train": 47_500, "val": 2_500}
+PUBLISHED = {"test": 10_000, "train": 47_500, "val": 2_500, "first1000": 1_000}
 """Images of each split of the published set."""
 BINARY = "cifar-10-batches-bin"
 _Part = tuple[NDArray[np.uint8], NDArray[np.int64], list[str], str]
 
 
 def load(request: Request) -> ArraySamples:
-    """Return `test` (the default), `val` or `train`."""
+    """Return `test` (the default), `val`, `train` or `first1000`."""
     split = request.split_of("cifar10", SPLITS)
     folder = request.folder or os.environ.get(ENVIRONMENT_VARIABLE)
     if not folder:
         raise BadInputError(
             "cifar10 is not included in the package", fix=f"give cifar10:FOLDER, or set {ENVIRONMENT_VARIABLE}"
         )
-    images, labels, names, kind = _read(Path(folder), "test" if split == "test" else "train")
-    if split != "test":
+    images, labels, names, kind = _read(Path(folder), "test" if split in ("test", "first1000") else "train")
+    if split == "first1000":
+        images, labels, names = images[:1000], labels[:1000], names[:1000]
+    elif split != "test":
         chosen = np.flatnonzero(_held_out(labels) == (split == "val"))
         images, labels, names = images[chosen], labels[chosen], [names[i] for i in chosen]
     samples = ArraySamples(images, labels.tolist(), name=kind, split=split, ids=names, classes=CLASSES)

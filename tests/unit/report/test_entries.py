@@ -1,0 +1,121 @@
+"""Entries of open boards: an honest one is accepted, and each reason against one is a line."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forging import saved
+
+from robustbench_kpca.cli.main import main
+from robustbench_kpca.protocols.loading import load_scenario
+from robustbench_kpca.protocols.scenario import parse_scenario
+from robustbench_kpca.records.record import load_record
+from robustbench_kpca.records.spec import ProtocolInfo
+from robustbench_kpca.report.entries import CARD, load_entry
+from robustbench_kpca.report.entry_checks import broken_identities, refusals, stale
+from robustbench_kpca.report.matching import load_board
+
+ENTRIES = Path(__file__).parents[3] / "submissions"
+HONEST = ENTRIES / "vit_digits_adv"
+AUTOATTACK, PGD, CLEAN = "autoattack-fast-linf-8_255", "pgd20-linf-8_255", "clean"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Path(shutil.copytree(HONEST, tmp_path / "submissions" / HONEST.name))
+
+
+def record_of(folder, protocol):
+    (path,) = (folder / "records").glob(f"*__{protocol}__*.record.json")
+    return load_record(path)
+
+
+def forged(folder, protocol, **changes):
+    """Put a changed copy of a record, in which everything follows from its table, in the place of the record."""
+    record = record_of(folder, protocol)
+    for path in (record.path, record.path.with_name(record.outcomes_file.file)):
+        path.unlink()
+    return saved(record, folder / "records", **changes)
+
+
+def card(folder, **changes):
+    lines = (folder / CARD).read_text().splitlines()
+    kept = [line for line in lines if line.partition(" =")[0] not in changes]
+    text = "\n".join([*(f"{key} = {value}" for key, value in changes.items() if value is not None), *kept])
+    (folder / CARD).write_text(text + "\n")
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in ENTRIES.glob(f"*/{CARD}")))
+def test_every_entry_that_is_here_is_accepted(name):
+    assert refusals(ENTRIES / name) == []
+
+
+def as_weaker_attack(folder):
+    """Rows of another attack under the protocol's name."""
+    scenario = load_scenario(PGD, {"step_size": "0.1 eps"})[1]
+    protocol = ProtocolInfo(name=PGD, digest=scenario.digest(), resolved=scenario.model_dump(mode="json"))
+    forged(folder, PGD, spec={"protocol": protocol})
+
+
+def without_number(folder):
+    record = record_of(folder, PGD)
+    for path in (record.path, record.path.with_name(record.outcomes_file.file)):
+        path.unlink()
+
+
+CASES = {
+    "another attack": (as_weaker_attack, "another attack or version of the protocol"),
+    "no audit": (lambda folder: forged(folder, PGD, audit=None), "no full audit (none)"),
+    "mended evaluator": (
+        lambda folder: forged(folder, PGD, algorithms={"attack pgd": 1, "attack loop": 9}), "version 9 of 'attack loop'"
+    ),
+    "undeclared hole": (without_number, "PGD-20 8/255 (pgd20-linf-8_255) is missing"),
+    "flag": (lambda folder: forged(folder, CLEAN, flags=("only 300 of 364 are present",)), "flag: only 300"),
+    "stranger": (lambda folder: (folder / "records" / "run.sh").write_text("ls"), "records/run.sh is named by neither"),
+    "link": (lambda folder: (folder / "link").symlink_to("/etc/passwd"), "link is no file"),
+    "size": (lambda folder: card(folder, parameters=7), "the network has 105,178 parameters, and the card says 7"),
+    "unknown key": (lambda folder: card(folder, colour='"red"'), "unknown key 'colour'"),
+    "loose weights": (lambda folder: card(folder, weights='"hf-hub:A/B@main"'), "with weights = 'hf-hub:A/B@main'"),
+    "code elsewhere": (lambda folder: card(folder, model='"../net.py:build"', weights='"w.safetensors"'), "sha256"),
+    "closed board": (lambda folder: card(folder, board='"digits"'), "takes no entries"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_entry_is_refused_with_one_line_for_each_reason(folder, case, capsys):
+    change, expected = CASES[case]
+    change(folder)
+    found = refusals(folder)
+    assert len([reason for reason in found if expected in reason]) == 1, found
+    assert main(["board", "enter", "--check", str(folder)]) == 2
+    assert expected in capsys.readouterr().out
+
+
+def test_a_declared_hole_costs_nothing(folder):
+    without_number(folder)
+    with (folder / CARD).open("a") as file:
+        file.write('[[hole]]\ncolumn = "PGD-20 8/255"\nreason = "no gradients"\n')
+    assert refusals(folder) == []
+
+
+def test_an_ensemble_leaves_no_more_robust_than_its_member(folder):
+    ensemble = record_of(folder, AUTOATTACK)
+    resolved = {**ensemble.spec.protocol.resolved, "stage": ensemble.spec.protocol.resolved["stage"][:1]}
+    scenario = parse_scenario(resolved, "member")
+    protocol = ProtocolInfo(name="member", digest=scenario.digest(), resolved=resolved)
+    spec = ensemble.spec.model_copy(update={"protocol": protocol})
+    broken = np.where(np.arange(128) < 64, "apgd", "").astype(object)
+    path = saved(
+        ensemble, folder / "records", spec={"protocol": spec.protocol}, columns=lambda _: {"broken_by": broken}
+    )
+    (line,) = broken_identities([ensemble, load_record(path)])
+    assert "which it contains" in line
+
+
+def test_the_board_lists_its_entries_and_what_is_stale(folder):
+    board = load_board("open/small")
+    assert {*board.entries} == {path.parent.name for path in ENTRIES.glob(f"*/{CARD}")}
+    assert stale(board) == []
+    assert load_board("open/cifar10").entries == {}
+    assert load_entry(HONEST).mark(record_of(HONEST, CLEAN)) == "made again here"
