@@ -65,6 +65,11 @@ EXAMPLES = {
         "rbk records export runs --to json",
         "rbk records export runs --to robustbench",
     ),
+    "board enter": (
+        "rbk board enter entry.toml -o submissions/NAME --plan",
+        "rbk board enter entry.toml -o submissions/NAME",
+        "rbk board enter --check submissions/NAME",
+    ),
     "board break": (
         "rbk board break vit_digits --board digits --images x_adv.npz --by 'A. Finder'",
         "rbk board break runs/OWN.record.json --images x_adv.pt --by 'A. Finder' --method MALT -o runs",

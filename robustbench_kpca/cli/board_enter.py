@@ -1,6 +1,7 @@
 """`rbk board enter`: make an entry of an open board, or check one."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,7 +54,7 @@ def enter(
 
     if check:
         how = Conditions(replace(options, workers=0), other_versions, run_code)
-        found = [_checked(folder, samples, seconds, how, keep=keep, quiet=quiet or json) for folder in entries]
+        found = [_checked(folder, samples, seconds, how, keep=keep, quiet=quiet, json=json) for folder in entries]
         if json:
             _console.show_json(found)
         return 0 if all(each["verdict"] == ACCEPTED for each in found) else 2
@@ -63,7 +64,11 @@ def enter(
     _make(entry, replace(options, device=usable_device(options.device)), planned=planned, quiet=quiet, json=json)
     if planned:
         return 0
-    return 0 if _checked(out, None, seconds, Conditions(), keep=False, quiet=quiet)["verdict"] == ACCEPTED else 2
+    return (
+        0
+        if _checked(out, None, seconds, Conditions(), keep=False, quiet=quiet, json=json)["verdict"] == ACCEPTED
+        else 2
+    )
 
 
 def _copied(card: Path, out: Path) -> "Entry":
@@ -99,8 +104,10 @@ def _make(entry: "Entry", options: "RunOptions", *, planned: bool, quiet: bool, 
             execute(plan, reporter)
 
 
-def _checked(folder: Path, samples: int | None, seconds: float, how: Any, *, keep: bool, quiet: bool) -> dict[str, Any]:
-    """Check one entry, and print the verdict and the reasons, unless `quiet`."""
+def _checked(
+    folder: Path, samples: int | None, seconds: float, how: Any, *, keep: bool, quiet: bool, json: bool
+) -> dict[str, Any]:
+    """Check one entry, and print the verdict and the reasons, unless as `json`."""
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.records.spot_check import FILE
     from robustbench_kpca.report.consistency import load_all
@@ -112,8 +119,9 @@ def _checked(folder: Path, samples: int | None, seconds: float, how: Any, *, kee
     if not reasons and samples is not None:
         entry = load_entry(folder)
         try:
+            board = board_of(entry, load_all([folder]))
             again = make_again(
-                entry, board_of(entry, load_all([folder])), samples, how, seconds, lambda made: _say(made, quiet=quiet)
+                entry, board, samples, how=how, seconds=seconds, report=partial(_say, quiet=quiet or json)
             )
         except BadInputError as error:
             reasons, verdict = [str(error)], GONE if isinstance(error, GoneError) else REFUSED
@@ -126,8 +134,8 @@ def _checked(folder: Path, samples: int | None, seconds: float, how: Any, *, kee
                 again.check.save(folder / FILE)
     verdict = verdict if reasons else ACCEPTED
     name = folder.resolve().name
-    for line in reasons or [verdict]:
-        _console.say(f"{name}: {line}") if not quiet else None
+    for line in () if json else reasons or [verdict]:
+        _console.say(f"{name}: {line}")
     return {"entry": name, "verdict": verdict, "rows": rows, "differing": differing, "reasons": reasons}
 
 

@@ -77,7 +77,8 @@ def write_index(folder: Path) -> Path:
     Raises:
         BadInputError: there is no rendered board, or an index.html that was not written here.
     """
-    boards = [_entry(path) for path in sorted(folder.glob(f"*/{JSON}"))]
+    nested = [path.with_name(JSON) for path in folder.glob("*/*/board.toml") if path.with_name(JSON).is_file()]
+    boards = [_entry(path, folder) for path in sorted([*folder.glob(f"*/{JSON}"), *nested])]
     packs = [_pack(path) for path in sorted(folder.glob("*/pack.toml"))]
     if not boards and not packs:
         raise BadInputError(f"no rendered board below {folder}", fix="run: rbk board render NAME")
@@ -127,14 +128,14 @@ def _document(
     return doc.Document("Leaderboards", blocks)
 
 
-def _entry(path: Path) -> Entry:
+def _entry(path: Path, folder: Path) -> Entry:
     with rendered(path) as board:
         first: dict[bool, list[str]] = {}  # rows of several trainings and of one are ranked among themselves
         for row in board["rows"]:
             if row["rank"] == 1:
                 first.setdefault(any("trainings" in cell for cell in row["cells"] if cell), []).append(row["name"])
         return Entry(
-            f"{path.parent.name}/{doc.PAGE}",
+            f"{path.parent.relative_to(folder).as_posix()}/{doc.PAGE}",
             board["title"],
             f"{board['data']} ({board['split']})",
             len(board["rows"]),

@@ -90,7 +90,7 @@ def plans(entry: Entry, board: Board, options: RunOptions) -> Iterator[Plan]:
     request = request_for(entry)
     options = replace(options, seed=board.spec.seed, out=entry.folder / RECORDS)
     for group in groups.values():
-        job = Job(request, [needed.protocol for needed in group], group[0].overrides)
+        job = Job(request, [needed.protocol for needed in group], {**group[0].overrides})
         yield make_plan([job], _data(group[0]), options, audit="full")
 
 
@@ -145,7 +145,7 @@ def make_again(
             unfinished = True
             break
         part = math.ceil(samples * record.spec.data.n / total)
-        made = checked_again(record, part, check.seed, model, _data(needed).load_for(model), how)
+        made = checked_again(record, part, check.seed, model=model, data=_data(needed).load_for(model), how=how)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): made}})
         report(made)
         if made.differing or not made.samples:
