@@ -13,6 +13,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import cache, lru_cache, partial
 from importlib import metadata
+from operator import is_
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -22,7 +23,8 @@ INSTALLED = frozenset(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 """Folders of Python and of installed packages."""
-_loaded: dict[Path, tuple[Any, bytes]] = {}  # with what `_loads` says of it
+_loaded: dict[Path, tuple[Any, bytes]] = {}  # with what `_load_of` says of it
+_modules: tuple[list[Any], dict[str, Any]] = [], {}  # those that were imported at the last look, and by file
 
 
 def of_file(file: Path, *, now: bool = False) -> str:
@@ -40,11 +42,11 @@ def of_file(file: Path, *, now: bool = False) -> str:
     if root in INSTALLED:
         written = _written_by_installer(file.relative_to(root).parts[0].removesuffix(".py"))
         return _sha256(written.encode() or file.read_bytes())
-    loads, digests = {} if now else _loads(), dict[Path, str]()
+    digests = dict[Path, str]()
     todo = {file, *(folder / "__init__.py" for folder in file.parents if root in folder.parents)}
     while todo:
         path = todo.pop()
-        content = _content(path, loads.get(str(path)))
+        content = _content(path, None if now else _load_of(path))
         digests[path] = _sha256(content)
         imported = _imported(content, path, root) | _imported(content, path, file.parent)
         todo |= {path for path in imported - digests.keys() if root in path.parents}
@@ -118,13 +120,23 @@ def _written_by_installer(package: str) -> str:
     )
 
 
-def _loads() -> dict[str, Any]:
-    """Return what stands for the latest load of every file: the specification of its module; of a script, itself."""
-    specs = [getattr(module, "__dict__", {}).get("__spec__") for module in list(sys.modules.values())]
-    script = sys.modules["__main__"]
-    file = getattr(script, "__file__", None)
-    of_script: dict[str, Any] = {} if file is None else {str(Path(file).resolve()): script}
-    return of_script | {str(getattr(spec, "origin", None)): spec for spec in specs}
+def _load_of(file: Path) -> Any:
+    """Return what stands for the latest load of a file: the specification of its module; of a script, itself."""
+    modules, by_file = _modules
+    now = list(sys.modules.values())
+    if len(now) != len(modules) or not all(map(is_, now, modules)):  # to ask each of thousands takes milliseconds
+        script = sys.modules["__main__"]
+        path = getattr(script, "__file__", None)
+        by_file.clear()
+        by_file.update({} if path is None else {str(Path(path).resolve()): script})
+        by_file.update({str(getattr(_spec(module), "origin", None)): module for module in now})
+        modules[:] = now
+    module = by_file.get(str(file))
+    return _spec(module) or module
+
+
+def _spec(module: Any) -> Any:
+    return getattr(module, "__dict__", {}).get("__spec__")
 
 
 def _content(file: Path, load: Any) -> bytes:

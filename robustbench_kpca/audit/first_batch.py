@@ -4,6 +4,7 @@ These passes are not counted as passes of the evaluation.
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 
@@ -11,14 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robustbench_kpca._core.errors import EvaluationError
+from robustbench_kpca._core.errors import BenchmarkError, EvaluationError
 from robustbench_kpca._engine.inference.mode import frozen
-from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.runner import FEW, Runner
 from robustbench_kpca.audit import preflight
 from robustbench_kpca.models.certified import Certified
 from robustbench_kpca.types import Images, Logits
 
-_ROWS = 8  # number of images whose logits are kept
 _OTHER_GRADIENT = 0.01
 """The largest change of a gradient, relative to its largest value; kernels of GPUs that sum in any order do less."""
 
@@ -40,19 +40,19 @@ class FirstBatch:
     def preflight(self, runner: Runner, allow: Collection[str], *, causal: bool = False) -> list[preflight.Finding]:
         """Check what every evaluation needs: logits, passes that can be repeated, and images apart from their batch.
 
-        Costs two passes over the batch. Limits and names are those of `audit.preflight`. `causal`: also that no place
-        depends on later ones.
+        Costs a pass over the batch, and a second one if a logit changed. Limits and names are those of
+        `audit.preflight`. `causal`: also that no place depends on later ones.
 
         Raises:
             BadInputError: a failed check that is not allowed, or an unknown name in `allow`.
         """
         findings = [finding] if (finding := preflight.probabilities(self.logits)) is not None else []
-        if (change := self._change(runner, self.images)) > preflight.REPEATED:
-            findings.append(preflight.unrepeatable(change))
-        elif runner.draws == 1:  # else other images get different noise
-            unchanged = min(_ROWS, (len(self.images) + 1) // 2)
-            change = self._change(runner, preflight.beside_others(self.images, unchanged), unchanged)
-            findings += [preflight.mixed(change)] if change > preflight.BATCH_MATES else []
+        unchanged = min(FEW, (len(self.images) + 1) // 2)
+        again, beside = preflight.changes(runner, self.images, self.logits, unchanged)
+        if again > preflight.REPEATED:
+            findings.append(preflight.unrepeatable(again))
+        elif beside > preflight.BATCH_MATES:
+            findings.append(preflight.mixed(beside))
         findings += (
             preflight.leaks(runner, self.images) if causal and runner.draws == 1 else []
         )  # else noise differs, too
@@ -71,7 +71,7 @@ class FirstBatch:
         limit = (
             preflight.REPEATED if runner.batch_size == self.batch_size else preflight.BATCH_MATES
         )  # sums in another order
-        change = self._change(runner, self.images)
+        change = preflight.change_of(runner, self.images, self.logits)
         if not change <= limit:
             remarks.append(f"the logits of the first images changed by {change:.1e} of their spread during the run")
         if not (change := _change_of_gradient(runner)) <= _OTHER_GRADIENT:
@@ -90,24 +90,30 @@ class FirstBatch:
             remarks.append(f"the model wrote into its own weights or buffers during the run: {written[0]}{more}")
         return remarks
 
-    def _change(self, runner: Runner, images: Images, rows: int = _ROWS) -> float:
-        """Return the largest change of the kept logits, relative to their spread."""
-        before = self.logits[:rows]
-        spread = float((before - before.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
-        now = _first_rows(runner.logits(images.to(runner.device)))[: len(before)]
-        return float((now - before).abs().amax()) / spread
-
 
 def _change_of_gradient(runner: Runner) -> float:
-    """Return how far the first gradient of an attack differs from the same one asked for now; 0 without any."""
+    """Return how far the first gradient of an attack differs from the same one asked for now; 0 without any.
+
+    A few images are asked first, and the whole batch only if their gradients differ, since sums in another order could
+    make a difference, too.
+    """
     if runner.first_gradient is None:
         return 0.0
-    images, loss, presentation, before = runner.first_gradient
-    as_then = copy(runner)
-    as_then.presentation = presentation
+    images, loss, presentation, (_, before, logits) = runner.first_gradient
+
+    def change(asked: Runner, rows: int) -> float:
+        asked.presentation = presentation
+        of_rows = lambda answers: loss(torch.cat([answers, logits[rows:]]))[:rows]  # noqa: E731
+        now = asked.gradient(images[:rows], of_rows)[1].nan_to_num()
+        then = before[:rows].nan_to_num()
+        return float((now - then).abs().amax() / torch.maximum(now.abs().amax(), then.abs().amax()).clamp_min(1e-30))
+
     with frozen(runner.model):
-        before, now = (part.nan_to_num() for part in (before, as_then.gradient(images, loss)[1]))
-    return float((now - before).abs().amax() / torch.maximum(now.abs().amax(), before.abs().amax()).clamp_min(1e-30))
+        few = runner.of_few()
+        with suppress(BenchmarkError):  # of a model whose batches have one size
+            if (small := change(few, few.batch_size)) <= _OTHER_GRADIENT:
+                return small
+        return change(copy(runner), len(images))
 
 
 def require_apart(runner: Runner, images: Images) -> list[str]:
@@ -124,7 +130,7 @@ def require_apart(runner: Runner, images: Images) -> list[str]:
 
 def _first_rows(logits: Logits) -> Float[Tensor, "first class *place"]:
     """Copy the logits of the first images; those that are NaN or infinite are refused elsewhere."""
-    return logits[:_ROWS].cpu().nan_to_num(0.0, 1.0, -1.0)
+    return logits[:FEW].cpu().nan_to_num(0.0, 1.0, -1.0)
 
 
 def _versions(model: nn.Module) -> dict[str, int]:

@@ -8,7 +8,6 @@ whole window, mu carries the sum of all keys to every place. In evaluation a str
 the last place is scored; training does not.
 """
 
-import copy
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -104,12 +103,13 @@ def as_flags(findings: list[Finding]) -> list[str]:
 def at_edge(runner: Runner, images: Images, form: Form) -> list[str]:
     """Take gradients inside the box if the model has none at its edge, and return a remark on that.
 
-    A ninth of the pixels is rounded to 0 or 1, where attacks put those of any image. This takes one gradient, and a
-    second one where slopes are zero. A model without gradients, or whose gradients fail, is left as it is.
+    A ninth of the pixels is rounded to 0 or 1, where attacks put those of any image. This takes one gradient of a
+    few images, and a second one where slopes are zero. A model without gradients, or whose fail, is left as it is.
     """
     if not form.box or not is_differentiable(runner.model):
         return []
-    probe, edged = copy.copy(runner), images.clone()  # the batch size of a copy may be halved
+    probe = runner.of_few()
+    edged = images[: probe.batch_size].clone()
     edged[..., ::3, ::3] = edged[..., ::3, ::3].round()  # apart: black areas are edges of any relu without a bias
     try:
         with frozen(runner.model):
@@ -124,12 +124,13 @@ def at_edge(runner: Runner, images: Images, form: Form) -> list[str]:
 
 def inspect(runner: Runner, images: Images, labels: Labels, *, causal: bool = False) -> list[Finding]:
     """Run every check and return those that failed."""
-    logits = runner.logits(images)
+    logits = runner.clean_logits(images)
     check_clean(logits, labels)
-    spread = float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
+    spread = spread_of(logits)
+    again, beside = changes(runner, images, logits, (len(images) + 1) // 2)
     findings = [
-        _stochastic(runner, images, logits, spread),
-        _batch(runner, images, logits, spread),
+        None if again <= REPEATED else unrepeatable(again),
+        None if beside <= BATCH_MATES else mixed(beside),
         probabilities(logits),
         _offset(logits, spread),
         _vanishing(logits, labels),
@@ -137,9 +138,32 @@ def inspect(runner: Runner, images: Images, labels: Labels, *, causal: bool = Fa
     return [finding for finding in findings if finding is not None] + (leaks(runner, images) if causal else [])
 
 
-def _stochastic(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
-    change = float((runner.logits(images) - logits).abs().amax()) / spread
-    return None if change <= REPEATED else unrepeatable(change)
+def spread_of(logits: Logits) -> float:
+    """Return the largest distance of a logit from the mean of its image."""
+    return float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
+
+
+def changes(runner: Runner, images: Images, logits: Logits, count: int) -> tuple[float, float]:
+    """Return how far logits change in a second pass, and beside other images, in units of their spread.
+
+    The batch is shown with all images but the first `count` replaced. Only if the logits of these change, it is shown
+    as it was, which tells whether its company or the repetition changed them.
+
+    Args:
+        runner: runs the model; with several draws company is not asked for, since other images get different noise.
+        images: the batch.
+        logits: the answers to it, or to the first of its images.
+        count: number of images that stay.
+    """
+    beside = change_of(runner, beside_others(images, count), logits[:count]) if runner.draws == 1 else 0.0
+    repeated = runner.draws == 1 and beside <= REPEATED
+    return 0.0 if repeated else change_of(runner, images, logits), beside
+
+
+def change_of(runner: Runner, images: Images, logits: Logits) -> float:
+    """Return how far the logits of the first images change when the batch is shown now, in units of their spread."""
+    now = runner.logits(images.to(runner.device))[: len(logits)].to(logits)
+    return float((now.nan_to_num(0.0, 1.0, -1.0) - logits).abs().amax()) / spread_of(logits)
 
 
 def unrepeatable(change: float) -> Finding:
@@ -149,15 +173,6 @@ def unrepeatable(change: float) -> Finding:
         f"two forward passes on the same images differ by {change:.1e} of the logits' spread",
         "switch off the noise, or use an attack with expectation over transformation",
     )
-
-
-def _batch(runner: Runner, images: Images, logits: Logits, spread: float) -> Finding | None:
-    """Replace half of the images and compare the logits of the other half."""
-    count = (len(images) + 1) // 2
-    if runner.draws > 1:  # other images get different noise
-        return None
-    change = float((runner.logits(beside_others(images, count))[:count] - logits[:count]).abs().amax()) / spread
-    return None if change <= BATCH_MATES else mixed(change)
 
 
 def beside_others(images: Images, count: int) -> Images:

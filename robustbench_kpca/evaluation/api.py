@@ -275,7 +275,7 @@ def attack(
         batch_size = batch_on(where, BATCH_SIZE, model, data, scenario)
     runner = runner_for(model, data, scenario, batch_size, where)
     compute = task_named(data.task).compute
-    classes = runner.logits(first_batch(compute, data, runner)[0]).shape[1]
+    classes = runner.identify(first_batch(compute, data, runner)[0]).shape[1]
     data = as_dataset(images, labels, classes=classes)  # a batch need not have labels of every class
     data, _ = compute.match_classes(data, classes, class_names_of(model))
     first = first_batch(compute, data, runner)

@@ -90,7 +90,7 @@ class Evaluation:
             require_writable(out)
         runner = runner_for(model, data, scenario, size, where)
         first = task.compute.first_inputs(model, data, scenario, size)
-        logits = runner.logits(moved(first, where))
+        logits = runner.identify(moved(first, where))
         again = FirstBatch.of(runner, first, logits)
         data, matched = task.compute.match_classes(data, logits.shape[1], class_names_of(model))
         code = code_from_outside(model, data.task, scenario)

@@ -97,7 +97,7 @@ def subject_of(work: Work, model: nn.Module) -> Subject:
     _require_same_code(work, model)
     runner = runner_for(model, data, work.scenario, spec.batch_size, device)
     first_batch = task_named(data.task).compute.first_inputs(model, data, work.scenario, spec.batch_size)
-    logits = runner.logits(moved(first_batch, device))
+    logits = runner.identify(moved(first_batch, device))
     if (parameters_sha256(model), tensor_sha256(logits)) != (spec.model.parameters_sha256, spec.model.probe_sha256):
         raise EvaluationError(
             f"model '{spec.model.name}' has other weights or other answers in another process",

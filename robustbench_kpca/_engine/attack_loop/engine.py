@@ -127,7 +127,7 @@ class Engine:
         """Run the clean forward pass and queue the samples; with true labels, misclassified ones are not attacked."""
         self.entered += len(indices)
         labels = labels.to(self.runner.device)
-        logits = self.runner.logits(images.to(self.runner.device))
+        logits = self.runner.clean_logits(images.to(self.runner.device))
         check_clean(logits, labels)
         check_budget(self.threat, self.scenario.space, images)
         if self.scenario.storage is not None:

@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
+from robustbench_kpca._engine.inference.acceleration import compiled_as
 from robustbench_kpca._engine.inference.guard import Costs, unharmed
 from robustbench_kpca._engine.inference.mode import ordinary, require_evaluation_mode
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
+FEW = 8
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,8 @@ class Runner:
 
     `keeps_graphs` tells whether a graph can be gone through twice (`same_images`); None until that was tried.
 
-    `forwards` and `backwards` count the rows shown to the model so far, padding included. `first_gradient` is that of
-    the first call of `gradient`, with its images, its loss and the presentation, to be asked again elsewhere.
+    `forwards` and `backwards` count the rows shown to the model so far, padding included. `first_gradient` holds what
+    the first call of `gradient` asked and was answered, with the presentation, to be asked again elsewhere.
 
     With `as_it_is` the model may be in training mode or draw noise: its answers need not repeat.
     """
@@ -154,14 +157,38 @@ class Runner:
         self.draws, self.presentation = draws, presentation
         self.classes: int | None = None
         self.keeps_graphs: bool | None = None
-        self.first_gradient: tuple[Images, Loss, Presentation, Images] | None = None
+        self.first_gradient: tuple[Images, Loss, Presentation, tuple[PerSample, Images, Logits]] | None = None
         self.forwards = self.backwards = 0
         self.costs = Costs()
+        self._identified: tuple[Images, Logits, int] | None = None
+
+    def of_few(self) -> "Runner":
+        """Return a runner of small batches, for questions whose answers need no equal bits.
+
+        Its batches are as large as these where the noise depends on the batch, or where a size is compiled.
+        """
+        few = copy(self)
+        few.batch_size = self.batch_size if self.draws > 1 or compiled_as() else min(FEW, self.batch_size)
+        return few
 
     def logits(self, x: Images) -> Logits:
         """One forward pass."""
         with torch.no_grad():
             return self._within_memory(lambda: self._logits(x))
+
+    def identify(self, x: Images) -> Logits:
+        """One forward pass of the first batch; its answers identify the model."""
+        logits = self.logits(x)
+        self._identified = x, logits.clone(), self.batch_size  # a model may write all answers into one memory
+        return logits
+
+    def clean_logits(self, x: Images) -> Logits:
+        """`logits`, but of the first batch those that identified the model: it is not shown again."""
+        if self._identified is not None:
+            first, logits, size = self._identified
+            if size == self.batch_size and first.shape == x.shape and torch.equal(first, x):
+                return logits
+        return self.logits(x)
 
     def logits_of_each(self, parts: Iterable[Images]) -> Iterator[Logits]:
         """Return the logits of equally long batches in turn; their rows are shown in full batches across their borders.
@@ -192,7 +219,8 @@ class Runner:
         with torch.inference_mode(mode=False), torch.enable_grad():
             answer = self._within_memory(lambda: self._gradient(x, loss))
             if self.first_gradient is None:
-                self.first_gradient = ordinary(x).detach().clone(), loss, self.presentation, answer[1].clone()
+                kept = answer[0], answer[1].clone(), answer[2]
+                self.first_gradient = ordinary(x).detach().clone(), loss, self.presentation, kept
             return answer
 
     def graph(self, x: Images) -> tuple[Images, Logits]:

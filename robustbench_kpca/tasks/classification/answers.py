@@ -82,7 +82,7 @@ class Answers(ModelResults):
 
     def columns_of(self, first: int, images: Images, labels: Labels) -> dict[str, Tensor]:  # noqa: ARG002
         """Return the columns of rows `first`, `first` + 1, ..., and perhaps others."""
-        return answers(self.protocol, self.runner.logits(images.to(self.runner.device)).cpu(), labels)
+        return answers(self.protocol, self.runner.clean_logits(images.to(self.runner.device)).cpu(), labels)
 
     def content(self) -> tuple[int, dict[str, Any]]:
         """Return the number of finished rows, and these rows."""

@@ -73,7 +73,7 @@ def rounds_in_place(self, x, z):
 
 @hostile(WROTE)
 def writes_later(self, x, z):
-    if self.calls > 5:
+    if self.calls > 3:
         x.detach().copy_(x.round())
     return z
 
@@ -169,7 +169,7 @@ def drifts(self, x, z):
 
 @hostile(CHANGED)
 def changes_its_weights(self, x, z):
-    if self.calls == 5:
+    if self.calls == 3:
         self.weight.data.neg_()
     return z
 
@@ -310,7 +310,7 @@ def test_honest_and_noisy_models_have_the_passes_and_flags_of_their_record(data)
     model = Linear()
     record = run(model, data, "clean")
     assert record.passes.forwards == len(data[0])
-    assert model.calls == 3 + 1 + 2 + 1  # three batches; the probe; again and beside others before; again after
+    assert model.calls == 3 + 1 + 1  # three batches, of which the first is the probe; beside others before; again after
     assert record.flags == ()
     record = run(MODELS["draws_noise"][0](), data, "clean", allow=["stochastic"])
     assert record.flags[0].startswith("preflight, allowed: stochastic: two forward passes")
