@@ -1,5 +1,7 @@
 """Identify the model of an audit: digests of its parameters, of logits on the first images, and of a gradient."""
 
+from functools import lru_cache
+
 import torch
 from torch import nn
 
@@ -69,7 +71,7 @@ def impostor(runner: Runner, first: FirstBatch) -> list[str]:
     name = next((name for name in bundled() if parameters_of(name) == weights), None)
     if name is None or runner.draws > 1:
         return []
-    bundled_model = load_model(name).to(runner.device)
+    bundled_model = _bundled(name).to(runner.device)
     if config and config != bundled_model.config:
         return []
     answers = Runner(bundled_model, runner.batch_size, runner.device, runner.draws, presentation=runner.presentation)
@@ -78,6 +80,12 @@ def impostor(runner: Runner, first: FirstBatch) -> list[str]:
     if change <= SAME_ANSWERS:
         return []
     return [f"the weights are those of {name}, but the answers are not (they differ by {change:.2g}): another network"]
+
+
+@lru_cache(maxsize=1)
+def _bundled(name: str) -> nn.Module:
+    """Load a bundled model, once for the evaluations of it in a row."""
+    return load_model(name)
 
 
 def _gradient_sha256(runner: Runner, images: Images) -> str:

@@ -6,9 +6,9 @@ The images out of distribution (OOD) are the positive class, and a higher score 
 confidence comes with a minus sign. A mistake in either gives a plausible number, and another one.
 """
 
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class Ranking:
     hits: number of OOD images down to each place, shape (k,).
     above: number of the other images of a higher score than each place has, shape (k,).
     mistaken: number of the other images down to each place, shape (k,).
+    latest: the latest rows of weights and their counts: the numbers of one table ask for them one after the other.
     """
 
     outside: NDArray[np.int64]
@@ -41,6 +42,7 @@ class Ranking:
     hits: NDArray[np.int64]
     above: NDArray[np.int64]
     mistaken: NDArray[np.int64]
+    latest: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, scores: Values, ood: Flags) -> "Ranking":
@@ -106,12 +108,16 @@ class Ranking:
 
     def _counts(self, weights: Weights) -> tuple[Values, Values, Values, Values]:
         """Count OOD images down to each place, others above and down to each, shape (..., k), and all others, (...)."""
+        if weights is not None and self.latest.get("weights") is weights:
+            return cast("tuple[Values, Values, Values, Values]", self.latest["counts"])
         weight = np.ones(len(self.outside) + len(self.inside), dtype=np.int64) if weights is None else weights
-        outside, inside = _summed(weight[..., self.outside]), _summed(weight[..., self.inside])
+        outside, inside = (_summed(weight.take(images, axis=-1)) for images in (self.outside, self.inside))
         if (outside[..., -1] <= 0).any() or (inside[..., -1] <= 0).any():
             raise BadInputError("weights without any image of one kind", fix="resample each kind by itself")
-        counts = outside[..., self.hits], inside[..., self.above], inside[..., self.mistaken], inside[..., -1]
-        hits, above, mistaken, everything = (np.asarray(counted, dtype=np.float64) for counted in counts)
+        places = ((outside, self.hits), (inside, self.above), (inside, self.mistaken))
+        hits, above, mistaken = (sums.take(at, axis=-1).astype(np.float64) for sums, at in places)
+        everything = np.asarray(inside[..., -1], dtype=np.float64)
+        self.latest.update(weights=weights, counts=(hits, above, mistaken, everything))
         return hits, above, mistaken, everything
 
 
@@ -124,13 +130,18 @@ def _summed(weights: NDArray[Any]) -> NDArray[Any]:
 
 def _weighted(outcomes: Outcomes, sureness: str, number: str) -> Weighted:
     ood = outcomes["label"] == 1
-    ranking = Ranking.of(-outcomes[sureness], ood)  # images with a low value are taken for unknown
+    ranking = _ranking(outcomes[sureness].tobytes(), ood.tobytes())
 
     def values(weights: NDArray[np.int64] | None) -> Values:
         drawn: Values = getattr(ranking, number)(weights=weights)
         return drawn
 
     return Weighted(outcomes["sample"], lambda weights: float(values(weights)), ood.astype(np.int64), many=values)
+
+
+@lru_cache(maxsize=3)  # one for each sureness
+def _ranking(sureness: bytes, ood: bytes) -> Ranking:
+    return Ranking.of(-np.frombuffer(sureness), np.frombuffer(ood, bool))  # those of a low value are taken for unknown
 
 
 def _chance(outcomes: Outcomes, number: str) -> float:

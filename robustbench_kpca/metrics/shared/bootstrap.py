@@ -23,8 +23,8 @@ Many = Callable[[Weights], Values]
 """The values under each row of weights (resamples, n): for statistics that are sooner had all at once."""
 Strata = NDArray[Any] | None
 """The smallest p-value of `paired_difference`."""
-KEPT = 2**21
-"""Weights of resamples that are kept for the next statistic of as many images: 16 MiB."""
+KEPT = 2**24
+"""Weights of resamples that are kept for the next statistic of as many images: 16 MiB, since each fits in a byte."""
 
 
 class Resampled(NamedTuple):
@@ -123,14 +123,18 @@ def _evaluate(statistics: Sequence[Resampled], n: int, seed: int, resamples: int
 
 def _resamples(n: int, seed: int, resamples: int, strata: Strata) -> Iterable[Weights]:
     """Give blocks of rows: how often each image counts in each resample. Few small ones are kept for the next call."""
-    if strata is None and n * resamples <= KEPT:
-        return _few(n, seed, resamples)
+    if n * resamples <= KEPT:
+        kept = _few(n, seed, resamples, None if strata is None else tuple(strata.tolist()))
+        return (weights.astype(np.int64) for weights in kept)
     return _drawn(n, seed, resamples, strata)
 
 
-@lru_cache(maxsize=2)
-def _few(n: int, seed: int, resamples: int) -> tuple[Weights, ...]:
-    return tuple(_drawn(n, seed, resamples, None))
+@lru_cache(maxsize=3)  # clean images, corrupted ones, and those of two kinds
+def _few(
+    n: int, seed: int, resamples: int, groups: tuple[Any, ...] | None
+) -> tuple[NDArray[np.unsignedinteger[Any]], ...]:
+    drawn = _drawn(n, seed, resamples, None if groups is None else np.array(groups))
+    return tuple(weights.astype(np.min_scalar_type(int(weights.max()))) for weights in drawn)
 
 
 def _drawn(n: int, seed: int, resamples: int, strata: Strata) -> Iterator[Weights]:
