@@ -10,7 +10,7 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,7 @@ class Family:
         plugins.TABLES.append(self.added)
 
     def __contains__(self, name: str) -> bool:
-        if name in self._own_names():
+        if name in self._own_names:
             return True
         if name not in self.added:
             plugins.load()
@@ -141,11 +141,12 @@ class Family:
     def names(self) -> list[str]:
         """Return the names of all members, sorted, without importing them."""
         plugins.load()
-        return sorted(self._own_names() + list(self.added))
+        return sorted([*self._own_names, *self.added])
 
-    def _own_names(self) -> list[str]:
+    @cached_property
+    def _own_names(self) -> tuple[str, ...]:
         modules = _modules(self.package, folders=self.folders)
-        return [*(name.replace("_", self.separator) for name in modules), *self.rows]
+        return *(name.replace("_", self.separator) for name in modules), *self.rows
 
     def add(self, name: str, member: Any) -> None:
         """Add a member that is not a file of the folder, until the program ends.
@@ -195,7 +196,7 @@ class Family:
 
     def version(self, name: str) -> int | None:
         """Return the version that the file of a member states, without importing it; None of any other name."""
-        return stated_version(self._module(name)) if name in self._own_names() else None
+        return stated_version(self._module(name)) if name in self._own_names else None
 
     def summary(self, name: str) -> str:
         """Return the first line of the module's docstring without importing it; for code from outside, of its own."""

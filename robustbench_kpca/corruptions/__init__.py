@@ -5,6 +5,7 @@ The corruptions of signals, of tokens and of the words of a running text are in 
 `corrupt` is seeded per image, so a corrupted image does not depend on order, batch or worker.
 """
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -76,8 +77,19 @@ def corrupt_one(image: NDArray[Any], cell: Cell, sample: str) -> NDArray[Any]:
         return corrupted
     if not hasattr(corruption, "exact"):
         raise BadInputError(f"corruption '{cell.corruption}' has no mode 'exact'", fix="set mode = 'fast'")
-    exact: NDArray[Any] = corruption.exact(image, parameter, RandomState([key & 0xFFFFFFFF, key >> 32]))
+    _EXACT.stream.seed([key & 0xFFFFFFFF, key >> 32])
+    exact: NDArray[Any] = corruption.exact(image, parameter, _EXACT.stream)
     return exact
+
+
+class _Exact(threading.local):
+    """The generator of the mode `exact`, seeded for each image: to make one takes longer than to pixelate."""
+
+    def __init__(self) -> None:
+        self.stream = RandomState(0)
+
+
+_EXACT = _Exact()
 
 
 def corruption_for(name: str) -> Any:
