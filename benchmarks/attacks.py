@@ -170,13 +170,13 @@ def torchattacks(name: str, reach: float | None = None, **options: Any) -> REFER
     return run
 
 
-def foolbox(reach: float, **options: Any) -> REFERENCE:
-    """Run foolbox's C&W; images beyond an L2 distance of `reach` do not count."""
+def foolbox(reach: float, name: str = "L2CarliniWagnerAttack", **options: Any) -> REFERENCE:
+    """Run an attack of foolbox; images beyond an L2 distance of `reach` do not count."""
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         import foolbox as library
 
-        attack, robust = library.attacks.L2CarliniWagnerAttack(**options), []
+        attack, robust = getattr(library.attacks, name)(**options), []
         for x, y in zip(images.split(DUEL_BATCH_SIZE), labels.split(DUEL_BATCH_SIZE), strict=True):
             *_, broken = attack(library.PyTorchModel(model, bounds=(0, 1)), x, y, epsilons=[reach])
             robust.append(correct(model, x, y) & ~broken[0])

@@ -54,6 +54,6 @@ def test_the_page_counts_the_hand_overs(what, monkeypatch, tmp_path):
         return real(runner, *given, **how)
 
     monkeypatch.setattr(Runner, method, called)
-    assert main(["eval", "-m", "vit_digits", "-p", protocol, "--limit", "4", "-q", "-o", str(tmp_path), *ASKED]) == 0
+    assert main(["eval", "-m", "vit_digits", "-p", protocol, "--limit", "8", "-q", "-o", str(tmp_path), *ASKED]) == 0
     chain = next(names for names in chains if any(IN.get(what, "") in name for name in names[:-1]))
     assert len(chain) == said(what), chain
