@@ -276,5 +276,6 @@ def _show(steps: "Sequence[Planned]", roles: "Roles", options: "RunOptions", *, 
     ]
     _console.show_table("", ("Step", "For", "State", f"At most, on one {estimator.device}"), rows)
     _console.show_table("", ("Not at hand", "Steps"), reasons(step for step in steps if step.state == "absent"))
-    _console.show_table("", ("Data", "Remark"), roles.remarks)
+    if roles.remarks:
+        _console.show_table("", ("Data", "Remark"), roles.remarks)
     _console.say(f"{decision(steps, seconds, estimator, processes_of(options))} (audits and diagnoses aside)")
