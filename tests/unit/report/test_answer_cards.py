@@ -138,7 +138,7 @@ def test_a_card_follows_from_outcomes(pack, card):
 
 def test_what_the_notes_say_of_the_audits_and_of_the_rows_that_nobody_asked_about():
     paths = (BOARDS / "league-digits" / "records" / "audits").glob("*.audit.json")
-    audits = [json.loads(path.read_text()) for path in paths]
+    audits = [audit for path in paths if (audit := json.loads(path.read_text()))["plan"]["level"] == "full"]
     flags = {
         (audit["plan"]["eps"], json.dumps(audit["subject"])): [
             (audit["subject"]["model"], check["saw"]) for check in audit["checks"] if check["flag"]
