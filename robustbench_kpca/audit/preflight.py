@@ -10,8 +10,10 @@ the last place is scored; training does not.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError
@@ -25,6 +27,9 @@ from robustbench_kpca.data.forms import Form
 from robustbench_kpca.models.source import is_differentiable
 from robustbench_kpca.records.audit_versions import LATEST, LIMITS
 from robustbench_kpca.types import Images, Labels, LanguageModel, Logits
+
+LogitsOfFirst: TypeAlias = Float[Tensor, "first class *place"]
+"""Logits of the first images of a batch, or of all."""
 
 _LIMITS = LIMITS[LATEST]
 REPEATED = _LIMITS["repeated_logits"]  # largest relative change of logits between two passes on the same batch
@@ -143,7 +148,7 @@ def spread_of(logits: Logits) -> float:
     return float((logits - logits.mean(1, keepdim=True)).abs().amax().clamp_min(1e-30))
 
 
-def changes(runner: Runner, images: Images, logits: Logits, count: int) -> tuple[float, float]:
+def changes(runner: Runner, images: Images, logits: LogitsOfFirst, count: int) -> tuple[float, float]:
     """Return how far logits change in a second pass, and beside other images, in units of their spread.
 
     The batch is shown with all images but the first `count` replaced. Only if the logits of these change, it is shown
@@ -160,7 +165,7 @@ def changes(runner: Runner, images: Images, logits: Logits, count: int) -> tuple
     return 0.0 if repeated else change_of(runner, images, logits), beside
 
 
-def change_of(runner: Runner, images: Images, logits: Logits) -> float:
+def change_of(runner: Runner, images: Images, logits: LogitsOfFirst) -> float:
     """Return how far the logits of the first images change when the batch is shown now, in units of their spread."""
     now = runner.logits(images.to(runner.device))[: len(logits)].to(logits)
     return float((now.nan_to_num(0.0, 1.0, -1.0) - logits).abs().amax()) / spread_of(logits)

@@ -3,7 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from stand_ins import posing_as
 
+from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.separation import separation
 
@@ -17,7 +19,8 @@ def board(models, metric="robust_accuracy", clear=0.1):
     }
     rows = [SimpleNamespace(title=title, models=(title,)) for title in values]
     column = SimpleNamespace(title="PGD", metric=metric)
-    return SimpleNamespace(
+    return posing_as(
+        Board,
         spec=SimpleNamespace(column=[column], rank_by="PGD", rows=rows, described=about.__getitem__),
         ranked=lambda: sorted(values, key=values.__getitem__, reverse=not low),
         estimate=lambda title, _: SimpleNamespace(value=values[title]),
