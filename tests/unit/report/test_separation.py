@@ -6,6 +6,7 @@ import pytest
 from stand_ins import posing_as
 
 from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.separation import separation
 
@@ -18,7 +19,7 @@ def board(models, metric="robust_accuracy", clear=0.1):
         for i, (attention, adversarial, _) in enumerate(models)
     }
     rows = [SimpleNamespace(title=title, models=(title,)) for title in values]
-    column = SimpleNamespace(title="PGD", metric=metric)
+    column = posing_as(Column, title="PGD", metric=metric)
     return posing_as(
         Board,
         spec=SimpleNamespace(column=[column], rank_by="PGD", rows=rows, described=about.__getitem__),
