@@ -31,15 +31,15 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 535),
-    "lines of the package": (lambda: lines(files(PACKAGE)), 62_300),
-    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 45_550),
+    "files of the package": (lambda: len(files(PACKAGE)), 548),
+    "lines of the package": (lambda: lines(files(PACKAGE)), 64_600),
+    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 45_200),
     "files of evaluation": (lambda: len(files(EVALUATION)), 19),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_670),
-    "classes of evaluation": (lambda: classes(files(EVALUATION)), 32),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_690),
+    "classes of evaluation": (lambda: classes(files(EVALUATION)), 33),
     "files of recipes": (lambda: len(list(PACKAGE.rglob("training/recipes/**/*.toml"))), 36),
-    "lines that are not formatted": (unformatted, 60),
-    "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 14),
+    "lines that are not formatted": (unformatted, 65),
+    "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 15),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),
     "words of docs": (lambda: words(ROOT / "docs"), 18_000),
 }
