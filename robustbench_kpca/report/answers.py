@@ -162,12 +162,11 @@ def in_families(boards: Mapping[str, "Board"], planned: Mapping[str, int]) -> di
     adjusted: dict[str, dict[Question, tuple[int, float]]] = {}
     for family, comparisons in planned.items():
         raw = {
-            (name, question): duel.p_value
+            (name, question): 1.0 if duel is None or duel.p_value is None else duel.p_value
             for name, board in boards.items()
             for question in board.spec.question
             if question.family == family
-            and (duel := _duel(board, question, question.baseline)) is not None
-            and duel.p_value is not None
+            for duel in (_duel(board, question, question.baseline),)
         }
         p_values = holm([*raw.values(), *[1.0] * (comparisons - len(raw))])
         for (name, question), p_value in zip(raw, p_values, strict=False):
@@ -188,7 +187,7 @@ def answer(board: "Board", question: "Question") -> Answer:
     metric = metric_for(column.metric)
     duels = [_duel(board, question, other) for other in question.others]
     comparisons = 0
-    if question.family is not None:  # of a board that stands in no pack, nothing is adjusted
+    if question.family is not None:  # p = 1 until `in_families` has counted the comparisons
         comparisons, p_value = board.adjusted.get(question, (0, 1.0))
         duels = [duel and replace(duel, p_value=None if duel.p_value is None else p_value) for duel in duels]
     number = board.estimate(question.subject, column)

@@ -185,6 +185,10 @@ def test_a_family_over_several_boards_is_adjusted_together_with_what_was_not_mad
     assert [(one.verdict, one.comparisons) for one in said] == [("helps", 5), ("no difference found", 5)]
     assert "Holm for the 5 comparisons" in markdown(Document("t", numbered(said, {})))
     assert answer(boards["clear"], asked).against.p_value == 1, "nothing was adjusted"
+    single = board({"Plain": 0.4, "RPC": 0.5, "Identity": 0.4}, seeds=1)
+    single = replace(single, spec=single.spec.model_copy(update={"question": (asked,)}))
+    unmade = answer(in_families({"single": single}, {"secondary": 5})["single"], asked)
+    assert (unmade.against.p_value, unmade.comparisons) == (None, 5)
 
 
 def test_cards_begin_with_what_matters_and_name_other_boards():
