@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_kpca.cli import _console
+from robustbench_kpca.cli._evaluating import refuse_others
 from robustbench_kpca.cli._options import Device, Quiet, RunCode
 
 
@@ -51,6 +52,7 @@ def break_row(
     from robustbench_kpca.verification.stated import Conditions
 
     if row.endswith(SUFFIX):
+        refuse_others([name for name, given in (("board", board), ("column", column)) if given], "a record", ())
         ours = load_consistent(Path(row))
         target, folder = Target(ours.spec.protocol.name, [ours]), Path(row).parent
     elif board is not None:

@@ -61,7 +61,8 @@ def read_images(file: Path) -> Found:
             f"{file} holds no images ({reason_of(error)})",
             expected="one tensor: .npy, .safetensors or torch.save; or an .npz with the arrays samples and attacked",
         ) from None
-    if not isinstance(tensor, Tensor) or tensor.dtype != torch.float32 or tensor.layout != torch.strided:
+    dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided and not tensor.is_meta
+    if not dense or tensor.dtype != torch.float32:
         kind = str(tensor.dtype).removeprefix("torch.") if isinstance(tensor, Tensor) else type(tensor).__name__
         raise BadInputError(f"{file} holds {kind}", expected="one dense tensor of float32")
     return Found(tensor.detach(), names, sha256(content))

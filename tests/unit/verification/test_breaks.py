@@ -84,6 +84,7 @@ def far(images, x):
         (lambda images, x: images.index_fill(3, torch.tensor([2]), torch.nan), "NaN"),
         (lambda images, x: images - 0.02, "outside [0, 1]"),
         (lambda images, x: {"x": images}, "dict"),
+        (lambda images, x: images.to("meta"), "float32"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(wrong, word, folder, good, clean, tmp_path, capsys):
@@ -92,6 +93,12 @@ def test_a_wrong_file_is_refused_in_one_line(wrong, word, folder, good, clean, t
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert word in line
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_record_stands_on_no_board(folder, capsys):
+    (own, *_) = find_records(folder / "records")
+    assert main(["board", "break", str(own), "--images", "x.pt", "--by", "me", "--board", str(folder)]) == 2
+    assert "--board with a record has no effect" in capsys.readouterr().err
 
 
 def test_an_object_array_is_not_unpickled(folder, tmp_path, capsys):
