@@ -114,14 +114,14 @@ def follow() -> None:
     """Train what the first process of a launch trains, until it has trained everything.
 
     Raises:
-        EvaluationError: another process has ended.
+        EvaluationError: the training failed here, or another process has ended.
     """
     _connect()
     try:
         while (unit := broadcast_object_list([None])[0]) is not None:
             train_together(*unit)
     except RuntimeError as error:
-        raise EvaluationError(f"a process of this launch has ended ({reason_of(error)})") from None
+        raise EvaluationError(f"training on all processes of this launch failed ({reason_of(error)})") from None
     PartialState().destroy_process_group()
 
 
