@@ -2,12 +2,17 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robustbench_kpca._core.progress import Progress, Screen
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Device, Json, Quiet
+from robustbench_kpca.evaluation.reporter import Reporter
+
+if TYPE_CHECKING:
+    from robustbench_kpca.records.record import Record
 
 
 def demo(
@@ -25,7 +30,6 @@ def demo(
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
-    from robustbench_kpca.evaluation.reporter import Tally
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest
     from robustbench_kpca.protocols.presets import board_path
     from robustbench_kpca.records.record import find_records
@@ -43,7 +47,7 @@ def demo(
     options = RunOptions(seed=spec.seed, batch_size=64, device=device, out=records)
     plan = make_plan(jobs, DataRequest(spec.data, spec.split), options, audit=False)
     with _console.screen(quiet=quiet or json) as on_screen:
-        execute(plan, Tally(on_screen, len(spec.models), len(spec.evaluations)))
+        execute(plan, _Tally(on_screen, len(spec.models), len(spec.evaluations)))
     board = load_board("digits", find_records(records))
     pages = write_board(board, out)
     if json:
@@ -57,3 +61,31 @@ def demo(
     )
     for page in (*pages, records):
         _console.say(str(page))
+
+
+class _Tally(Reporter):
+    """Counts records, and shows a model in one line once all of its records are made.
+
+    Args:
+        screen: shows them.
+        models: number of models; protocols: number of protocols, each with one record a model.
+    """
+
+    def __init__(self, screen: Screen, models: int, protocols: int) -> None:
+        super().__init__(screen)
+        self.protocols, self.records = protocols, models * protocols
+        self.values: dict[str, list[str]] = {}
+
+    def start(self, title: str) -> Progress:
+        """Begin a progress bar, after the number of records so far."""
+        return super().start(f"{sum(map(len, self.values.values()))} of {self.records}  {title}")
+
+    def recorded(self, record: "Record") -> None:
+        """Take note of a record, and show its model after the last one."""
+        from robustbench_kpca.metrics import leading, metric_for
+
+        name, spec = leading(record.metrics), record.spec
+        values = self.values.setdefault(spec.model.name, [])
+        values.append(f"{spec.protocol.name} {metric_for(name).unit.text(record.metrics[name].value)}")
+        if len(values) == self.protocols:
+            self.screen.say(f"{spec.model.name}  {', '.join(values)}")

@@ -6,8 +6,8 @@ from typing import Any
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.registry import did_you_mean
 from robustbench_kpca.models.families import normalisation_of, parts_of, shape_of, typed_options
-from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.placement import place
+from robustbench_kpca.models.source import normalise_inside
 
 _COUNTS = (
     "img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "cls_layers", "iterations", "rank",

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.data.imagenet_classes import imagenet_wnids
 from robustbench_kpca.data.request import View
-from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import describe, library
+from robustbench_kpca.models.source import describe, library, normalise_inside
 from robustbench_kpca.models.weights_file import State
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -106,10 +105,12 @@ def _networks() -> Iterator[tuple[str, Network]]:
     singh = "imagenet/Linf/Singh2023Revisiting_{}-ConvStem"
     yield singh.format("ViT-S"), Network(_vit("deit_small_patch16_224", 384), _IMAGENET, _CONV_STEM)
     yield singh.format("ViT-B"), Network(_vit("vit_base_patch16_224", 768), None, _CONV_STEM)
-    for letter, size, widths in (
-        ("T", "tiny", (48, 96)), ("S", "small", (48, 96)), ("B", "base", (64, 96, 128)), ("L", "large", (96, 144, 192)),
-    ):  # fmt: skip
-        yield singh.format(f"ConvNeXt-{letter}"), Network(_convnext(f"convnext_{size}", widths), None, _CONV_STEM)
+    convolutions = {"tiny": (48, 96), "small": (48, 96), "base": (64, 96, 128), "large": (96, 144, 192)}
+    for size, widths in convolutions.items():
+        yield (
+            singh.format(f"ConvNeXt-{size[0].upper()}"),
+            Network(_convnext(f"convnext_{size}", widths), None, _CONV_STEM),
+        )
     for letter, width, heads in (("S", 384, 8), ("M", 512, 8), ("L", 768, 16)):
         name = f"Linf/Debenedetti2022Light_XCiT-{letter}12"
         yield f"imagenet/{name}", Network(_xcit(width, heads, 1000), None, _XCIT)

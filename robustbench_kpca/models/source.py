@@ -1,9 +1,10 @@
-"""What a model states: which pictures it takes and what its outputs mean; and the import of its library."""
+"""What a model states: which pictures it takes, how it normalises them and what its outputs mean; and its library."""
 
 import importlib
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError, install_extra, reason_of
@@ -29,6 +30,22 @@ def library(name: str, wanted_by: str, extra: str = "", fix: str = "") -> Any:
             f"model '{wanted_by}' needs {name}, which cannot be imported ({reason_of(error)})",
             fix=install_extra(extra) if extra else fix or f"pip install {name}",
         ) from None
+
+
+def normalise_inside(model: nn.Module, mean: Sequence[float], std: Sequence[float]) -> nn.Module:
+    """Make `model` compute f((x - mean) / std); return it.
+
+    The constants are non-persistent buffers, so that checkpoints have the authors' keys only.
+    """
+    model.register_buffer("pixel_mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+    model.register_buffer("pixel_std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+    model.register_forward_pre_hook(_normalise)
+    return model
+
+
+def _normalise(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    images, *rest = inputs
+    return ((images - model.pixel_mean) / model.pixel_std, *rest)
 
 
 def describe(model: nn.Module, view: View | None = None, class_names: Sequence[str] | None = None) -> nn.Module:

@@ -31,7 +31,7 @@ class InputSpace:
             raise BadInputError(
                 "the protocol uses the normalised space, but the normalisation of the model is unknown",
                 expected="buffers pixel_mean and pixel_std on the model",
-                fix="use robustbench_kpca.models.normalisation.normalise_inside, or a protocol in pixel space",
+                fix="use robustbench_kpca.models.source.normalise_inside, or a protocol in pixel space",
             )
         return cls(mean.detach(), std.detach())
 

@@ -17,8 +17,7 @@ from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.attention.shared.heads import Heads, Tokens, merge_heads, split_heads
 from robustbench_kpca.data.imagenet_classes import imagenet_wnids
 from robustbench_kpca.data.request import View
-from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import describe
+from robustbench_kpca.models.source import describe, normalise_inside
 from robustbench_kpca.models.xcit import halving_convolution
 
 NETWORKS = {"CBT-T": (192, 3), "CBT-S": (384, 6)}

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.request import View
 from robustbench_kpca.models.hub import silent_hub
-from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import describe, library
+from robustbench_kpca.models.source import describe, library, normalise_inside
 from robustbench_kpca.models.weights_file import only_weights
 
 if TYPE_CHECKING:

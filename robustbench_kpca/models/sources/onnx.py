@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca.data.request import View
-from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import describe, library
+from robustbench_kpca.models.source import describe, library, normalise_inside
 
 
 class OnnxModel(nn.Module):

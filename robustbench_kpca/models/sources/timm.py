@@ -7,9 +7,8 @@ from torch import nn
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.models.hub import silent_hub
-from robustbench_kpca.models.normalisation import normalise_inside
 from robustbench_kpca.models.placement import place
-from robustbench_kpca.models.source import describe, library
+from robustbench_kpca.models.source import describe, library, normalise_inside
 from robustbench_kpca.models.weights_file import only_weights
 
 _OF_TIMM = ("num_classes", "img_size", "drop_rate", "drop_path_rate")

@@ -11,8 +11,7 @@ from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.data.request import View
 from robustbench_kpca.models.hub import silent_hub
-from robustbench_kpca.models.normalisation import normalise_inside
-from robustbench_kpca.models.source import describe, library
+from robustbench_kpca.models.source import describe, library, normalise_inside
 from robustbench_kpca.models.weights_file import only_weights
 
 

@@ -6,8 +6,7 @@ import pytest
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.corruptions import CORRUPTIONS, corruption_for
-from robustbench_kpca.corruptions.words._stop_words import STOP_WORDS
-from robustbench_kpca.corruptions.words.word_swap_by_line import spans
+from robustbench_kpca.corruptions.words.word_swap_by_line import STOP_WORDS, spans
 from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import Vocabulary

@@ -19,7 +19,7 @@ from robustbench_kpca.attacks.mim import MIM
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.metrics.accuracy import correct
-from robustbench_kpca.models.normalisation import normalise_inside
+from robustbench_kpca.models.source import normalise_inside
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.verification.conformance.plain_query import PlainQuery
 
