@@ -47,7 +47,7 @@ def demo(
     options = RunOptions(seed=spec.seed, batch_size=64, device=device, out=records)
     plan = make_plan(jobs, DataRequest(spec.data, spec.split), options, audit=False)
     with _console.screen(quiet=quiet or json) as on_screen:
-        execute(plan, _Tally(on_screen, len(spec.models), len(spec.evaluations)))
+        execute(plan, Tally(on_screen, len(spec.models), len(spec.evaluations)))
     board = load_board("digits", find_records(records))
     pages = write_board(board, out)
     if json:
@@ -63,7 +63,7 @@ def demo(
         _console.say(str(page))
 
 
-class _Tally(Reporter):
+class Tally(Reporter):
     """Counts records, and shows a model in one line once all of its records are made.
 
     Args:
