@@ -110,7 +110,7 @@ def _strangers(entry: Entry, records: Iterable[Record], unread: Iterable[Path]) 
         if record.audit is not None:
             named.add(AuditFile.of(record.audit).path(record.path.parent))
     for path in unread:
-        named |= {*path.parent.glob(f"{path.name.removesuffix(SUFFIX)}.*"), *(path.parent / FOLDER).iterdir()}
+        named |= {*path.parent.glob(f"{path.name.removesuffix(SUFFIX)}.*"), *(path.parent / FOLDER).glob("*")}
     total = 0
     for path in sorted(entry.folder.rglob("*")):
         if path.is_symlink() or not (

@@ -58,6 +58,12 @@ def as_weaker_attack(folder):
     forged(folder, PGD, spec={"protocol": protocol})
 
 
+def damaged(folder):
+    """A record that cannot be read, and no audits."""
+    shutil.rmtree(folder / "records" / "audits")
+    record_of(folder, CLEAN).path.write_text("{")
+
+
 def without_number(folder):
     record = record_of(folder, PGD)
     for path in (record.path, record.path.with_name(record.outcomes_file.file)):
@@ -70,6 +76,7 @@ CASES = {
     "mended evaluator": (
         lambda folder: forged(folder, PGD, algorithms={"attack pgd": 1, "attack loop": 9}), "version 9 of 'attack loop'"
     ),
+    "damaged record": (damaged, "is no record"),
     "undeclared hole": (without_number, "PGD-20 8/255 (pgd20-linf-8_255) is missing"),
     "flag": (lambda folder: forged(folder, CLEAN, flags=("only 300 of 364 are present",)), "flag: only 300"),
     "stranger": (lambda folder: (folder / "records" / "run.sh").write_text("ls"), "records/run.sh is named by neither"),
