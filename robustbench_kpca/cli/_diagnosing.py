@@ -39,11 +39,9 @@ def measured(
     from robustbench_kpca.study.diagnostics.run import diagnose
 
     network, procedure = _load(request, settings, quiet=quiet)
-    return diagnose(
-        NamedModel(network, request.label, request.source), procedure, layers=settings.layers,
-        seed=settings.seed, device=usable_device(settings.device),
-        progress=progress(request.label),
-    )  # fmt: skip
+    named, told = NamedModel(network, request.label, request.source), progress(request.label)
+    device = usable_device(settings.device)
+    return diagnose(named, procedure, layers=settings.layers, seed=settings.seed, device=device, progress=told)
 
 
 def written(done: "Diagnosis", out: Path, *, quiet: bool) -> None:

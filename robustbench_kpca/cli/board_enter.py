@@ -64,11 +64,8 @@ def enter(
     _make(entry, replace(options, device=usable_device(options.device)), planned=planned, quiet=quiet, json=json)
     if planned:
         return 0
-    return (
-        0
-        if _checked(out, None, seconds, Conditions(), keep=False, quiet=quiet, json=json)["verdict"] == ACCEPTED
-        else 2
-    )
+    made = _checked(out, None, seconds, Conditions(), keep=False, quiet=quiet, json=json)
+    return 0 if made["verdict"] == ACCEPTED else 2
 
 
 def _copied(card: Path, out: Path) -> "Entry":

@@ -185,10 +185,9 @@ class Share(Engine):
         for shard in run.shards[self.number - 1 :: self.of]:
             if shard not in run.made:
                 journal = Journal(run.folder / shard.journal, shard.digest)
-                _, content = make_shard(
-                    replace(evaluation.subject, journal=journal), evaluation.data, evaluation.scenario,
-                    evaluation.options, shard, smaller=smaller, progress=progress,
-                )  # fmt: skip
+                subject = replace(evaluation.subject, journal=journal)
+                data, scenario, options = evaluation.data, evaluation.scenario, evaluation.options
+                _, content = make_shard(subject, data, scenario, options, shard, smaller=smaller, progress=progress)
                 write_atomic(run.folder / shard.name, content)
                 journal.remove()
         missing = [shard for shard in run.shards if shard not in run.made and read_made(run.folder, shard) is None]

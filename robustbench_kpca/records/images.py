@@ -18,9 +18,7 @@ from robustbench_kpca._core.strict import STRICT
 
 LIMIT = 2**29  # bytes of images of one record, before compression
 SUFFIX = ".images.npz"
-DAMAGE = (
-    OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+DAMAGE = (OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What zipfile and numpy raise; of RuntimeError: encrypted members, and versions and methods of zip not implemented."""
 
 

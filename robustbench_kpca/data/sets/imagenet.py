@@ -46,9 +46,7 @@ def load(request: Request) -> ImageFiles:
     files, labels = [files[i] for i in chosen], [labels[i] for i in chosen]
     wnids = imagenet_wnids()
     ids = [f"{wnids[label]}/{file.rpartition('/')[2]}" for file, label in zip(files, labels, strict=True)]
-    samples = ImageFiles(
-        root, files, labels, 1000, name="imagenet", split=split, view=request.view, ids=ids,
-    )  # fmt: skip
+    samples = ImageFiles(root, files, labels, 1000, name="imagenet", split=split, view=request.view, ids=ids)
     samples.expected = _TRAINING if split == "train" else _PER_CLASS * len(wanted)
     samples.notes = notes
     return samples

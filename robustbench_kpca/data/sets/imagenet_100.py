@@ -20,9 +20,7 @@ def load(request: Request) -> ImageFiles:
     request.split_of(NAME, ("val", "test"))
     chosen = imagenet.load(replace(request, split=NAME))
     number = {index: place for place, index in enumerate(imagenet_classes(NAME))}
-    samples = ImageFiles(
-        chosen.root, chosen.files, [number[label] for label in chosen.labels], len(number), name=NAME, split="val",
-        view=request.view, ids=chosen.ids,
-    )  # fmt: skip
+    root, files, labels = chosen.root, chosen.files, [number[label] for label in chosen.labels]
+    samples = ImageFiles(root, files, labels, len(number), name=NAME, split="val", view=request.view, ids=chosen.ids)
     samples.expected, samples.notes = chosen.expected, chosen.notes
     return samples
