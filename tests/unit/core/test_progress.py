@@ -14,7 +14,7 @@ from robustbench_kpca._core import progress
 from robustbench_kpca._core.progress import Every, Line, Screen, spell
 from robustbench_kpca._engine.attack_loop import passes
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.cli.board_demo import Tally
+from robustbench_kpca.cli._tally import Tally
 from robustbench_kpca.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
