@@ -45,8 +45,8 @@ def find(shelf: Shelf) -> dict[str, Path]:
 
 def name_on_shelf(path: Path) -> str:
     """Return the name of a `board.toml` or `pack.toml`: its folder, or GROUP/FOLDER below a folder of a group."""
-    group = path.parents[1]
-    return path.parent.name if group.name == "leaderboards" else f"{group.name}/{path.parent.name}"
+    *_, group, folder, _ = path.absolute().parts
+    return folder if group == "leaderboards" else f"{group}/{folder}"
 
 
 def protocols() -> dict[str, Path]:
