@@ -31,14 +31,14 @@ def words(folder):
 
 EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
-    "files of the package": (lambda: len(files(PACKAGE)), 548),
+    "files of the package": (lambda: len(files(PACKAGE)), 547),
     "lines of the package": (lambda: lines(files(PACKAGE)), 64_600),
     "lines of the tests": (lambda: lines(files(ROOT / "tests")), 45_200),
     "files of evaluation": (lambda: len(files(EVALUATION)), 19),
-    "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_690),
-    "classes of evaluation": (lambda: classes(files(EVALUATION)), 33),
+    "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_660),
+    "classes of evaluation": (lambda: classes(files(EVALUATION)), 32),
     "files of recipes": (lambda: len(list(PACKAGE.rglob("training/recipes/**/*.toml"))), 36),
-    "lines that are not formatted": (unformatted, 65),
+    "lines that are not formatted": (unformatted, 59),
     "scripts of benchmarks": (lambda: len(list((ROOT / "benchmarks").glob("[a-z]*.py"))), 15),
     "decisions": (lambda: len(list((ROOT / "docs" / "decisions").glob("[0-9]*.md"))), 40),
     "words of docs": (lambda: words(ROOT / "docs"), 18_000),
