@@ -17,7 +17,7 @@ else
   # The code sees no variable of the runner; what it prints stays in a file, since the runner obeys lines such as ::error
   apart=(unshare --user --map-current-user --net --pid --fork --mount-proc --kill-child)
   "${apart[@]}" true 2>/dev/null || apart=("${RBK_ENTRY_SHARE_NET:?no network namespace here}")
-  env -i PATH="$PATH" HOME="$HOME" ${PYTHONPATH:+PYTHONPATH="$PYTHONPATH"} OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1 \
+  env -i PATH="$PATH" HOME="$HOME" ${PYTHONPATH:+PYTHONPATH="$PYTHONPATH"} OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}" HF_HUB_OFFLINE=1 \
     "${apart[@]}" timeout "${RBK_ENTRY_SECONDS:-3600}" \
     rbk board enter --check "$folder" --samples "${RBK_ENTRY_SAMPLES:-298}" --seconds "${RBK_ENTRY_BEGIN:-3000}" --run-code \
     --other-versions --json >"$log/out" 2>"$log/err"

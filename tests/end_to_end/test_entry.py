@@ -113,7 +113,7 @@ def test_links_are_refused(work):
 def again(folder, **variables):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     settings = {"PATH": path, "HOME": os.environ.get("HOME", "/"), "PYTHONPATH": str(ROOT), "GITHUB_TOKEN": "secret"}
-    settings |= {"RBK_ENTRY_SAMPLES": "8", "RBK_ENTRY_SHARE_NET": "env", **variables}
+    settings |= {"OMP_NUM_THREADS": "1", "RBK_ENTRY_SAMPLES": "8", "RBK_ENTRY_SHARE_NET": "env", **variables}
     words = ["bash", str(ENTRY / "again.sh"), str(folder)]
     return subprocess.run(words, env=settings, capture_output=True, text=True, check=True, cwd=folder.parent).stdout
 
