@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from forging import saved
 from safetensors.torch import save_file
 
+from robustbench_kpca import load_data, load_record
 from robustbench_kpca._core.files import sha256
+from robustbench_kpca.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 ENTRY = ROOT / ".github" / "entry"
@@ -170,3 +173,57 @@ def test_jobs_have_no_more_than_they_need():
             assert "${{" not in text  # values come by the environment, so that none is part of a script
             if "actions/checkout" in step.get("uses", ""):
                 assert step["with"]["ref"] == "${{ github.event.pull_request.base.sha }}"
+
+
+CNN = """
+def build():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 4, stride=4), nn.GELU(), nn.Conv2d(16, 32, 2, stride=2), nn.GELU(),
+        nn.Flatten(), nn.Linear(512, 10),
+    )
+"""
+
+
+def trained_against_attacks():
+    """Train the network of `CNN` for seconds, so that its audit has no flag."""
+    names = {"nn": torch.nn}
+    exec(CNN, names)
+    net, (x, y) = names["build"](), load_data("digits", split="train").tensors()
+    steps = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(300):
+        chosen = torch.randint(len(x), (64,))
+        images, change = x[chosen], torch.zeros_like(x[chosen], requires_grad=True)
+        for _ in range(2):
+            loss = torch.nn.functional.cross_entropy(net(images + change), y[chosen])
+            (slope,) = torch.autograd.grad(loss, change)
+            change = (change + 8 / 255 * slope.sign()).clamp(-8 / 255, 8 / 255).detach().requires_grad_()
+        steps.zero_grad()
+        torch.nn.functional.cross_entropy(net((images + change.detach()).clamp(0, 1)), y[chosen]).backward()
+        steps.step()
+    return net
+
+
+@pytest.mark.slow
+def test_an_entry_with_code_of_its_own_from_card_to_verdict(tmp_path, monkeypatch, capsys):
+    """Accepted although its code prints commands; refused with forged rows, and with weights of another digest."""
+    monkeypatch.chdir(tmp_path)
+    source = entry(tmp_path / "source")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        save_file(trained_against_attacks().state_dict(), source / "weights.safetensors")
+    digest = sha256((source / "weights.safetensors").read_bytes())
+    (source / "entry.toml").write_text(CARD.format(weights="weights.safetensors", digest=digest).replace("490", "7994"))
+    (source / "net.py").write_text(NET.format(more="").partition("def build")[0] + CNN)
+    folder = tmp_path / "submissions" / "mine"
+    assert main(["board", "enter", str(source / "entry.toml"), "-o", str(folder), "-q"]) == 0, capsys.readouterr().out
+    verdict, rows, differing = again(folder).split()
+    assert (verdict, differing) == ("verdict=accepted", "differing=0")
+    assert int(rows.partition("=")[2]) >= 8
+    (path,) = (folder / "records").glob("*__clean__*.record.json")
+    record = load_record(path)
+    path.unlink()
+    path.with_name(record.outcomes_file.file).unlink()
+    saved(record, folder / "records", columns=lambda rows: {"confidence": rows["confidence"] * 0.9})
+    assert again(folder, RBK_ENTRY_SAMPLES="298").startswith("verdict=differs")
+    (folder / "weights.safetensors").write_bytes(b"others")
+    assert again(folder) == "verdict=refused rows=0 differing=0\n"
