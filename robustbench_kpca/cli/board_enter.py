@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import reporting, show_plan, usable_device
+from robustbench_kpca.cli._evaluating import refuse_others, reporting, show_plan, usable_device
 
 if TYPE_CHECKING:
     from robustbench_kpca.evaluation.options import RunOptions
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ACCEPTED, REFUSED, DIFFERS, GONE, UNFINISHED = "accepted", "refused", "differs", "gone", "unfinished"
 """Verdicts: nothing is against it; something is; rows differ; weights are gone; the time was up."""
+_HOUR = 3600.0
 
 
 @_options.with_run_options("device", "processes")
@@ -33,7 +34,10 @@ def enter(
         int | None,
         typer.Option(min=1, help="With --check: make so many random samples of all records again.", show_default=False),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="With --samples: begin no record after this time.")] = 3600,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="With --samples: begin no record after this time; by default an hour."),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="With --samples: write spot-check.json, for the marks.")] = False,
     run_code: _options.RunCode = False,
     other_versions: _options.OtherVersions = False,
@@ -52,19 +56,26 @@ def enter(
     from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.verification.stated import Conditions
 
+    making_again = {"samples": samples, "seconds": seconds, "keep": keep, "run_code": run_code}
+    of_again = [name for name, given in (making_again | {"other_versions": other_versions}).items() if given]
     if check:
+        refuse_others([name for name, given in {"out": out, "plan": planned}.items() if given], "--check", ())
+        refuse_others(of_again if samples is None else (), "--check without --samples", ())
         how = Conditions(replace(options, workers=0), other_versions, run_code)
-        found = [_checked(folder, samples, seconds, how, keep=keep, quiet=quiet, json=json) for folder in entries]
+        found = [
+            _checked(folder, samples, seconds or _HOUR, how, keep=keep, quiet=quiet, json=json) for folder in entries
+        ]
         if json:
             _console.show_json(found)
         return 0 if all(each["verdict"] == ACCEPTED for each in found) else 2
+    refuse_others(of_again, "a card to enter", ())
     if len(entries) != 1 or out is None:
         raise BadInputError("an entry without a folder", expected="rbk board enter entry.toml -o submissions/NAME")
     entry = _copied(entries[0], out)
     _make(entry, replace(options, device=usable_device(options.device)), planned=planned, quiet=quiet, json=json)
     if planned:
         return 0
-    made = _checked(out, None, seconds, Conditions(), keep=False, quiet=quiet, json=json)
+    made = _checked(out, None, _HOUR, Conditions(), keep=False, quiet=quiet, json=json)
     return 0 if made["verdict"] == ACCEPTED else 2
 
 

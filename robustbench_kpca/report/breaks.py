@@ -14,7 +14,7 @@ def imported_of(record: Record) -> Imported | None:
     """Return who found the images of a record; None where it is of our own attack."""
     if "imported" not in record.spec.protocol.resolved:
         return None
-    scenario = _attack(record)
+    scenario = attack_of(record)
     return None if scenario is None else scenario.imported
 
 
@@ -34,7 +34,7 @@ def by_model(records: Iterable[Record], leading: Mapping[str, Record]) -> tuple[
 
 def within_set(record: Record, our_record: Record) -> bool:
     """Tell whether a break's set lies in that of our own attack, around the same clean images."""
-    imported, ours = _attack(record), _attack(our_record)
+    imported, ours = attack_of(record), attack_of(our_record)
     if imported is None or ours is None or record.spec.data.digest != our_record.spec.data.digest:
         return False
     inside = imported.eps <= ours.eps and replace(imported.threat, eps=ours.eps) == ours.threat
@@ -68,6 +68,7 @@ def breakers(records: Sequence[Record]) -> Iterator[tuple[Imported, int]]:
         left = after
 
 
-def _attack(record: Record) -> Attack | None:
+def attack_of(record: Record) -> Attack | None:
+    """Return the attack that a record states; None where it is of something else."""
     scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
     return scenario if isinstance(scenario, Attack) else None

@@ -18,6 +18,7 @@ from robustbench_kpca.records.audit_versions import LATEST
 from robustbench_kpca.records.record import SUFFIX, Record
 from robustbench_kpca.records.spot_check import FILE
 from robustbench_kpca.report.board import Board
+from robustbench_kpca.report.breaks import attack_of
 from robustbench_kpca.report.consistency import load_consistent
 from robustbench_kpca.report.entries import RECORDS, Entry, load_entry, of_these_data, with_rows
 from robustbench_kpca.report.matching import fill, load_spec
@@ -155,16 +156,16 @@ def broken_identities(records: Sequence[Record]) -> Iterator[str]:
     An ensemble leaves no more robust than one of its members, a larger budget no more than a smaller one, and samples
     that two sets share have the same outcome.
     """
-    attacks = [record for record in records if record.kind == "attack"]
-    for weak, strong in permutations(attacks, 2):
-        if weak.spec.data.digest == strong.spec.data.digest and _is_weaker(_attack(weak), _attack(strong)):
+    attacks = [(record, attack) for record in records if (attack := attack_of(record)) is not None]
+    for (weak, weak_attack), (strong, strong_attack) in permutations(attacks, 2):
+        if weak.spec.data.digest == strong.spec.data.digest and _is_weaker(weak_attack, strong_attack):
             ours, theirs = (len(_robust(record)) for record in (weak, strong))
             if theirs > ours + _allowed(weak.spec.data.n):
                 yield (
                     f"{strong.spec.protocol.name} leaves {theirs} robust, and {weak.spec.protocol.name}, which it "
                     f"contains, {ours}"
                 )
-    for record, other in combinations(attacks, 2):
+    for (record, _), (other, _) in combinations(attacks, 2):
         if record.spec.protocol.digest == other.spec.protocol.digest:
             shared = _samples(record) & _samples(other)
             differing = len((_robust(record) ^ _robust(other)) & shared)
@@ -184,12 +185,6 @@ def _is_weaker(weak: Attack, strong: Attack) -> bool:
 
 _WORDS = {"title": "", "citations": ()}
 """Fields of a protocol that change nothing."""
-
-
-def _attack(record: Record) -> Attack:
-    scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
-    assert isinstance(scenario, Attack)
-    return scenario
 
 
 def _samples(record: Record) -> set[str]:

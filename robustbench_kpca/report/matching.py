@@ -58,8 +58,18 @@ def load_board(name: str, records: Iterable[Path] | None = None) -> Board:
 
 
 def load_spec(path: Path) -> BoardSpec:
-    """Read a `board.toml`, without the rows of its entries."""
-    return validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
+    """Read a `board.toml`, without the rows of its entries.
+
+    Raises:
+        BadInputError: it is not as `BoardSpec` says, or a question has a family, which a board without a pack lacks.
+    """
+    spec = validate(BoardSpec, load_toml(path), f"board {path}").located(path.parent)
+    if family := next((question.family for question in spec.question if question.family is not None), None):
+        raise BadInputError(
+            f"board {path}: a question of the family '{family}', which nothing adjusts here",
+            expected="families in packs alone, since they hold over several tables",
+        )
+    return spec
 
 
 def shown_metrics(columns: Iterable[str]) -> frozenset[str]:

@@ -145,7 +145,7 @@ def make_again(
             unfinished = True
             break
         part = math.ceil(samples * record.spec.data.n / total)
-        made = checked_again(record, part, check.seed, model=model, data=_data(needed).load_for(model), how=how)
+        made = checked_again(record, part, check.seed, model=model, images=_data(needed).load_for(model), how=how)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): made}})
         report(made)
         if made.differing or not made.samples:
@@ -160,6 +160,8 @@ def _audited_again(model: nn.Module, runs: Sequence[tuple[Evaluation, Record]]) 
     if not audits:
         return []
     needed, before = max(audits, key=lambda pair: pair[1].plan.eps)
+    if before.subject.parameters_sha256 != parameters_sha256(model):
+        return ["the audit is of other weights"]
     try:
         done = audit(
             model, _data(needed).load_for(model), eps=before.plan.eps, seed=before.plan.seed,
@@ -167,6 +169,4 @@ def _audited_again(model: nn.Module, runs: Sequence[tuple[Evaluation, Record]]) 
         )  # fmt: skip
     except BenchmarkError as error:
         return [f"the audit cannot be made again: {error}"]
-    if before.subject.parameters_sha256 != parameters_sha256(model):
-        return ["the audit is of other weights"]
     return [f"the audit, made again, flags {check.name}" for check in done.flags]

@@ -257,19 +257,15 @@ def spot_check(
         before = check.entry(record)
         if before is not None and before.samples:
             continue
-        entry = _entry(record, check.samples, check.seed, stated=stated, how=how)
+        entry = checked_again(record, check.samples, check.seed, stated=stated, how=how)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): entry}})
         save(check)
         report(entry)
     return check
 
 
-def checked_again(record: Record, samples: int, seed: int, model: nn.Module, data: Dataset, how: Conditions) -> Entry:
-    """Make samples of a record again with a model and data at hand; say how many rows differ, or why none was made."""
-    return _entry(record, samples, seed, model=model, images=data, how=how)
-
-
-def _entry(record: Record, samples: int, seed: int, **asked: Any) -> Entry:
+def checked_again(record: Record, samples: int, seed: int, **asked: Any) -> Entry:
+    """Make samples of a record again; say how many rows differ, or why none was made. `asked`: keywords of `rerun`."""
     spec = record.spec
     about = {
         "model": spec.model.name,

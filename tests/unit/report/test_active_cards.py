@@ -108,6 +108,51 @@ def test_a_card_follows_from_outcomes(place):
     assert card["verdict"] == (same if p >= 0.05 else "helps" if difference > 0 else "hurts")
 
 
+def spelt(card):
+    """Return difference and interval in points, as texts about the answer write them."""
+    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * card["against"][name] for name in ("difference", "low", "high")))
+
+
+def test_readme_findings_notes_and_changelog_say_what_the_cards_say():
+    root = PACK.parents[1]
+    primary, tokens = (CARDS[place] for place in (("primary", "Worst case of both"), ("outliers", "Outlier tokens")))
+    for name in ("README.md", "docs/findings.md", "leaderboards/answer-active/notes.md", "CHANGELOG.md"):
+        assert spelt(primary).replace("-", "−") in (root / name).read_text()
+    findings = (root / "docs/findings.md").read_text()
+    assert spelt(tokens).replace("-", "−") in findings
+    assert f"a difference of {100 * primary['against']['least']:.1f} would have been found" in findings
+
+
+def switched_off(pack, models):
+    """Predictions that the off switch changes, of how many: clean, and after PGD; over all audits of these models."""
+    paths = (PACK.parent / pack / "records" / "audits").glob("*.audit.json")
+    audits = [
+        audit for path in paths if re.fullmatch(models, (audit := json.loads(path.read_text()))["subject"]["model"])
+    ]
+    checks = [check["values"] for audit in audits for check in audit["checks"] if check["name"] == "mechanism"]
+    return [
+        f"{sum(values.get(f'changed {where}', 0) for values in checks):.0f} of "
+        f"{sum(values.get(f'predictions {where}', 0) for values in checks):,.0f}"
+        for where in ("on clean images", "after PGD")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pack", "models", "text", "page"),
+    [
+        ("answer", "rpc_.*", "| {} | {} |", "docs/findings.md"),
+        ("answer-cifar10", "rpc_.*_fast-.*", "| {} | {} |", "docs/findings.md"),
+        ("answer-cifar10", "rpc_.*_fast_adv-.*", "| {} | {} |", "docs/findings.md"),
+        ("answer-active", ".*lam1.0-s20", "{1} predictions of the audited", "docs/findings.md"),
+        ("league-digits", ".*modelpro_.*losshuber-s0", "({} clean\npredictions change, and {}", "{}/notes.md"),
+        ("league-digits", ".*modelrobust_kde_vit_digits-s0", "({}, and {})", "{}/notes.md"),
+    ],
+)
+def test_texts_say_what_audits_saw_without_the_mechanism(pack, models, text, page):
+    written = (PACK.parents[1] / page.format(f"leaderboards/{pack}")).read_text()
+    assert text.format(*switched_off(pack, models)) in written
+
+
 @pytest.mark.slow
 def test_titles_say_the_density_of_s_and_the_subjects_of_questions_are_active():
     """The rule of the plan: below 5 % on the clean test images there is no verdict."""

@@ -360,10 +360,15 @@ def test_audits_in_full_and_boards_without_attacks_say_so(tmp_path, records, boa
         ('models = ["vit_digits", "vit_digits_adv", "nobody"]', "", "without rows"),
         ("seed = 0", "seed = 0\nsede = 1", "'sede'.*did you mean 'seed'"),
         ("intro", "= intro", "TOML"),
+        (
+            "[[column]]",
+            '[[question]]\nsubject = "nobody"\nbaseline = "vit_digits"\ncolumn = "PGD"\nfamily = "one"\n[[column]]',
+            "family 'one', which nothing adjusts",
+        ),
     ],
 )
 def test_bad_boards(tmp_path, old, new, message):
-    (tmp_path / "board.toml").write_text(TOML.replace(old, new))
+    (tmp_path / "board.toml").write_text(TOML.replace(old, new, 1))
     with pytest.raises(BadInputError, match=message):
         load_board(str(tmp_path), [])
 
