@@ -458,10 +458,10 @@ def dose(_: argparse.Namespace) -> None:
 
 def density_of(arm: Any, folder: Path, names: list[str]) -> tuple[float, float, float]:
     """Return the mean density of S of trainings on the clean test images of digits, with its interval over seeds."""
-    images, _ = load_data("digits", "test").tensors()
-    options = {key.removeprefix("model_options."): value for key, value in arm.set.items()}
     if not arm.recipe.startswith("rpc_"):
         return 0.0, 0.0, 0.0
+    images, _ = load_data("digits", "test").tensors()
+    options = {key.removeprefix("model_options."): value for key, value in arm.set.items()}
     models = (load_model(arm.recipe, folder / name / f"{name}.safetensors", **options) for name in names)
     shares = np.array([densities(model, images)[0] for model in models])
     low, high = stats.t.interval(0.95, len(shares) - 1, shares.mean(), max(stats.sem(shares), 1e-12))
