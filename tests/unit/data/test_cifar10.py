@@ -73,3 +73,14 @@ def test_the_official_files_are_read_and_a_part_of_them_is_known_to_be_one(tmp_p
     assert (test.name, test.labels) == ("cifar10", labels.tolist())
     assert not set(train.ids) & set(val.ids)
     assert sorted(val.labels) == list(range(10))
+
+
+def test_the_first_thousand_test_images_are_those_that_robustbench_attacks(tmp_path):
+    """They are the first of `test`, in its order, not spread over it."""
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    labels = np.random.default_rng(0).integers(0, 10, 1002, dtype=np.uint8)
+    rows = np.hstack([labels[:, None], np.zeros((1002, 3 * 32 * 32), np.uint8)])
+    (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(rows.tobytes())
+    test, first = (load_data(f"cifar10:{tmp_path}", split) for split in ("test", "first1000"))
+    assert (len(test), first.split, first.expected) == (1002, "first1000", 1000)
+    assert (first.ids, first.labels) == (test.ids[:1000], labels[:1000].tolist())

@@ -110,17 +110,17 @@ def test_a_card_follows_from_outcomes(place):
 
 def spelt(card):
     """Return difference and interval in points, as texts about the answer write them."""
-    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * card["against"][name] for name in ("difference", "low", "high")))
+    numbers = (100 * card["against"][name] for name in ("difference", "low", "high"))
+    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*numbers).replace("-", "−")
 
 
 def test_readme_findings_notes_and_changelog_say_what_the_cards_say():
-    root = PACK.parents[1]
-    primary, tokens = (CARDS[place] for place in (("primary", "Worst case of both"), ("outliers", "Outlier tokens")))
+    primary, tokens = CARDS["primary", "Worst case of both"], CARDS["outliers", "Outlier tokens"]
     for name in ("README.md", "docs/findings.md", "leaderboards/answer-active/notes.md", "CHANGELOG.md"):
-        assert spelt(primary).replace("-", "−") in (root / name).read_text()
-    findings = (root / "docs/findings.md").read_text()
-    assert spelt(tokens).replace("-", "−") in findings
-    assert f"a difference of {100 * primary['against']['least']:.1f} would have been found" in findings
+        assert spelt(primary) in (text := (PACK.parents[1] / name).read_text())
+        if name == "docs/findings.md":
+            assert spelt(tokens) in text
+            assert f"a difference of {100 * primary['against']['least']:.1f} would have been found" in text
 
 
 def switched_off(pack, models):
