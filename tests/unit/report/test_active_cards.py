@@ -43,9 +43,9 @@ def name_of(arm, seed):
 
 @cache
 def files():
-    records = [json.loads(path.read_text()) for path in (PACK / "records").glob("*.record.json")]
-    key = ("model", "protocol")
-    return {tuple(record["spec"][what]["name"] for what in key): record["outcomes_file"]["file"] for record in records}
+    records = (json.loads(path.read_text()) for path in (PACK / "records").glob("*.record.json"))
+    specs = ((record["spec"], record["outcomes_file"]["file"]) for record in records)
+    return {(spec["model"]["name"], spec["protocol"]["name"]): file for spec, file in specs}
 
 
 @cache
@@ -87,8 +87,7 @@ def p_value(card):
 def test_the_plan_asks_one_question_and_a_family_of_eight_of_which_seven_were_made():
     families = [card["family"] for card in CARDS.values()]
     assert (families.count(None), families.count("secondary")) == (1, 7)
-    seeds = {place: card["against"]["seeds"] for place, card in CARDS.items()}
-    assert {place: count for place, count in seeds.items() if count != 20} == dict.fromkeys(
+    assert {place: n for place, card in CARDS.items() if (n := card["against"]["seeds"]) != 20} == dict.fromkeys(
         ((name, "AutoAttack fast 4/255") for name in ("half", "paper", "symmetric")), 10
     )
 
