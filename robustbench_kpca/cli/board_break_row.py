@@ -61,10 +61,8 @@ def break_row(
         raise BadInputError(f"row '{row}' of no board", expected="--board BOARD", fix="see: rbk list boards")
     how = Conditions(RunOptions(device=device, workers=0), run_code=run_code)
     folder = out or folder
-    record, broken = record_break(images, target, by=by, method=method, out=folder, how=how)
-    left, n = len(target.left), record.spec.data.n
-    numbers = " -> ".join(PERCENT.text(count / n) for count in (left, left - broken))
-    _console.say(
-        f"{record.spec.model.name}  {target.title} {numbers}  {broken} image{'s' * (broken != 1)} broken by {by}"
-    )
+    record, before, after = record_break(images, target, by=by, method=method, out=folder, how=how)
+    numbers = " -> ".join(PERCENT.text(count / record.spec.data.n) for count in (before, after))
+    images_broken = _console.count(before - after, "image")
+    _console.say(f"{record.spec.model.name}  {target.title} {numbers}  {images_broken} broken by {by}")
     _console.note(str(folder / f"{record.spec.stem()}{SUFFIX}"), quiet=quiet)

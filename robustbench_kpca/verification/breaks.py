@@ -93,7 +93,7 @@ def target_on(board: Board, row: str, title: str | None = None) -> Target:
 
 def record_break(
     file: Path, target: Target, *, by: str, method: str, out: Path, how: Conditions = AS_RECORDED
-) -> tuple[Record, int]:
+) -> tuple[Record, int, int]:
     """Check the images of a file, show them to the model of a number, and write a record of what they break.
 
     Args:
@@ -102,7 +102,7 @@ def record_break(
         out: folder of the new record. It keeps the images that break, for `rbk records verify --kept-images`.
 
     Returns:
-        The record, and the number of samples that nobody had broken before.
+        The record, and how many samples stand without it and with it.
 
     Raises:
         BadInputError: as `read_images`, `places_of` and `require_fit`; a name that can be mistaken for another; the
@@ -150,7 +150,8 @@ def record_break(
         require_same(spec, evaluation.spec, exact=False)
         with evaluation.holding_lock():
             record = evaluation.finished or _record_of(evaluation, scenario, target, clean, found)
-    return record, len(target.left - unbroken(record.outcomes))
+    before = standing(each for each in target.records if each.spec.digest() != record.spec.digest())  # of a first call
+    return record, len(before), len(before & unbroken(record.outcomes))
 
 
 def _record_of(

@@ -205,8 +205,9 @@ def test_a_break_lowers_a_linear_row_to_its_closed_form(of_means, capsys):
     first, rest = fell[:1], fell[1:]
     assert len(rest) > 1  # else this would test nothing
     assert break_means(folder, npz(folder / "one.npz", [ids[at] for at in first], worst[first])) == 0
-    assert break_means(folder, npz(folder / "all.npz", [ids[at] for at in fell], worst[fell])) == 0
-    assert f"{len(rest)} images broken by" in capsys.readouterr().out
+    for _ in range(2):  # a second time it says the same
+        assert break_means(folder, npz(folder / "all.npz", [ids[at] for at in fell], worst[fell])) == 0
+        assert f"{len(rest)} images broken by" in capsys.readouterr().out
     after = load_board(str(folder))
     assert own > after.estimate("means", best).value == (margins > 0).mean()
     assert after.records("means", best)[0].outcomes_file == fgsm.outcomes_file  # the row's own record stays
