@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from robustbench_kpca._core.address import is_address, load, require
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.inference.edge import Through
+from robustbench_kpca._engine.inference.fewer_rows import FewerRows
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.shared.names import library_of
 from robustbench_kpca.models.altered import altered, parsed
@@ -55,7 +56,7 @@ def backward_of(setting: str | None, runner: Runner) -> Iterator[None]:
     if setting is None:
         yield
         return
-    before = runner.presentation
+    before, fewer = runner.presentation, runner.fewer
     twin = load(setting, "twin").member(runner.model).eval() if is_address(setting) else None
 
     def show(model: nn.Module, x: Images) -> Any:
@@ -72,8 +73,8 @@ def backward_of(setting: str | None, runner: Runner) -> Iterator[None]:
         answer: Tensor = Through.apply(through, logits)
         return answer
 
-    runner.presentation = replace(before, show=show)
+    runner.presentation, runner.fewer = replace(before, show=show), FewerRows()
     try:
         yield
     finally:
-        runner.presentation = before
+        runner.presentation, runner.fewer = before, fewer

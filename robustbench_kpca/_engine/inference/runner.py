@@ -1,4 +1,4 @@
-"""Call a model: always at one batch size, and without changing its parameters. What is recorded comes from here."""
+"""Call a model: as at one batch size, and without changing its parameters. What is recorded comes from here."""
 
 import hashlib
 import time
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._engine.inference.acceleration import compiled_as
+from robustbench_kpca._engine.inference.fewer_rows import Answer, FewerRows
 from robustbench_kpca._engine.inference.guard import Costs, unharmed
 from robustbench_kpca._engine.inference.mode import ordinary, require_evaluation_mode
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
@@ -114,10 +115,11 @@ def device_for(model: nn.Module, device: str | None) -> torch.device:
 
 
 class Runner:
-    """Runs `model` on batches of exactly `batch_size` images; smaller batches are padded with copies of the last image.
+    """Runs `model` on batches of `batch_size` images; smaller batches are padded with copies of the last image.
 
     Matrix kernels choose the order of summation by the shape, so results are equal to the bit only at equal batch
-    sizes; the row of a sample in the batch does not matter. When memory runs out, `batch_size` is halved permanently.
+    sizes; the row of a sample in the batch does not matter. So a batch is padded to `batch_size`, or to fewer rows
+    once these were seen to change no bit (`FewerRows`). When memory runs out, `batch_size` is halved permanently.
 
     With `draws` > 1, logits, losses and gradients are means over that many passes: the expectation over the noise of a
     stochastic model (Athalye, Engstrom, Ilyas & Kwok 2018, arXiv:1707.07397). Torch's generator is seeded by the images
@@ -154,7 +156,8 @@ class Runner:
         if batch_size < 1:
             raise BadInputError(f"batch size {batch_size}", expected="at least 1")
         self.model, self.batch_size, self.device = model, batch_size, device
-        self.draws, self.presentation = draws, presentation
+        self.draws, self.presentation, self.as_it_is = draws, presentation, as_it_is
+        self.fewer = FewerRows()
         self.classes: int | None = None
         self.keeps_graphs: bool | None = None
         self.first_gradient: tuple[Images, Loss, Presentation, tuple[PerSample, Images, Logits]] | None = None
@@ -174,7 +177,7 @@ class Runner:
     def logits(self, x: Images) -> Logits:
         """One forward pass."""
         with torch.no_grad():
-            return self._within_memory(lambda: self._logits(x))
+            return self._within_memory(lambda: self._few_rows(x, lambda rows: (self._logits(x, rows),)))[0]
 
     def identify(self, x: Images) -> Logits:
         """One forward pass of the first batch; its answers identify the model."""
@@ -217,64 +220,71 @@ class Runner:
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
         with torch.inference_mode(mode=False), torch.enable_grad():
-            answer = self._within_memory(lambda: self._gradient(x, loss))
+            answer = self._within_memory(lambda: self._few_rows(x, lambda rows: self._gradient(x, loss, rows)))
             if self.first_gradient is None:
                 kept = answer[0], answer[1].clone(), answer[2]
                 self.first_gradient = ordinary(x).detach().clone(), loss, self.presentation, kept
             return answer
 
-    def graph(self, x: Images) -> tuple[Images, Logits]:
-        """One forward pass of at most a batch; return images and logits for `through`."""
+    def graph(self, x: Images) -> tuple[Images, Logits, int]:
+        """One forward pass of at most a batch; return images, logits and the number of rows for `through`."""
         with torch.inference_mode(mode=False), torch.enable_grad():
             x = ordinary(x).detach().requires_grad_()
-            return x, self._call(x, 0)
+            rows = self.fewer.known(len(x), self.batch_size, gradient=True) or self.batch_size
+            return x, self._call(x, 0, rows), rows
 
-    def through(self, x: Images, logits: Logits, loss: Loss) -> tuple[PerSample, Images, Logits]:
+    def through(self, x: Images, logits: Logits, rows: int, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """Go back through a graph for one loss, and keep the graph; return the same as `gradient`."""
         with torch.inference_mode(mode=False), torch.enable_grad():
             losses = loss(logits)
-            return losses.detach(), self._input_gradient(losses.sum(), x, keep=True), logits.detach()
+            return losses.detach(), self._input_gradient(losses.sum(), x, rows, keep=True), logits.detach()
 
-    def _logits(self, x: Images) -> Logits:
+    def _few_rows(self, x: Images, work: Callable[[int], Answer]) -> Answer:
+        """Return what `work` returns at the batch size, from fewer rows if these are known to answer the same."""
+        if self.as_it_is or self.draws > 1 or compiled_as():
+            return work(self.batch_size)
+        return self.fewer.answer(len(x), self.batch_size, work)
+
+    def _logits(self, x: Images, rows: int) -> Logits:
         if len(x) <= self.batch_size:
-            return self._mean_call(x)  # a single part may be large: do not copy it
-        return _joined(len(x), (self._mean_call(part) for part in x.split(self.batch_size)))
+            return self._mean_call(x, rows)  # a single part may be large: do not copy it
+        return _joined(len(x), (self._mean_call(part, rows) for part in x.split(self.batch_size)))
 
-    def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
-        draws = [self._gradient_of_draw(x, loss, draw) for draw in range(self.draws)]
+    def _gradient(self, x: Images, loss: Loss, rows: int) -> tuple[PerSample, Images, Logits]:
+        draws = [self._gradient_of_draw(x, loss, draw, rows) for draw in range(self.draws)]
         if self.draws == 1:
             return draws[0]
         losses, gradients, logits = (torch.stack(part).mean(0) for part in zip(*draws, strict=True))
         return losses, gradients, logits
 
-    def _gradient_of_draw(self, x: Images, loss: Loss, draw: int) -> tuple[PerSample, Images, Logits]:
+    def _gradient_of_draw(self, x: Images, loss: Loss, draw: int, rows: int) -> tuple[PerSample, Images, Logits]:
         x = ordinary(x).detach()
         parts = [part.requires_grad_() for part in x.split(self.batch_size)]
         if len(parts) == 1:
-            logits = self._call(parts[0], draw)
+            logits = self._call(parts[0], draw, rows)
             losses = loss(logits)
-            return losses.detach(), self._input_gradient(losses.sum(), parts[0]), logits.detach()
+            return losses.detach(), self._input_gradient(losses.sum(), parts[0], rows), logits.detach()
         with torch.no_grad():  # the batch size was halved: run each part once more below, for its own gradient
-            logits = _joined(len(x), (self._call(part, draw) for part in parts))
+            logits = _joined(len(x), (self._call(part, draw, rows) for part in parts))
         logits.requires_grad_()
         losses = loss(logits)
         (weights,) = torch.autograd.grad(losses.sum(), logits)
         pairs = zip(parts, weights.split(self.batch_size), strict=True)
         gradient = torch.cat(
-            [self._input_gradient((self._call(part, draw) * weight).sum(), part) for part, weight in pairs]
+            [self._input_gradient((self._call(part, draw, rows) * weight).sum(), part, rows) for part, weight in pairs]
         )
         return losses.detach(), gradient, logits.detach()
 
-    def _mean_call(self, x: Images) -> Logits:
+    def _mean_call(self, x: Images, rows: int) -> Logits:
         if self.draws == 1:
-            return self._call(x, 0)
-        answers = _joined(self.draws, (self._call(x, draw)[None] for draw in range(self.draws)))
+            return self._call(x, 0, rows)
+        answers = _joined(self.draws, (self._call(x, draw, rows)[None] for draw in range(self.draws)))
         return answers.mean(0)
 
-    def _call(self, x: Images, draw: int) -> Logits:
+    def _call(self, x: Images, draw: int, rows: int) -> Logits:
         unpadded, count = x, len(x)
-        if count < self.batch_size:
-            x = torch.cat([x, x[-1:].detach().expand(self.batch_size - count, *x.shape[1:])])
+        if count < rows:
+            x = torch.cat([x, x[-1:].detach().expand(rows - count, *x.shape[1:])])
         model_input = x.contiguous()  # kernels sum in another order where channels lie last
         if model_input is unpadded:
             model_input = x.clone()  # the model may write into its input
@@ -303,7 +313,7 @@ class Runner:
             )
         return (logits if len(logits) == count else logits[:count]).float()
 
-    def _input_gradient(self, value: Tensor, x: Images, *, keep: bool = False) -> Images:
+    def _input_gradient(self, value: Tensor, x: Images, rows: int, *, keep: bool = False) -> Images:
         try:
             (gradient,) = torch.autograd.grad(value, x, retain_graph=keep)
         except KeyboardInterrupt:
@@ -312,7 +322,7 @@ class Runner:
             if _out_of_memory(error):
                 raise
             raise _failure("the model cannot be differentiated", error, "make its operations differentiable") from error
-        self.backwards += self.batch_size
+        self.backwards += rows
         return gradient.contiguous()  # a convolution may lay channels last, which slows down all that follows
 
     @contextmanager

@@ -51,13 +51,14 @@ def _side_by_side(runner: Runner, x: Images, losses: Sequence[Loss], together: i
 def _from_one_graph(runner: Runner, x: Images, losses: Sequence[Loss]) -> Iterator[Found]:
     """Go back through one graph for every loss; where that fails, or would differ, go through a new one."""
     graph = _attempt(runner, lambda: runner.graph(x))
+    unknown = runner.fewer.known(len(x), runner.batch_size, gradient=True) is None
     for number, loss in enumerate(losses):
         result = None if graph is None else _attempt(runner, partial(runner.through, *graph, loss))
         if result is None:
             graph = None
             yield runner.gradient(x, loss)
             continue
-        if number == 1 and runner.keeps_graphs is None:
+        if number == 1 and (runner.keeps_graphs is None or unknown):
             fresh = runner.gradient(x, loss)
             runner.keeps_graphs = all(map(torch.equal, result, fresh))
             result, graph = fresh, graph if runner.keeps_graphs else None

@@ -11,6 +11,7 @@ from robustbench_kpca import attack, evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._engine.attack_loop import passes, saved
 from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference import fewer_rows
 from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.audit.run import audit
@@ -79,7 +80,7 @@ def test_restarts_and_later_stages_are_for_survivors_only(known):
     assert [sample.backwards for sample in samples] == [2, 2, 3, 3, 3, 3, 0]
 
 
-def test_the_model_always_runs_at_one_batch_size_and_its_parameters_are_left_alone(known):
+def test_a_small_batch_is_always_full_and_its_parameters_are_left_alone(known):
     model, images, labels = known
     sizes = []
     model.register_forward_hook(lambda module, inputs, output: sizes.append(len(inputs[0])))
@@ -92,10 +93,16 @@ def test_the_model_always_runs_at_one_batch_size_and_its_parameters_are_left_alo
 
 
 @pytest.mark.parametrize("name", ["symvit_digits", pytest.param("rpc_symvit_digits", marks=pytest.mark.slow)])
-def test_order_refilling_and_workers_change_no_bit(name):
+def test_order_refilling_fewer_rows_and_workers_change_no_bit(name, monkeypatch):
     model, data = load_model(name), load_data("digits", limit=40)
     how = {"protocol": "pgd20-linf-4_255", "batch_size": 16}
+    sizes = []
+    model.register_forward_hook(lambda module, inputs, output: sizes.append(len(inputs[0])))
     whole = evaluate(model, data, **how, audit=False).outcomes
+    assert sizes.count(8) > 5
+    with monkeypatch.context() as patch:
+        patch.setattr(fewer_rows, "FEWEST", 16)
+        assert evaluate(model, data, **how, audit=False).outcomes.to_csv() == whole.to_csv()
     assert 3 < correct(whole).sum() < 37
     rows = {row[0]: row for row in rows_of(whole)}
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()

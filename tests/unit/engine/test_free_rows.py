@@ -8,6 +8,7 @@ from attack_checks import MISCLASSIFIED, Wavy, rand
 from robustbench_kpca._core.errors import EvaluationError
 from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.attack_loop.foresight import Layout
+from robustbench_kpca._engine.inference import fewer_rows
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks.apgd import APGD
 
@@ -47,6 +48,12 @@ class KilledError(Exception):
 
 
 SHAPE = (2, 6, 6)
+
+
+@pytest.fixture
+def full_batches(monkeypatch):
+    """Fill up every batch, so that rows shown are batches."""
+    monkeypatch.setattr(fewer_rows, "FEWEST", 1000)
 
 
 def attacked(stages, norm="linf", n=9, batch_size=16, lead=None, plain=False, kill_at=(), model=None, **fields):
@@ -143,6 +150,7 @@ class Flat(torch.nn.Module):
         return (torch.arange(3) == 0).float().expand(len(x), -1)
 
 
+@pytest.mark.usefixtures("full_batches")
 @pytest.mark.parametrize(("images", "fewer"), [(16, 3.9), (4, 14)])
 def test_stubborn_images_take_fewer_batches_under_square(images, fewer):
     stage = [SQUARE | {"queries": 400}]
@@ -153,6 +161,7 @@ def test_stubborn_images_take_fewer_batches_under_square(images, fewer):
     assert one_by_one.forwards >= fewer * together.forwards, f"at most {64 / images:g} times"
 
 
+@pytest.mark.usefixtures("full_batches")
 def test_proposals_that_are_kept_cost_little_and_nothing_is_shown_early_under_noise():
     stage = [SQUARE | {"queries": 150}]
     alone, one_by_one = attacked(stage, n=8, batch_size=32, lead=200.0, plain=True)
@@ -166,6 +175,7 @@ def test_proposals_that_are_kept_cost_little_and_nothing_is_shown_early_under_no
     assert one_by_one.forwards == together.forwards
 
 
+@pytest.mark.usefixtures("full_batches")
 @pytest.mark.parametrize(("stage", "least"), [(APGD_T, 3.5), (FAB_T, 3.5)])
 def test_targets_of_stubborn_images_are_tried_side_by_side(stage, least):
     alone, one_by_one = attacked([stage], n=8, batch_size=40, lead=200.0, plain=True)
@@ -192,6 +202,7 @@ def test_a_later_run_that_fails_does_not_count_before_its_turn(monkeypatch):
         attacked(chosen, n=6, lead=4.0)
 
 
+@pytest.mark.usefixtures("full_batches")
 def test_probes_of_spsa_share_batches(monkeypatch):
     stage = [SPSA]
     ours, together = attacked(stage, n=5, batch_size=16)

@@ -72,7 +72,7 @@ def test_gradients_are_those_of_one_loss_after_the_other(rows):
     ("rows", "forwards", "backwards"),
     [
         (3, 1, 1),  # all five in one batch
-        (8, 3, 3),  # two, two and one
+        (5, 2, 2),  # three and two
         (9, 2, 6),  # one graph; the second gradient is computed once more
         (20, 10, 10),  # more than a batch: one after the other
     ],
