@@ -9,11 +9,11 @@ else
   verdict=none
 fi
 case $verdict in
-accepted) text="**Accepted.** $rows random rows were made again, and all are equal." code=0 ;;
+accepted) text="**Accepted.** Of $rows random rows that were made again, $differing differ, as many as rounding explains." code=0 ;;
 refused) text="**Refused.** \`rbk board enter --check submissions/NAME\` prints every reason." ;;
 differs) text="**Refused.** Of $rows random rows that were made again, $differing differ." ;;
 gone) text="**Refused.** The weights cannot be fetched." ;;
-unfinished) text="**Not decided.** The time was up; $rows rows were made again, and all are equal." ;;
+unfinished) text="**Not decided.** The time was up; of $rows rows that were made again, $differing differ." ;;
 *) text="**Not decided.** The check did not finish." ;;
 esac
 printf '<!-- robustbench-kpca entry -->\n### Entry\n\n%s\n' "$text"

@@ -135,9 +135,9 @@ def _checked(
             reasons, verdict = [str(error)], GONE if isinstance(error, GoneError) else REFUSED
         else:
             reasons, rows, differing = list(again.reasons), again.rows, again.differing
-            verdict = DIFFERS if differing else UNFINISHED if again.unfinished and not reasons else REFUSED
+            verdict = UNFINISHED if again.unfinished and not reasons else DIFFERS if differing else REFUSED
             if verdict == UNFINISHED:
-                reasons = [f"the time was up: {rows} rows were made again, all equal"]
+                reasons = [f"the time was up: of {rows} rows that were made again, {differing} differ"]
             if keep and not reasons:
                 again.check.save(folder / FILE)
     verdict = verdict if reasons else ACCEPTED

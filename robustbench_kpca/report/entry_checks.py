@@ -160,7 +160,7 @@ def broken_identities(records: Sequence[Record]) -> Iterator[str]:
     for (weak, weak_attack), (strong, strong_attack) in permutations(attacks, 2):
         if weak.spec.data.digest == strong.spec.data.digest and _is_weaker(weak_attack, strong_attack):
             ours, theirs = (len(_robust(record)) for record in (weak, strong))
-            if theirs > ours + _allowed(weak.spec.data.n):
+            if theirs > ours + rounded(weak.spec.data.n):
                 yield (
                     f"{strong.spec.protocol.name} leaves {theirs} robust, and {weak.spec.protocol.name}, which it "
                     f"contains, {ours}"
@@ -169,7 +169,7 @@ def broken_identities(records: Sequence[Record]) -> Iterator[str]:
         if record.spec.protocol.digest == other.spec.protocol.digest:
             shared = _samples(record) & _samples(other)
             differing = len((_robust(record) ^ _robust(other)) & shared)
-            if differing > _allowed(len(shared)):
+            if differing > rounded(len(shared)):
                 yield f"{record.spec.protocol.name}: {differing} of {len(shared)} samples differ between two sets"
 
 
@@ -198,5 +198,6 @@ def _robust(record: Record) -> set[str]:
     return set(outcomes["sample"].astype(str)[np.asarray(kept)].tolist())
 
 
-def _allowed(samples: int) -> int:
+def rounded(samples: int) -> int:
+    """Return how many verdicts under attack rounding may have moved: 1, and 1 % of the samples."""
     return 1 + samples // 100

@@ -24,6 +24,7 @@ from robustbench_kpca.records.spot_check import SpotCheck
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.entries import RECORDS, WEB, Entry
+from robustbench_kpca.report.entry_checks import rounded
 from robustbench_kpca.verification.rerun import checked_again
 from robustbench_kpca.verification.stated import Conditions
 
@@ -104,7 +105,8 @@ class Again:
 
     Attributes:
         check: an entry of each record that was made again.
-        reasons: why it is not accepted; none if all rows are equal and a quick audit raises no flag.
+        reasons: why it is not accepted; none if rows are equal, or differ as on another machine, and a quick audit
+            raises no flag.
         unfinished: whether the time was up before all records were made again.
     """
 
@@ -128,7 +130,9 @@ def make_again(
 ) -> Again:
     """Make random samples of all records again, in proportion to their number, and audit the model quickly.
 
-    Nobody knows the choice beforehand. It is drawn here, after the entry was handed in.
+    Nobody knows the choice beforehand. It is drawn here, after the entry was handed in. Where a record names another
+    machine (`how.other_versions`), a search follows its own rounding: of all rows under attack from such records, as
+    many verdicts may differ as `rounded` says. Every other row must be equal.
 
     Raises:
         BadInputError: weights are gone or of another digest; code may not run, or the model cannot be loaded.
@@ -140,6 +144,7 @@ def make_again(
     runs = [(run.evaluation, run.record) for run in board.runs if run.record is not None]
     total = sum(record.spec.data.n for _, record in runs)
     check, reasons, unfinished = SpotCheck.begin(samples, None), list[str](), False
+    elsewhere = list[Checked]()
     for needed, record in runs:
         if time.monotonic() - began > seconds:
             unfinished = True
@@ -148,8 +153,13 @@ def make_again(
         made = checked_again(record, part, check.seed, model=model, images=_data(needed).load_for(model), how=how)
         check = check.model_copy(update={"records": check.records | {record.spec.stem(): made}})
         report(made)
-        if made.differing or not made.samples:
+        if record.kind == "attack" and not made.exact and made.samples:
+            elsewhere.append(made)
+        elif made.differing or not made.samples:
             reasons.append(f"{made.protocol}: {made.verdict}")
+    moved, most = sum(made.differing for made in elsewhere), rounded(sum(made.rows for made in elsewhere))
+    if moved > most:
+        reasons.append(f"under attack {moved} verdicts differ; another machine explains {most}")
     reasons += [] if unfinished else _audited_again(model, runs)
     return Again(check, reasons, unfinished)
 

@@ -1,5 +1,6 @@
 """Entries of open boards: an honest one is accepted, and each reason against one is a line."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from robustbench_kpca.records.spec import ProtocolInfo
 from robustbench_kpca.report.entries import CARD, load_entry
 from robustbench_kpca.report.entry_checks import broken_identities, refusals, stale
 from robustbench_kpca.report.matching import load_board
+from robustbench_kpca.verification import entries
 
 ENTRIES = Path(__file__).parents[3] / "submissions"
 HONEST = ENTRIES / "vit_digits_adv"
@@ -110,6 +112,45 @@ def test_a_declared_hole_costs_nothing(folder):
     with (folder / CARD).open("a") as file:
         file.write('[[hole]]\ncolumn = "PGD-20 8/255"\nreason = "no gradients"\n')
     assert refusals(folder) == []
+
+
+def moved(rows, count):
+    """Let `count` samples withstand the attack that broke them."""
+    broken = np.flatnonzero((rows["broken_by"] != "") & (rows["broken_by"] != "clean"))[:count]
+    changed = {name: rows[name].copy() for name in ("broken_by", "rank", "prediction", "forwards", "backwards")}
+    for name, value in {"broken_by": "", "rank": 0, "prediction": rows["label"][broken], "forwards": 21}.items():
+        changed[name][broken] = value
+    return changed | {"backwards": np.where(changed["forwards"] == 21, 20, changed["backwards"])}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "columns", "differing", "same", "verdict"),
+    [
+        (PGD, lambda rows: moved(rows, 2), 2, False, "accepted"),
+        (PGD, lambda rows: moved(rows, 1), 1, True, "differs"),
+        (PGD, lambda rows: moved(rows, 3), 3, False, "differs"),
+        (CLEAN, lambda rows: {"confidence": 0.9 * rows["confidence"]}, 364, False, "differs"),
+    ],
+)
+def test_another_machine_may_move_few_verdicts(
+    folder, protocol, columns, differing, same, verdict, capsys, monkeypatch
+):
+    """1 and 1 % of the samples under attack; none on the same machine, and no other row."""
+    again = entries.checked_again
+    monkeypatch.setattr(entries, "checked_again", lambda *a, **k: again(*a, **k).model_copy(update={"exact": same}))
+    monkeypatch.setattr(entries, "_audited_again", lambda model, runs: [])
+    holes = ("Corrupted", "AutoAttack fast 8/255")
+    with (folder / CARD).open("a") as file:
+        file.writelines(f'[[hole]]\ncolumn = "{column}"\nreason = "for seconds"\n' for column in holes)
+    for path in (folder / "records").glob("*_*"):
+        if not {PGD, CLEAN} & {*path.name.split("__")}:
+            path.unlink()
+    machine = record_of(folder, protocol).environment.model_copy(update={"processor": "another"})
+    forged(folder, protocol, columns=columns, environment=machine)
+    words = ["board", "enter", "--check", str(folder), "--samples", "492", "--other-versions", "--json", "-q"]
+    assert main(words) == (0 if verdict == "accepted" else 2)
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["rows"], found["differing"]) == (verdict, 492, differing), found
 
 
 def test_an_ensemble_leaves_no_more_robust_than_its_member(folder):
