@@ -115,12 +115,13 @@ def test_a_declared_hole_costs_nothing(folder):
 
 
 def moved(rows, count):
-    """Let `count` samples withstand the attack that broke them."""
-    broken = np.flatnonzero((rows["broken_by"] != "") & (rows["broken_by"] != "clean"))[:count]
-    changed = {name: rows[name].copy() for name in ("broken_by", "rank", "prediction", "forwards", "backwards")}
-    for name, value in {"broken_by": "", "rank": 0, "prediction": rows["label"][broken], "forwards": 21}.items():
-        changed[name][broken] = value
-    return changed | {"backwards": np.where(changed["forwards"] == 21, 20, changed["backwards"])}
+    """Let `count` samples withstand the attack that broke them, as the first sample did."""
+    broken = np.flatnonzero(rows["broken_by"] == "pgd")[:count]
+    changed = {name: rows[name].copy() for name in ("broken_by", "rank", "forwards", "backwards", "prediction")}
+    for values in changed.values():
+        values[broken] = values[0]
+    changed["prediction"][broken] = rows["label"][broken]
+    return changed
 
 
 @pytest.mark.parametrize(
