@@ -1,6 +1,7 @@
 """Attacks on a few pixels or patches: linear models in closed form, transcriptions, and another library."""
 
 from functools import partial
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.engine import build_attack
 from robustbench_kpca.attacks.mim import MIM
 from robustbench_kpca.attacks.patch import Patch
+from robustbench_kpca.attacks.shared.losses import margin
 from robustbench_kpca.attacks.shared.patches import allowed_corners
 from robustbench_kpca.attacks.sigma_zero import SigmaZero
 from robustbench_kpca.attacks.sparse_rs import _AFTER, _DIVISORS, SparseRS
@@ -29,6 +31,7 @@ PATCH = {
 }  # fmt: skip
 SPARSE = {"attack": "sparse_rs", "restarts": 1, "queries": 300, "alpha_init": 0.4}
 ZERO = {"lr": 1.0, "sigma": 1e-3, "threshold": 0.3, "rise": 0.01}
+PAIRS = {"attack": "pixel_pairs", "restarts": 1, "places": 36, "candidates": 36, "tries": 8}
 
 
 class Flat(torch.nn.Module):
@@ -227,13 +230,14 @@ ALL = [
     ("mim", {"attack": "mim", "restarts": 1, "steps": 5, "step_size": 0.2, "decay": 1.0}),
     ("pgd", {"attack": "pgd", "restarts": 1, "steps": 5, "step_size": 0.2, "random_start": True}),
     ("sigma_zero", {"attack": "sigma_zero", "restarts": 1, "steps": 20, "unit": "pixel", **ZERO}),
+    ("pixel_pairs", PAIRS | {"places": 9, "candidates": 3}),
 ]
 
 
 @pytest.mark.parametrize("threat", SETS, ids=str)
 @pytest.mark.parametrize(("name", "stage"), ALL)
 def test_nothing_leaves_the_set_and_rows_are_independent(name, stage, threat):
-    if name == "sigma_zero" and threat.norm != "l0":
+    if name in ("sigma_zero", "pixel_pairs") and threat.norm != "l0":
         pytest.skip("counts pixels")
     make = partial(build_attack, Stage.model_validate(stage))
     for promise in (keeps_ball_and_state, is_independent, resumes, is_seeded):
@@ -257,3 +261,32 @@ def test_gradient_attacks_take_patches_by_projection(linear, norm, where):
     threat = Threat(norm, 1 if where else 4, **where)
     state = drive(MIM(steps=10, step_size=0.1, decay=1.0), linear(weight, 0.0), x, y, threat, 10)
     assert state["x"][0, 0].tolist() == [[0.5] * 4] * 2 + [[0.5, 0.5, 0, 0]] * 2
+
+
+@pytest.mark.parametrize("candidates", [1, 12])
+def test_the_two_best_pixels_of_a_linear_model_are_found(linear, candidates):
+    """Its first base and that base's first partner are the two best, so one step of pairs is enough."""
+    weight, bias, x, y = half_on_each_side(20, 1, 6, 6)
+    towards = torch.where(y.bool(), -1.0, 1.0)[:, None] * weight.flatten()
+    falls = torch.where(towards > 0, towards * (1 - x.flatten(1)), -towards * x.flatten(1)).topk(2).values.sum(1)
+    _, broken = passes(PAIRS | {"candidates": candidates}, "l0", 2, linear(weight, bias), x, y)
+    assert broken == (falls > (x.flatten(1) @ weight.flatten() + bias).abs()).tolist()
+    assert 5 < sum(broken) < len(x)
+
+
+@pytest.mark.parametrize(("kind", "pixels"), [("mlp", 1), ("mlp", 2), ("conv", 2)])
+def test_no_pair_of_pixels_has_a_lower_margin_than_the_one_found(kind, pixels, fork):
+    """All pairs of 16 places in 8 colours, 7,680, of which the search shows less than a tenth."""
+    torch.manual_seed(0)
+    model = network(kind)
+    x, y = batch(model, kind, n=12)
+    corners, lowest = torch.tensor([*product((0.0, 1.0), repeat=3)]), torch.full((len(x),), torch.inf)
+    with torch.no_grad():
+        for places in combinations(range(16), pixels):
+            for colours in product(corners, repeat=pixels):
+                new = x.flatten(2).clone()
+                new[:, :, list(places)] = torch.stack(colours, 1)
+                lowest = lowest.minimum(margin(model(new.view(x.shape)), y))
+    state = drive(build_attack(Stage(**PAIRS)), model, x, y, Threat("l0", pixels), None)
+    assert torch.allclose(state["lowest"], lowest, atol=1e-5)
+    assert ((state["x"] != x).any(1).flatten(1).sum(1) <= pixels).all()

@@ -77,7 +77,7 @@ def test_the_reference_of_every_protocol():
 def test_the_table_knows_every_attack_but_those_that_nobody_else_is_trusted_with():
     assert set(ATTACKS.names()) - set(REFERENCES) == {
         "malt", "sld", "segpgd", "apgd_shrinking", "spsa_cleverhans", "cw_cleverhans", "hotflip", "gbda", "random_swap",
-        "patch", "sigma_zero", "sparse_rs",
+        "patch", "pixel_pairs", "sigma_zero", "sparse_rs",
     }  # fmt: skip
     with pytest.raises(BadInputError, match="'sld'"):
         programs("sld-l1-10")
