@@ -126,6 +126,11 @@ severities = {severities}
 """
 
 
+def tables(folder):
+    """Return the outcomes of every record in a folder, packed, by the name of their file."""
+    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
+
+
 class Flat(nn.Module):
     """A linear model, where the machinery is tested and not the verdict."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from board_pages import CLEAN, pack_text, table_text
 from safetensors.torch import load_file
 
 from robustbench_kpca._core.lock import holder_in, is_held
@@ -19,44 +20,13 @@ from robustbench_kpca.models.bundle import read_header
 
 pytestmark = pytest.mark.slow
 EPOCHS = 6
-PACK = """
-title = "A paper"
-source = "Nobody (2026)"
-intro = "Said."
-
-[embedded]
-intro = "Small."
-
-[embedded.samples]
-val = { data = "digits", split = "test", limit = 8 }
-
-[embedded.arms]
-vit = { title = "ViT", recipe = "vit_digits", seeds = [0], set = { epochs = 6, threads = 1 } }
-sym = { title = "SymViT", recipe = "symvit_digits", seeds = [0], set = { epochs = 6, threads = 1 } }
-
-[paper]
-intro = "Large."
-
-[paper.samples]
-val = { data = "imagenet", split = "val" }
-
-[paper.arms]
-vit = { title = "ViT", recipe = "vit_tiny", seeds = [0], data = "imagenet" }
-sym = { title = "SymViT", recipe = "symvit_tiny", seeds = [0], data = "imagenet" }
-"""
-TABLE = """
-kind = "table"
-title = "Table 1"
-intro = "Both."
-arms = ["vit", "sym"]
-rank_by = "Clean"
-
-[[column]]
-title = "Clean"
-samples = "val"
-protocol = "clean"
-metric = "clean_accuracy"
-"""
+PACK = pack_text(
+    [f'{name} = {{ title = "{name}", recipe = "{family}_digits", seeds = [0], set = {{ epochs = 6, threads = 1 }} }}'
+     for name, family in (("vit", "vit"), ("sym", "symvit"))],
+    [f'{name} = {{ title = "{name}", recipe = "{family}_tiny", seeds = [0], data = "imagenet" }}'
+     for name, family in (("vit", "vit"), ("sym", "symvit"))], limit=8,
+)  # fmt: skip
+TABLE = table_text(["vit", "sym"], CLEAN)
 NAMES = [f"{family}_digits-epochs6-threads1-s0" for family in ("vit", "symvit")]
 PLAIN = [sys.executable, "-m", "robustbench_kpca"]
 LAUNCH = [

@@ -9,26 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from full_disk import full_disk
-from test_kills import begin, content, evaluation, training
+from test_faults import hidden, run, shards
+from test_kills import begin, content, training
 
-from robustbench_kpca import evaluate
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.shards import SUFFIX
-
-ATTACK = {"protocol": "pgd20-linf-4_255", "steps": 5, "batch_size": 4, "audit": False}
-
-
-def run(toy, digits, out, processes=2, **asked):
-    return evaluate(f"{toy}/toy.py:build", digits, out=out, processes=processes, **{**ATTACK, **asked})
-
-
-def shards(folder):
-    return sorted(folder.rglob(f"*{SUFFIX}"))
-
-
-def hidden(folder):
-    return [path for path in folder.rglob(".*") if path.is_file()]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -42,7 +28,7 @@ def test_a_full_disk_is_one_line_and_what_is_finished_is_kept(processes, toy, di
         pytest.raises(EvaluationError, match=r"cannot write .*takes no file of this size.*free disk space"),
     ):
         run(toy, digits, out, processes)
-    assert [path for path in hidden(out) if path.name.endswith(".tmp")] == []
+    assert not [name for name in hidden(out) if name.endswith(".tmp")]
     assert not list(out.glob("*.record.json"))
     run(toy, digits, out, processes)
     assert content(out) == content(tmp_path / "plain")
@@ -67,25 +53,6 @@ def test_a_folder_that_becomes_read_only_is_one_line(toy, digits, tmp_path, monk
     assert content(out) == content(tmp_path / "plain")
 
 
-def test_damaged_shards_are_made_again(toy, digits, tmp_path):
-    """Cut, altered in one bit, emptied, or in the place of another."""
-    run(toy, digits, tmp_path / "plain", 1)
-    out = tmp_path / "out"
-    torch.save(digits.form.tensor(digits.image(23)), toy / "poison.pt")
-    with pytest.raises(EvaluationError):
-        run(toy, digits, out)
-    (toy / "poison.pt").unlink()
-    cut, altered, emptied, other, whole = shards(out)
-    cut.write_bytes(cut.read_bytes()[:-1])
-    bits = bytearray(altered.read_bytes())
-    bits[len(bits) // 2] ^= 1
-    altered.write_bytes(bits)
-    emptied.write_bytes(b"")
-    other.write_bytes(whole.read_bytes())
-    run(toy, digits, out)
-    assert content(out) == content(tmp_path / "plain")
-
-
 def test_clocks_that_jump_change_nothing(toy, digits, tmp_path, monkeypatch):
     """Those of this process and of the others: back and forth by months, at every look."""
     run(toy, digits, tmp_path / "plain", 1)
@@ -100,22 +67,6 @@ def test_clocks_that_jump_change_nothing(toy, digits, tmp_path, monkeypatch):
     assert main(["records", "status", str(out)]) == 0
     run(toy, digits, out)
     assert content(out) == content(tmp_path / "plain")
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_two_runs_at_once_make_one_record(count, toy, tmp_path):
-    """One makes the record; the other is refused, or comes late and finds it."""
-    asked = [evaluation("attack", toy, 0, tmp_path / name / "runs", count) for name in ("plain", "out")]
-    assert main(asked[0]) == 0
-    (toy / "slow").touch()
-    both = [begin(asked[1], tmp_path / f"said{number}") for number in (1, 2)]
-    for process in both:
-        process.join()
-    said = "".join((tmp_path / f"said{number}").read_text() for number in (1, 2))
-    codes = sorted(process.exitcode for process in both)
-    assert codes in ([0, 0], [0, 2]), said
-    assert ("another process is writing" in said) == (2 in codes)
-    assert content(tmp_path / "out") == content(tmp_path / "plain")
 
 
 @pytest.mark.slow

@@ -4,10 +4,9 @@ import time
 from collections import Counter
 
 import pytest
-import torch
+from stand_ins import tables
 
 from robustbench_kpca import evaluate
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.evaluation.shard_run import ShardRun
 from robustbench_kpca.protocols.presets import find
@@ -40,10 +39,6 @@ def made(monkeypatch):
             ),
         )  # fmt: skip
     return counted
-
-
-def tables(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
 
 
 def run(toy, digits, out, **how):
@@ -91,22 +86,6 @@ def test_an_interrupted_run_keeps_what_is_finished_and_goes_on(cluster, toy, dig
     run(toy, digits, tmp_path / "out", **how)
     assert set(made["finished"].values()) == {1}, "finished shards were kept"
     assert tables(tmp_path / "plain") == tables(tmp_path / "out")
-
-
-def test_a_poisoned_shard_is_given_up_and_the_others_are_kept(cluster, toy, digits, tmp_path):
-    torch.save(digits.form.tensor(digits.image(13)), toy / "poison.pt")
-    with pytest.raises(EvaluationError, match=r"1 of 6 shards .*samples 12 to 15: its process was lost"):
-        run(toy, digits, tmp_path, executor=f"ray:{cluster.address}")
-    assert not list(tmp_path.glob("*.json")), "no record"
-    assert unfinished(tmp_path)[0].done == 5
-
-
-def test_a_cluster_without_gpus_is_refused_for_cuda(cluster, monkeypatch):
-    from robustbench_kpca.evaluation.ray_cluster import RayCluster
-
-    with pytest.raises(BadInputError, match="has no GPU"), RayCluster(None, cluster.address, on_gpu=True):
-        pass
-    assert not ray.is_initialized()
 
 
 def test_a_machine_finds_an_attack_by_its_address(cluster, tmp_path):

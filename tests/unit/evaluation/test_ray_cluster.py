@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from fake_ray import FakeRay
+from stand_ins import tables
 
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
@@ -24,10 +25,6 @@ def plain(digits, tmp_path_factory, few_resamples):
     out = tmp_path_factory.mktemp("plain")
     record = evaluate("symvit_digits", digits, out=out, executor="serial", **HOW)
     return record.model_dump(exclude={"created", "seconds"}), tables(out)
-
-
-def tables(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
 
 
 @pytest.fixture

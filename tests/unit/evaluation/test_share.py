@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fake_ray import FakeRay
+from stand_ins import tables
 
 from robustbench_kpca import evaluate, load_data
 from robustbench_kpca._core.errors import BadInputError
@@ -24,10 +25,6 @@ TIMES = {"created", "seconds"}
 @pytest.fixture(scope="module")
 def digits():
     return load_data("digits", limit=20).in_order()
-
-
-def tables(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("*.outcomes.csv.xz")}
 
 
 @pytest.fixture(autouse=True)
@@ -120,19 +117,8 @@ def test_parts_that_make_no_sense_are_refused(how):
 
 
 def test_the_command_ends_well_and_says_what_is_missing(tmp_path, capsys):
-    asked = [
-        "eval",
-        "-m",
-        "vit_digits",
-        "-p",
-        "fgsm-linf-8_255",
-        "--limit",
-        "8",
-        "--batch-size",
-        "4",
-        "--audit",
-        "none",
-    ]
+    asked = ["eval", "-m", "vit_digits", "-p", "fgsm-linf-8_255", "--limit", "8", "--batch-size", "4"]
+    asked += ["--audit", "none"]
     assert main([*asked, "-o", str(tmp_path), "--part", "1/2"]) == 0
     assert capsys.readouterr().err.count("part 1 of 2 is made; 1 of 2 shards are not there yet") == 1
     assert main(["records", "status", str(tmp_path)]) == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from board_pages import CLEAN, pack_text, table_text
 from safetensors.torch import load_file, save_file
 from stand_ins import few_digits
 
@@ -34,46 +35,14 @@ from robustbench_kpca.study.reproduction.run import Settings, run
 from robustbench_kpca.study.reproduction.steps import Diagnose, Evaluate, Follow, Train, plan
 from robustbench_kpca.study.reproduction.tables import board_of
 
-PACK = """
-title = "A paper"
-source = "Nobody (2026)"
-intro = "Said."
-
-[embedded]
-intro = "Small."
-
-[embedded.samples]
-val = { data = "digits", split = "test" }
-
-[embedded.arms]
-plain = { title = "Plain", models = ["vit_digits"] }
-other = { title = "Other", models = ["symvit_digits"] }
-trained = { title = "Trained", recipe = "vit_digits", seeds = [0, 1], set = { epochs = 2 }, keep_every = 1 }
-
-[paper]
-intro = "Large."
-
-[paper.samples]
-val = { data = "imagenet", split = "val" }
-
-[paper.arms]
-plain = { title = "Plain", models = ["timm:vit_tiny_patch16_224"] }
-other = { title = "Other", models = ["timm:deit_tiny_patch16_224"] }
-trained = { title = "Trained", recipe = "vit_tiny", seeds = [0, 1], data = "imagenet" }
-"""
-TABLE = """
-kind = "table"
-title = "Table 1"
-intro = "Both."
-arms = ["plain", "other"]
-rank_by = "Clean"
-
-[[column]]
-title = "Clean"
-samples = "val"
-protocol = "clean"
-metric = "clean_accuracy"
-"""
+PACK = pack_text(
+    ['plain = { title = "Plain", models = ["vit_digits"] }', 'other = { title = "Other", models = ["symvit_digits"] }',
+     'trained = { title = "Trained", recipe = "vit_digits", seeds = [0, 1], set = { epochs = 2 }, keep_every = 1 }'],
+    ['plain = { title = "Plain", models = ["timm:vit_tiny_patch16_224"] }',
+     'other = { title = "Other", models = ["timm:deit_tiny_patch16_224"] }',
+     'trained = { title = "Trained", recipe = "vit_tiny", seeds = [0, 1], data = "imagenet" }'],
+)  # fmt: skip
+TABLE = table_text(["plain", "other"], CLEAN)
 CLAIMS = """
 kind = "claims"
 title = "Claims"

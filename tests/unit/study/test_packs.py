@@ -1,25 +1,18 @@
-import io
 import json
 import re
 import shlex
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from board_pages import commands
-from PIL import Image
+from board_pages import CLEAN, commands, table_text
 from stand_ins import few_digits, few_of, short_attacks
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.cli.reproduce import _states_of
-from robustbench_kpca.data.imagenet_classes import imagenet_classes, imagenet_wnids, robustbench_validation
-from robustbench_kpca.models import shapes
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.protocols.corruption_names import COMMON
 from robustbench_kpca.protocols.scenario import Ood, Shift
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.study.reproduction.pack import Open, Table, load_pack
@@ -64,33 +57,13 @@ plain = { title = "Plain", models = ["timm:vit_tiny_patch16_224"] }
 trained = { title = "Trained", recipe = "vit_tiny", seeds = [0], data = "imagenet" }
 large = { title = "Large", recipe = "symvit_tiny", seeds = [0], data = "imagenet" }
 """
-TABLE = """
-kind = "table"
-title = "Table 1"
-intro = "Both."
-arms = ["plain", "trained", "large"]
-rank_by = "Clean"
-
-[[column]]
-title = "Clean"
-samples = "val"
-protocol = "clean"
-metric = "clean_accuracy"
-
-[[column]]
-title = "Attacked"
-samples = "val"
-protocol = "attack"
-corrected = "pgd20-linf-1_255"
-eps = "2/255"
-metric = "robust_accuracy"
-
-[[column]]
-title = "More"
-samples = "more"
-protocol = "imagenet-r"
-metric = "shift_accuracy"
-"""
+TABLE = table_text(
+    ["plain", "trained", "large"],
+    CLEAN | {
+        "Attacked": ("attack", "robust_accuracy", {"corrected": "pgd20-linf-1_255", "eps": "2/255"}),
+        "More": ("imagenet-r", "shift_accuracy", {"samples": "more"}),
+    },
+)  # fmt: skip
 FIGURES = {
     "figure-1": 'kind = "epochs"\narms = ["trained"]\nsamples = "val"\nsplits = ["train", "test"]\nimages = 4\n',
     "figure-2": 'kind = "curves"\narms = ["trained"]\n',
@@ -228,15 +201,6 @@ def test_a_reason_that_only_the_whole_pack_knows_stays_beside_what_a_run_of_one_
         assert (now.state, now.why) == (state, known)
 
 
-def test_no_step_is_begun_beyond_the_budget(own, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert main(["reproduce", str(own), "-o", str(out), "--table", "1", "--budget", "0.0000001s", "--json"]) == 0
-    steps = json.loads(capsys.readouterr().out)
-    assert not [one for one in steps if one["state"] == "done"]
-    assert {one["why"].partition(":")[0] for one in steps if one["state"] == "open"} == {"beyond the budget"}
-    assert not list(out.rglob("*.safetensors"))
-
-
 def test_a_plan_shows_estimates_and_writes_nothing(own, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["reproduce", str(own), "-o", str(out), "--plan", "--json"]) == 0
@@ -354,71 +318,14 @@ def test_every_pack_runs_on_few_samples(name, tmp_path, few_resamples, types_unc
             assert (out / key / "index.html").is_file()
 
 
-def picture():
-    file, blocks = io.BytesIO(), np.random.default_rng(0).integers(0, 256, (7, 7, 3), np.uint8)
-    Image.fromarray(blocks.repeat(32, 0).repeat(32, 1)).save(file, "JPEG")
-    return file.getvalue()
-
-
-def look_alikes(top):
-    """Folders with the file names of ImageNet and its relatives, every picture the same; eight validation images."""
-    outside = {imagenet_wnids()[index] for index in imagenet_classes("imagenet-o")}
-    known = [(wnid, stem) for stem, wnid in robustbench_validation().items() if wnid in outside][:8]
-    cells = [f"{name}/{severity}" for name in COMMON for severity in range(1, 6)]
-    files = [f"imagenet/train/{wnid}/{wnid}_{number}.JPEG" for wnid, _ in known for number in range(2)]
-    files += [f"{place}/{wnid}/{stem}.JPEG" for place in ("imagenet/val", *(f"imagenet-c/{cell}" for cell in cells))
-              for wnid, stem in known]  # fmt: skip
-    for name in ("imagenet-a", "imagenet-o"):
-        files += [f"{name}/{imagenet_wnids()[index]}/0.jpg" for index in imagenet_classes(name)]
-    content = picture()
-    for file in files:
-        (top / file).parent.mkdir(parents=True, exist_ok=True)
-        (top / file).write_bytes(content)
-    return [f"--data={name}:{top / name}" for name in ("imagenet", "imagenet-c", "imagenet-a", "imagenet-o")]
-
-
-@pytest.mark.slow
-def test_tables_of_base_models_are_trained_evaluated_and_shown(tmp_path, monkeypatch, few_resamples, types_unchecked):
-    """Tables 7 and 8 of Teo & Nguyen with models of the base recipes, 12 wide and two layers deep, on look-alikes."""
-    base = shapes.VIT["base_patch16_224"]
-    monkeypatch.setitem(shapes.VIT, "base_patch16_224", replace(base, embed_dim=12, depth=2, num_heads=3))
-    folder, out = shutil.copytree(presets.pack_path("teo2024").parent, tmp_path / "pack"), tmp_path / "out"
-    toml = folder / "pack.toml"
-    short = 'set = { epochs = 1, warmup_epochs = 0, batch_size = 8, "images.workers" = 0 }'
-    toml.write_text(re.sub(r'(recipe = "\w+_base", seeds = \[0\])', rf"\1, {short}", toml.read_text()))
-    asked = ["reproduce", str(folder), "--table", "7", "--table", "8", "-o", str(out), "--audit", "none", "-q"]
-    with short_attacks(steps=2):
-        assert main([*asked, *look_alikes(tmp_path / "data")]) == 0
-    for item, columns in (("table-7", 5), ("table-8", 7)):
-        rows = json.loads((out / item / "board.json").read_text())["rows"]
-        assert [len(row["cells"]) for row in rows] == [columns] * 2
-        assert all(cell["value"] is not None for row in rows for cell in row["cells"])
-
-
-CHEAP = """
-kind = "table"
-title = "{title}"
-intro = "Both."
-arms = ["plain", "trained"]
-rank_by = "Clean"
-turn = {turn}
-
-[[column]]
-title = "Clean"
-samples = "val"
-protocol = "{protocol}"
-metric = "{metric}"
-"""
-
-
 @pytest.fixture
 def two_turns(own):
     """A pack of two tables: a dear one that comes first by name, and a cheap one whose turn is earlier."""
     for path in own.glob("*-*.toml"):
         path.unlink()
-    dear = CHEAP.format(title="Dear", turn=1, protocol="pgd20-linf-1_255", metric="robust_accuracy")
-    (own / "table-1.toml").write_text(dear)
-    cheap = CHEAP.format(title="Cheap", turn=0, protocol="clean", metric="clean_accuracy")
+    arms, dear = ["plain", "trained"], {"Clean": ("pgd20-linf-1_255", "robust_accuracy")}
+    (own / "table-1.toml").write_text(table_text(arms, dear, title="Dear", turn=1))
+    cheap = table_text(arms, CLEAN, title="Cheap", turn=0)
     attack = '[[column]]\ntitle = "FGSM"\nsamples = "val"\nprotocol = "attack"\nmetric = "robust_accuracy"\n'
     asked = '[[question]]\nsubject = "trained"\nbaseline = "plain"\nablation = "plain"\ncolumn = "Clean"\n'
     (own / "table-2.toml").write_text(cheap.replace("[[column]]", f"{asked}\n{attack}\n[[column]]"))

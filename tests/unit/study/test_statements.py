@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from board_pages import CLEAN, pack_text, table_text
 from scipy import stats
 
 from robustbench_kpca import evaluate, load_data, load_model
@@ -17,50 +18,13 @@ from robustbench_kpca.study.reproduction.pack import load_pack
 from robustbench_kpca.study.reproduction.roles import Roles
 from robustbench_kpca.study.reproduction.statements import Claimed, Compared, Statement
 
-PACK = """
-title = "A paper"
-source = "Nobody (2026)"
-intro = "Said."
-
-[embedded]
-intro = "Small."
-
-[embedded.samples]
-val = { data = "digits", split = "test", limit = 24 }
-
-[embedded.arms]
-plain = { title = "Plain", models = ["vit_digits"] }
-trained = { title = "Adversarial", models = ["vit_digits_adv"] }
-
-[paper]
-intro = "Large."
-
-[paper.samples]
-val = { data = "imagenet", split = "val" }
-
-[paper.arms]
-plain = { title = "Plain", models = ["timm:vit_tiny_patch16_224"] }
-trained = { title = "Adversarial", models = ["timm:vit_small_patch16_224"] }
-"""
-TABLE = """
-kind = "table"
-title = "Table 1"
-intro = "Both."
-arms = ["plain", "trained"]
-rank_by = "Clean"
-
-[[column]]
-title = "Clean"
-samples = "val"
-protocol = "clean"
-metric = "clean_accuracy"
-
-[[column]]
-title = "FGSM"
-samples = "val"
-protocol = "fgsm-linf-8_255"
-metric = "robust_accuracy"
-"""
+PACK = pack_text(
+    ['plain = { title = "Plain", models = ["vit_digits"] }',
+     'trained = { title = "Adversarial", models = ["vit_digits_adv"] }'],
+    ['plain = { title = "Plain", models = ["timm:vit_tiny_patch16_224"] }',
+     'trained = { title = "Adversarial", models = ["timm:vit_small_patch16_224"] }'], limit=24,
+)  # fmt: skip
+TABLE = table_text(["plain", "trained"], CLEAN | {"FGSM": ("fgsm-linf-8_255", "robust_accuracy")})
 STATEMENTS = """
 title = "A <b>paper</b> beside us"
 intro = "Seen."
