@@ -1,4 +1,4 @@
-"""Read leaderboards/coverage.md and say what is wrong with it: `faults` plans every command of it, and runs none."""
+"""Read leaderboards/coverage.md and say what is wrong: `faults_of` plans the commands of a row, and runs none."""
 
 import re
 import shlex
@@ -85,10 +85,6 @@ def rows(text: str) -> list[Row]:
             if cells != HEADER:
                 table.append(Row(paper, *cells))
     return table
-
-
-def faults(text: str) -> list[str]:
-    return [fault for row in rows(text) for fault in faults_of(row)] + wrong_counts(text)
 
 
 def wrong_counts(text: str) -> list[str]:

@@ -1,11 +1,8 @@
 """The commands as a user meets them: what works, and one line with exit code 2 for what cannot."""
 
 import json
-import os
 import pickle
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,7 +21,6 @@ from robustbench_kpca.report.pictures import grid
 from robustbench_kpca.training.schedules import read_recipe
 
 pytestmark = pytest.mark.usefixtures("elsewhere", "few_resamples")
-RBK = [sys.executable, "-m", "robustbench_kpca"]
 EVAL = ["eval", "-m", "symvit_digits", "-p", "clean", "-o", "out"]
 
 
@@ -252,30 +248,6 @@ def test_pictures(pictures, capsys, monkeypatch):
     _, _, difference = shown[0][0]
     assert max(np.abs(picture - 0.5).max() for picture in difference) == pytest.approx(0.5)
     capsys.readouterr()
-
-
-@pytest.mark.slow
-def test_a_killed_evaluation_leaves_whole_files_only_and_goes_on(tmp_path):
-    arguments = ["-m", "rpc_symvit_all_digits_adv", "-p", "clean", "-p", "pgd20-linf-8_255", "-p", "fgsm-linf-4_255"]
-    arguments += ["--limit", "80", "--batch-size", "8", "--audit", "none", "-o", "runs", "-q"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*RBK, "eval", *arguments], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not list((tmp_path / "runs").glob("*clean*.json")):
-        time.sleep(0.05)
-    time.sleep(0.3)  # into the first attack
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    found = find_records(tmp_path / "runs")
-    assert 1 <= len(found) < 3, "the run must be killed in the middle"
-    for path in found:
-        load_record(path)
-    visible = {path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")}
-    assert len(visible) - 2 * len(found) in (0, 1)  # a table may be there before its record
-    stamps = {path: path.stat().st_mtime_ns for path in found}
-    assert rbk("eval", *arguments) == 0
-    assert len(find_records(tmp_path / "runs")) == 3
-    assert {path: path.stat().st_mtime_ns for path in found} == stamps, "finished records are kept"
 
 
 def test_interrupts_and_bugs_are_one_line_with_exit_code_three(tmp_path, monkeypatch, capsys):

@@ -38,22 +38,6 @@ def test_a_weaker_native_attack_fails_and_help_says_which_commands_exit_with_1(c
     assert "`cross-check`" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([*VERIFY, "-p", "clean"], "'clean'"),
-        ([*VERIFY, "-p", "sld-l1-10"], "'sld'"),
-        ([*VERIFY, "-p", "teo2024-cut-off"], "stages"),
-        (["cross-check", "symvit_digts_adv", "-p", "fgsm-linf-8_255"], "did you mean 'symvit_digits_adv'"),
-    ],
-)
-def test_what_cannot_be_verified_is_one_line(arguments, message, capsys):
-    assert main(arguments) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("rbk: error: ")
-    assert message in error
-
-
 def test_without_the_library_the_extra_is_named(monkeypatch, capsys):
     real = importlib.import_module
 

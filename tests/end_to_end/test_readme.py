@@ -133,15 +133,6 @@ def _stand(model, protocol):
         return {row["sample"] for row in csv.DictReader(lines) if not row["broken_by"]}
 
 
-@pytest.mark.parametrize("protocol", ["pgd20-linf-1_255", "patches-1"])
-def test_no_photograph_of_deit_tiny_is_left(protocol):
-    files = [*(ROOT / "leaderboards" / "league-plugin" / "records").glob(f"*__{protocol}__*.outcomes.csv.xz")]
-    assert len(files) == 8
-    for file in files:
-        with lzma.open(file, "rt") as lines:
-            assert all(row["broken_by"] for row in csv.DictReader(lines))
-
-
 def test_the_numbers_of_plugged_in_attention_are_those_of_the_records():
     models = ("softmax", "pro_l1_restored", "pro_mcp_restored", "pro_huber_restored", "elliptical_restored", "neutreno",
               "twicing", "temperature2")  # fmt: skip

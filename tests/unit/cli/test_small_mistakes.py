@@ -109,19 +109,3 @@ def test_a_call_takes_what_was_meant():
         evaluate(model, x, -torch.ones_like(t), **asked)
     with pytest.raises(BadInputError, match="a state dict of"):
         evaluate(model.state_dict(), x, t, **asked)
-
-
-def test_the_verdict_of_the_doctor_and_the_name_of_a_model_come_first(capsys):
-    assert main(["doctor", "clean_accuracy"]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split() == ["Verdict", "Promise", "What", "was", "seen"]
-    assert all(row.startswith("kept ") for row in rows)
-    assert main(["list", "models"]) == 0
-    assert capsys.readouterr().out.splitlines()[0].split() == [
-        "name",
-        "task",
-        "weights",
-        "held-out",
-        "scores",
-        "remark",
-    ]

@@ -169,15 +169,6 @@ def test_options_that_a_configuration_leaves_out_are_not_held_against_a_record(t
     assert [run.state for run in load_board(str(tmp_path), find_records(records)).runs][:2] == ["ready", "ready"]
 
 
-def test_of_records_of_several_numbers_of_samples_the_largest_counts(board, tmp_path, records):
-    more = shutil.copytree(records, tmp_path / "more")
-    few = evaluate(
-        load_model("vit_digits"), load_data("digits", limit=8), protocol="clean", name="vit_digits", out=more
-    )
-    few.model_copy(update={"created": SOON}).attach(few.outcomes).save(more)
-    assert filled(load_board(str(tmp_path / "mine"), find_records(more))) == filled(board)
-
-
 WORST = """
 [[column]]
 title = "Worst"
@@ -415,21 +406,6 @@ def test_a_row_of_several_trainings_shows_their_mean_and_each_of_them(tmp_path, 
     for one in single:
         shown = f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
         assert all(shown in page for page in (markdown(board), html(board)))
-
-
-def test_one_training_is_not_compared_with_several(tmp_path, records):
-    text = TOML.replace('"vit_digits", "vit_digits_adv", "nobody"', '"vit_digits_adv"')
-    text += SEEDS.replace('"vit_digits_adv", ', "").replace('"third"', '"fourth"')
-    (tmp_path / "board.toml").write_text(text)
-    board = load_board(str(tmp_path), find_records(records))
-    column = board.spec.column[1]
-    assert board.winners[column.title] == [], "one of two trainings is there: its spread is not known"
-    assert board.ranks == {"vit_digits_adv": 1, "both": None}, "one of two is compared with none, and has no rank"
-    copies = shutil.copytree(records, tmp_path / "copies")
-    made_of("symvit_digits", "fourth", copies)
-    board = load_board(str(tmp_path), find_records(copies))
-    assert board.paired("vit_digits_adv", "both", column) is None
-    assert board.winners[column.title] == []
 
 
 def test_a_column_can_have_samples_of_its_own(tmp_path, records):
