@@ -42,10 +42,7 @@ class LocalEntryNotFoundError(FileNotFoundError):
         (torch.OutOfMemoryError("CUDA out of memory"), "memory is used up"),
         (RuntimeError("[enforce fail] not enough memory: you tried"), "memory is used up"),
         (ConnectionRefusedError("refused"), "no connection"),
-        (
-            LocalEntryNotFoundError("no cached snapshot"),
-            "it is not here, and the hub cannot be reached",
-        ),
+        (LocalEntryNotFoundError("no cached snapshot"), "it is not here, and the hub cannot be reached"),
         (KeyError("size"), "KeyError: 'size'"),
         (RuntimeError("  mine \x1b[2J\nand more"), "RuntimeError: mine \N{REPLACEMENT CHARACTER}[2J"),
         (ValueError(""), "ValueError"),

@@ -94,19 +94,3 @@ def test_objectnet_is_scored_among_its_classes(tmp_path):
     record = evaluate(Constant().eval(), data, protocol="objectnet", audit=False)
     assert record.metrics["shift_accuracy"].value == pytest.approx(1 / 104)
     assert "104 of the 17261 published images of objectnet" in " ".join(record.flags)
-
-
-def test_cifar10_c(tmp_path):
-    images, labels = np.zeros((50_000, 32, 32, 3), np.uint8), np.zeros(10_000, np.uint8)
-    images[40_000:40_500] = 255  # at severity 5, a twentieth
-    for name in ("fog", "contrast"):
-        np.save(tmp_path / f"{name}.npy", images)
-    np.save(tmp_path / "labels.npy", np.tile(labels, 5))
-    data = load_data(f"cifar10-c:{tmp_path}", limit=1000)
-    how = {"protocol": "cifar10-c", "batch_size": 500, "corruptions": ["fog"], "severities": [1, 5]}
-    record = evaluate(Bright(10).eval(), data, **how, audit=False)
-    assert len(record.outcomes) == 2000
-    wrong = record.outcomes.where(record.outcomes["prediction"] == 1)
-    assert set(wrong["severity"].tolist()) == {5}
-    assert record.metrics["mean_corruption_error"].value == pytest.approx(len(wrong) / 2000)
-    assert 0 < len(wrong) < 200

@@ -4,8 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, recall_score
 
 from robustbench_kpca._core.errors import BadInputError
@@ -270,17 +268,6 @@ def test_incomplete_tables_are_refused(grid):
     twice = Outcomes.from_rows(outcomes.table, outcomes.rows() + outcomes.rows()[:2])
     with pytest.raises(BadInputError, match="2 rows"):
         PixelCounts.of(twice)
-
-
-@settings(deadline=None, max_examples=15)
-@given(seed=st.integers(0, 10_000), count=st.integers(1, 6))
-def test_outcomes_survive_their_file(seed, count):
-    pairs = maps(np.random.default_rng(seed), count)
-    for outcomes in (outcomes_of({("none", 0): pairs, ("fog", 3): pairs}), attacked(pairs, pairs)):
-        again = Outcomes.from_text(outcomes.to_csv(), outcomes.table, "here")
-        assert again.kind == outcomes.kind
-        assert again.rows() == outcomes.rows()
-        assert again.digest() == outcomes.digest()
 
 
 def test_pixels_without_a_finite_answer_are_wrong_and_those_of_no_class_count_nowhere():

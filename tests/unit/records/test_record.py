@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
@@ -17,9 +17,7 @@ from robustbench_kpca.data.scenes import ArrayScenes
 from robustbench_kpca.metrics import measure
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.records.audit import AuditFile
-from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import find_records
-from robustbench_kpca.tasks.classification import TASK
 
 
 @pytest.fixture
@@ -30,28 +28,6 @@ def saved(tmp_path, linear):
     evaluate(model, images, labels, protocol="pgd20-linf-8_255", name="toy", out=tmp_path, audit=False)
     (path,) = find_records(tmp_path)
     return path
-
-
-ROW = st.fixed_dictionaries(
-    {
-        "sample": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), min_size=1),
-        "label": st.integers(0, 999),
-        "prediction": st.integers(-1, 999),
-        "rank": st.integers(0, 999),
-        "confidence": st.floats(0, 1, width=32),
-    }
-)
-
-
-@settings(max_examples=50)
-@given(st.lists(ROW, min_size=1, max_size=8))
-def test_outcomes_round_trip(rows):
-    table = Outcomes.from_rows(TASK.table("clean"), rows)
-    again = Outcomes.from_text(table.to_csv(), table.table, "here")
-    assert again.kind == "clean"
-    assert again.to_csv() == table.to_csv()
-    for name in TASK.table("clean").columns:
-        assert again[name].tolist() == table[name].tolist()
 
 
 def test_a_record_survives_the_disk_and_its_metrics_follow_from_the_table(saved):

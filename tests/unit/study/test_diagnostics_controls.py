@@ -161,15 +161,6 @@ def test_a_split_of_its_own_is_supported_up_to_its_limit(shift, outcome):
     assert verdict.outcome == outcome
 
 
-@pytest.mark.parametrize(("std", "outcome"), [(0.5, "supported"), (6.0, "not supported")])
-def test_mixing_turns_where_tokens_hear_more_of_themselves(std, outcome):
-    def keys(images, first):
-        return std * torch.nn.functional.normalize(randn(images, HEADS, TOKENS, WIDTH, seed=first), dim=-1)
-
-    make = rpc(keys, lambda images, first: randn(images, HEADS, TOKENS, WIDTH, seed=first), iterations=1, lam=math.inf)
-    assert judge("mixing", make)[1].outcome == outcome
-
-
 @pytest.mark.parametrize(("angle", "outcome"), [(0.0, "supported"), (0.1, "supported"), (1.0, "not supported")])
 def test_gamma_sees_axes_that_are_nearly_eigenvectors(angle, outcome):
     """V = G (A + angle noise): what comes out of (I - 1_N)^+ G^-1 V are axes turned by about that angle."""

@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
-from attack_checks import advance
 from corruption_checks import photograph
 
 from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks import ATTACKS
-from robustbench_kpca.attacks.foreign import build
 from robustbench_kpca.corruptions import CORRUPTIONS
 from robustbench_kpca.evaluation.api import evaluate
 from robustbench_kpca.evaluation.options import RunOptions
@@ -17,7 +14,6 @@ from robustbench_kpca.evaluation.requests import NamedModel
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.loading import load_scenario
-from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.estimate import mcnemar
 from robustbench_kpca.tasks.prepare import require_startable
 from robustbench_kpca.verification.cross_check import Agreement, cross_check
@@ -166,54 +162,6 @@ def test_what_cannot_be_verified_is_refused_before_anything_runs(protocol, overr
     monkeypatch.setattr("robustbench_kpca.verification.cross_check.make_records", None)
     with pytest.raises(BadInputError, match=message):
         checked(protocol, overrides, limit=4)
-
-
-def distances(name, options, model, x, y):
-    attack = build(name, options) if ":" in name else ATTACKS.get(name)(**options)
-    threat = Threat("l2", 10.0)
-    state = attack.start(x, y, threat, torch.arange(len(x)))
-    state = advance(attack, model, state, threat, None)
-    with torch.no_grad():
-        broken = model(state["x"]).argmax(1) != y
-    return torch.where(broken, (state["x"] - x).flatten(1).norm(dim=1), torch.inf)
-
-
-PAIRS = {
-    "cw": (
-        {"steps": 40, "lr": 0.02, "binary_steps": 4, "initial_const": 0.1, "confidence": 0.0},
-        "foolbox:L2CarliniWagnerAttack",
-        {"steps": 40, "stepsize": 0.02, "binary_search_steps": 4, "initial_const": 0.1},
-    ),
-    "ddn": (
-        {"steps": 50, "gamma": 0.05, "init_norm": 1.0},
-        "foolbox:DDNAttack",
-        {"steps": 50, "gamma": 0.05, "init_epsilon": 1.0},
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        ("ddn", "vit_digits"),
-        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("cw", "vit_digits"), ("ddn", "symvit_digits_adv"))),
-    ],
-)
-def test_distances_are_those_of_foolbox(name, model):
-    """At equal steps, constants and rates; where both find something, and ours no less often."""
-    pytest.importorskip("foolbox")
-    network = load_model(model)
-    x, _ = load_data("digits", limit=12).tensors()
-    with torch.no_grad():
-        y = network(x).argmax(1)
-    mine, foreign, theirs = PAIRS[name]
-    ours = distances(name, mine, network, x, y)
-    others = distances(foreign, theirs, network, x, y)
-    assert int(ours.isfinite().sum()) >= int(others.isfinite().sum())
-    assert int(others.isfinite().sum()) >= 11
-    both = ours.isfinite() & others.isfinite()
-    assert float(ours[both].median()) <= 1.02 * float(others[both].median())
-    assert float(ours[both].mean()) <= 1.02 * float(others[both].mean())
 
 
 pytest.importorskip("skimage")
