@@ -199,23 +199,60 @@ def layer(name, **options):
     return built
 
 
+def moved(built):
+    """Move its weights, because some begin at nought, where gradients vanish."""
+    with torch.no_grad():
+        for weight in built.parameters():
+            weight.add_(torch.randn_like(weight) / 4)
+    return built
+
+
 @pytest.fixture
 def x(fork):
     torch.manual_seed(1)
     return torch.randn(2, TOKENS, DIM, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_every_variant_is_differentiable_by_tokens_and_weights(name, x):
-    built = layer(name)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in FORMS),
+        ("scaled", {"form": "alpha"}), ("primal", {"causal": True}), ("kep_svgp", {"form": "concatenate"}),
+    ],
+)  # fmt: skip
+def test_every_variant_is_differentiable_by_tokens_and_weights(name, options, x):
+    built = moved(layer(name, **options)).train()
     weights = dict(built.named_parameters())
 
     def run(tokens, *values):
-        return torch.func.functional_call(built, dict(zip(weights, values, strict=True)), (tokens,))
+        out = torch.func.functional_call(built, dict(zip(weights, values, strict=True)), (tokens,))
+        return out, *getattr(built, "penalties", {}).values()
 
     inputs = (x.requires_grad_(), *weights.values())
     assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
-    assert run(*inputs).shape == x.shape
+    assert run(*inputs)[0].shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "penalties", "weights"),
+    [
+        ("primal", ["ksvd"], ["lam", "scores.w_e", "scores.qk.weight"]),
+        ("kep_svgp", ["kl", "ksvd"], ["mean", "log_scale", "lower", "log_lam", "scores.w_r"]),
+    ],
+)
+def test_penalties_are_there_while_training_only(name, penalties, weights, x):
+    built = moved(layer(name))
+    built(x)
+    assert built.penalties == {}
+    built.train()(x)
+    assert sorted(built.penalties) == penalties
+    sum(built.penalties.values()).backward()
+    grads = {name: weight.grad for name, weight in built.named_parameters()}
+    assert all(grads[name].abs().max() > 0 for name in weights)
+    assert grads["mix.weight"] is None
+    built.eval()
+    assert built.penalties == {}
+    assert "scores.landmarks" not in built.state_dict()
 
 
 @pytest.mark.parametrize("name", ["rpc", "rpc_asymmetric"])
@@ -298,23 +335,34 @@ def test_it_compiles_as_one_graph():
     code = """
         import torch
         from robustbench_kpca import load_model
-        from robustbench_kpca.attention.rpc import RPCAttention
-        from robustbench_kpca.attention.rpc_asymmetric import AsymmetricRPCAttention
+        from robustbench_kpca.attention import ATTENTIONS
 
-        def gradients(run, model, x):
+        def results(run, model, x):
             x = x.clone().requires_grad_()
             out = run(x)
-            return out, *torch.autograd.grad(out.square().sum(), (x, *model.parameters()))
+            loss = out.square().sum() + sum(getattr(model, "penalties", {}).values())
+            return out, *torch.autograd.grad(loss, (x, *model.parameters()), materialize_grads=True)
 
+        sizes = {"tokens": 11, "rank": 3}
         contenders = [
-            (cls(24, 3, qkv_bias=True, lam=1.0, threshold=threshold), torch.randn(2, 11, 24))
-            for cls in (RPCAttention, AsymmetricRPCAttention) for threshold in ("lam*mu", "lam/mu")
+            (ATTENTIONS.get(name)(24, 3, qkv_bias=True, **options), torch.randn(2, 11, 24))
+            for name, options in (
+                ("rpc", {"threshold": "lam*mu"}), ("rpc", {"threshold": "lam/mu"}),
+                ("rpc_asymmetric", {"threshold": "lam*mu"}), ("rpc_asymmetric", {"threshold": "lam/mu"}),
+                ("primal", sizes), ("primal", sizes | {"rank_multi": 1}), ("primal", sizes | {"causal": True}),
+                ("kep_svgp", sizes | {"form": "sum"}), ("kep_svgp", sizes | {"form": "concatenate"}),
+            )
         ]
         contenders.append((load_model("rpc_symvit_digits"), torch.rand(2, 3, 32, 32)))
         for model, x in contenders:
             compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-            for ours, theirs in zip(gradients(compiled, model, x), gradients(model, model, x), strict=True):
-                assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+            for mode in (True, False):
+                model.train(mode).fixed_noise = torch.randn(2, 3, 3, 3)
+                for ours, theirs in zip(results(compiled, model, x), results(model, model, x), strict=True):
+                    assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+                if hasattr(model, "merge"):
+                    model.fixed_noise = None
+                    assert not torch.allclose(compiled(x), compiled(x), atol=1e-3), "every call draws anew"
         """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=300)  # no type checker there
 
