@@ -6,6 +6,8 @@ import torch
 from torch import nn
 
 from robustbench_kpca import load_data, load_model
+from robustbench_kpca._engine.attack_loop.engine import Engine
+from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.verification.conformance import attack as conformance
 from robustbench_kpca.verification.conformance.attack import passes as passes
@@ -65,6 +67,17 @@ def stands(stage, norm="linf", eps=0.1, shape=(2, 6, 6), **fields):
     assert not any(broken)
     assert len(set(counts)) == 1
     return counts[0]
+
+
+def attacked(model, images, labels, scenario, batch_size=8, arriving=None):
+    """Return every sample as the loop leaves it, where images come `arriving` at a time."""
+    found, count = {}, len(labels)
+    runner = Runner(model.eval(), batch_size, torch.device("cpu"), scenario.draws)
+    ids = [str(row) for row in range(count)]
+    engine = Engine(runner, scenario, MISCLASSIFIED, ids, 0, lambda sample: found.update({sample.index: sample}))
+    parts = torch.arange(count).split(arriving or count)
+    engine.run((part.tolist(), images[part], labels[part]) for part in parts)
+    return [found[row] for row in range(count)]
 
 
 def minimal_l2(images, weight, bias):

@@ -2,48 +2,34 @@
 
 # ruff: noqa: NPY002 (the legacy generators must stay as they are)
 
-import json
 import random
 import re
 import sys
 
+import attack_checks
 import numpy as np
 import pytest
 import torch
-from attack_checks import MISCLASSIFIED, Wavy, rand
+from attack_checks import Wavy, rand
 from torch import nn
 
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError, EvaluationError, UnknownNameError
 from robustbench_kpca._engine.attack_loop.counted_model import CountedModel, Counters
-from robustbench_kpca._engine.attack_loop.engine import Engine
 from robustbench_kpca._engine.inference.environment import environment
-from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca.attacks import foreign as _foreign
 from robustbench_kpca.attacks.foreign import build
 from robustbench_kpca.attacks.shared import names
 from robustbench_kpca.attacks.shared.names import library_names
-from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks import task_named
 
-PROTOCOL = {
-    "title": "t", "citations": [], "kind": "attack", "norm": "linf", "eps": 0.1, "policy": "stop_at_first",
-    "labels": "true", "target": "none", "space": "pixel", "clip": True, "draws": 1, "precision": "fp32", "below": [],
-}  # fmt: skip
 SHAPE = (2, 6, 6)
 
 
 def run(model, x, y, stage, norm="linf", eps=0.1, batch_size=4):
-    found = {}
-    scenario = parse_scenario(PROTOCOL | {"norm": norm, "eps": eps, "stage": [{"restarts": 1} | stage]}, "test")
-    engine = Engine(
-        Runner(model.eval(), batch_size, torch.device("cpu")), scenario, MISCLASSIFIED,
-            [str(row) for row in range(len(y))], 0,
-        lambda sample: found.update({sample.index: sample}),
-    )  # fmt: skip
-    engine.run(iter([(list(range(len(y))), x, y)]))
-    return [found[row] for row in range(len(y))]
+    chosen = attack_checks.scenario([{"restarts": 1} | stage], norm=norm, eps=eps)
+    return attack_checks.attacked(model, x, y, chosen, batch_size)
 
 
 def wavy(lead=0.0):
@@ -382,7 +368,7 @@ def test_open_boxes_and_labels_per_pixel_are_refused():
     attack = build("torchattacks:PGD", {})
     with pytest.raises(BadInputError, match="'torchattacks:PGD'"):
         attack.start(HALF, ZEROS, Threat("linf", 0.1, clip=False), torch.arange(3))
-    protocol = parse_scenario(PROTOCOL | {"norm": "linf", "eps": 0.1, "policy": "strongest", "stage": []}, "test")
+    protocol = attack_checks.scenario([], policy="strongest")
     with pytest.raises(BadInputError, match="'torchattacks:PGD'"):
         task_named("segmentation").compute.success.check_protocol(protocol, {"torchattacks:PGD": attack})
 
@@ -402,8 +388,7 @@ def test_the_record_says_which_attack_and_which_version(tmp_path):
     pytest.importorskip("torchattacks")
     lines = ['alpha = "0.25 eps"', "steps = 2"]
     stage = "\n".join(["[[stage]]", 'attack = "torchattacks:DIFGSM"', "restarts = 1", *lines])
-    head = "\n".join(f"{key} = {json.dumps(value)}" for key, value in PROTOCOL.items())
-    (tmp_path / "difgsm.toml").write_text(head + "\n" + stage)
+    (tmp_path / "difgsm.toml").write_text(attack_checks.USUAL + stage)
     record = evaluate(
         load_model("fan_digits"), "digits", protocol=str(tmp_path / "difgsm.toml"), eps="16/255", audit=False
     )

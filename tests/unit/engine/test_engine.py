@@ -1,6 +1,7 @@
 """The loop: exact pass counts, refilling that changes nothing, verification, cascades, resumption, refusals."""
 
 import io
+from functools import partial
 
 import attack_checks
 import pytest
@@ -30,22 +31,7 @@ def rows_of(outcomes):
     return list(zip(*[column.tolist() for column in outcomes.columns.values()], strict=True))
 
 
-def run(model, images, labels, chosen, batch_size=8):
-    found = {}
-    engine = Engine(
-        Runner(model, batch_size, torch.device("cpu")),
-        chosen,
-        attack_checks.MISCLASSIFIED,
-        [str(i) for i in range(len(labels))],
-        0,
-        lambda sample: found.update({sample.index: sample}),
-    )
-    batches = [
-        (list(range(i, min(i + 5, len(labels)))), images[i : i + 5], labels[i : i + 5])
-        for i in range(0, len(labels), 5)
-    ]
-    engine.run(iter(batches))
-    return [found[i] for i in range(len(labels))]
+run = partial(attack_checks.attacked, arriving=5)
 
 
 @pytest.fixture

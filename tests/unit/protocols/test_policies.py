@@ -28,17 +28,8 @@ ONE = torch.ones(1, 1, 1)
 
 
 def run(model, images, labels, /, *stages, batch_size=8, **fields):
-    found = {}
-    engine = Engine(
-        Runner(model.eval(), batch_size, torch.device("cpu"), fields.get("draws", 1)),
-        attack_checks.scenario(fields.pop("stages", stages or (STEPS,)), **fields),
-        attack_checks.MISCLASSIFIED,
-        [str(i) for i in range(len(labels))],
-        0,
-        lambda sample: found.update({sample.index: sample}),
-    )
-    engine.run(iter([(list(range(len(labels))), images, labels)]))
-    return [found[i] for i in range(len(labels))]
+    chosen = attack_checks.scenario(fields.pop("stages", stages or (STEPS,)), **fields)
+    return attack_checks.attacked(model, images, labels, chosen, batch_size)
 
 
 def pixels(*values):
