@@ -15,9 +15,3 @@ def test_a_number_of_the_page_is_made_again(real_data, monkeypatch):
     again = rerun(found, samples=3, seed=1, how=Conditions(other_versions=True))
     assert len(again.samples) == 3
     assert not again.differing, "the command of the record gives other rows"
-
-
-def test_the_board_says_which_photographs_are_of_imagenet():
-    intro = load_board("imagenet-real").spec.intro
-    for words in ("not from ImageNet", "true\nImageNet validation images"):
-        assert words in intro

@@ -126,12 +126,6 @@ def test_rand_is_two_attacks_under_expectation_over_twenty_draws():
     assert stands("autoattack-rand-linf-8_255", steps=5) == (20 * 14, 20 * 12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PRESETS)
-def test_passes_of_a_sample_that_is_never_broken(name, types_unchecked):
-    assert stands(name) == cost(name)
-
-
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_any_number_of_classes_will_do(name, classes):

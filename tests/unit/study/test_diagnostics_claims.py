@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from diagnostics import power_curve
 from made_layers import judge, layer, randn
 from scipy import stats
 
@@ -87,17 +86,6 @@ def _turned(one):
     """V_theory itself (axes of length 1), its columns rotated."""
     values, _ = one.spectrum.theoretical_values(WIDTH)
     return layer(one.q, one.k, values @ torch.linalg.qr(randn(WIDTH, WIDTH, seed=5)).Q, int(one.ids[0]))
-
-
-@pytest.mark.slow
-def test_the_power_curve_turns_where_the_thresholds_say():
-    points = power_curve((0.0, 0.25, 0.5, 0.6, 0.75, 1.0), heads=2, images=10, key_std=0.6)
-    levels = [point.linear_cka for point in points]
-    assert levels == sorted(levels)
-    assert [point.outcome for point in points] == ["not supported"] * 4 + ["supported"] * 2
-    assert levels[-1] == pytest.approx(1)
-    assert points[0].above_chance == 0
-    assert points[2].above_chance == 1  # half noise is far above chance, and still no kernel PCA
 
 
 def test_the_null_holds_its_level_where_values_and_keys_share_positions():
