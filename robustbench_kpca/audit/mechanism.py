@@ -54,7 +54,7 @@ def _changes(context: AuditContext, images: Images, switch: str) -> tuple[int, i
         with altered(context.model, switch):
             without = context.runner.logits(x)
         number += logits.argmax(1).numel()
-        changed += count(logits.argmax(1) != without.argmax(1))
+        changed += count((logits.argmax(1) != without.argmax(1)).flatten())
         moved += float((logits - without).double().square().sum())
         spread += float((logits - logits.mean(1, keepdim=True)).double().square().sum())
     share = (moved / max(spread, 1 / MOST)) ** 0.5

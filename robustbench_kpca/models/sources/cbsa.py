@@ -41,7 +41,10 @@ def build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     return describe(model, View.between(224, 256, "bilinear"), imagenet_wnids())
 
 
-def _attend(query: Heads, key: Heads, value: Heads) -> tuple[Heads, Heads]:
+_Queries = Float[Tensor, "batch heads queries head_dim"]
+
+
+def _attend(query: _Queries, key: Heads, value: Heads) -> tuple[_Queries, Tensor]:
     weights = (query @ key.transpose(-1, -2) * key.shape[-1] ** -0.5).softmax(-1)
     return weights @ value, weights
 

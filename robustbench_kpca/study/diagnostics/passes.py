@@ -7,6 +7,7 @@ tensors read, and a model whose output differs is refused.
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -113,6 +114,6 @@ def _recomputed(module: nn.Module, reading: Reading) -> Tensor | None:
     return recomputed
 
 
-def _filled(images: Images, size: int) -> Images:
+def _filled(images: Images, size: int) -> Float[Tensor, "{size} channel height width"]:
     """Repeat the last image until the block is full, so that the model always runs at one batch size."""
     return torch.cat([images, images[-1:].expand(size - len(images), *images.shape[1:])])

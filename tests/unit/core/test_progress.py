@@ -197,7 +197,12 @@ class TestPythonShowsWhatTheCommandShows:
 
 def test_many_records_are_counted_and_a_model_is_a_line():
     said, begun = [], []
-    shown = Screen(said.append, said.append, said.append, lambda title: begun.append(title))
+
+    def start(title):
+        begun.append(title)
+        return lambda *done, **of: None
+
+    shown = Screen(said.append, said.append, said.append, start)
     tally = Tally(shown, models=2, protocols=2)
     for model in ("a", "b"):
         for protocol, value in (("clean", 0.98), ("pgd", 0.5)):
