@@ -86,10 +86,10 @@ def _agreement(record: "Record") -> list[tuple[str, str]]:
 
 def _rows(record: "Record") -> list[tuple[str, str]]:
     from robustbench_kpca.metrics import telling
-    from robustbench_kpca.protocols.scenario import Attack, parse_scenario
+    from robustbench_kpca.protocols.scenario import Attack
 
     spec, environment, passes = record.spec, record.environment, record.passes
-    scenario = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
+    scenario = spec.protocol.scenario
     model, data, table = spec.model, spec.data, record.outcomes_file
     code = [f"{name} {digest[:16]}" for name, digest in spec.code.items()]
     code += [f"{name} {version}" for name, version in record.algorithms.items()]

@@ -149,6 +149,14 @@ def make_records(
         ]
 
 
+def make_record(evaluation: Evaluation, engine: Engine, progress: Progress | None = None) -> Record:
+    """Make the record of one evaluation; see `make_records`."""
+    [result] = make_records([evaluation], engine, progress=progress)
+    if isinstance(result, EvaluationError):
+        raise result
+    return result
+
+
 def _finished(
     evaluation: Evaluation, part: Part | EvaluationError, notes: Sequence[str], smaller: Record | None
 ) -> Result:

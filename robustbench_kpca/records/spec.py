@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from robustbench_kpca._core.files import safe_name, sha256
 from robustbench_kpca._core.strict import STRICT
+from robustbench_kpca.protocols.scenario import Scenario, parse_scenario
 
 
 class ModelInfo(BaseModel):
@@ -82,6 +83,15 @@ class ProtocolInfo(BaseModel):
     name: str
     digest: str
     resolved: dict[str, Any]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The protocol that it resolved to.
+
+        Raises:
+            BadInputError: it is none.
+        """
+        return parse_scenario(dict(self.resolved), self.name)
 
 
 class Spec(BaseModel):

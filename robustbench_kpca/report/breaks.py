@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from robustbench_kpca._core.web.marks import unquoted
 from robustbench_kpca.metrics.accuracy import correct
-from robustbench_kpca.protocols.scenario import Attack, Imported, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack, Imported
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 
@@ -70,5 +70,5 @@ def breakers(records: Sequence[Record]) -> Iterator[tuple[Imported, int]]:
 
 def attack_of(record: Record) -> Attack | None:
     """Return the attack that a record states; None where it is of something else."""
-    scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
+    scenario = record.spec.protocol.scenario
     return scenario if isinstance(scenario, Attack) else None

@@ -12,7 +12,7 @@ import numpy as np
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.evaluation.versions import algorithms
 from robustbench_kpca.protocols.presets import board_path
-from robustbench_kpca.protocols.scenario import Attack, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.audit import FOLDER, AuditFile
 from robustbench_kpca.records.audit_versions import LATEST
 from robustbench_kpca.records.record import SUFFIX, Record
@@ -143,7 +143,7 @@ def _of_record(record: Record) -> Iterator[str]:
 
 
 def _outdated(record: Record) -> Iterator[str]:
-    scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
+    scenario = record.spec.protocol.scenario
     for name, now in algorithms(scenario).items():
         then = record.algorithms.get(name, 1)
         if then != now:

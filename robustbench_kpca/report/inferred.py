@@ -157,7 +157,7 @@ def _worst_cases(columns: Iterable[Column], records: Mapping[str, Record]) -> li
     for column in columns:
         assert isinstance(column.protocol, str)
         protocol = records[column.protocol].spec.protocol
-        scenario, metric = parse_scenario(dict(protocol.resolved), column.protocol), metric_for(column.metric)
+        scenario, metric = protocol.scenario, metric_for(column.metric)
         if isinstance(scenario, Attack) and metric.unattacked and isinstance(metric, Mean):
             samples = (column.data, column.split, column.limit)
             case = _WorstCase(scenario.threat, scenario.space, column.metric, *samples)

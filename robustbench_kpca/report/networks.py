@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.models.bundle import parameters_of
-from robustbench_kpca.protocols.scenario import Attack, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
@@ -162,7 +162,7 @@ def _in_order(record: Record, outcomes: Outcomes, values: Values) -> Values:
 
 def _outcomes(record: Record) -> Values | None:
     """Return a number for the outcome of each sample, 0 where chance may decide it; None where it may everywhere."""
-    scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
+    scenario = record.spec.protocol.scenario
     if isinstance(scenario, Attack) and {stage.attack for stage in scenario.stage} <= _ONE_LOOK:
         return None
     outcomes = record.outcomes

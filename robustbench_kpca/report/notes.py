@@ -8,7 +8,7 @@ from robustbench_kpca._core.web.marks import quoted, unquoted
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA
 from robustbench_kpca.protocols.agreement import agreement_of
-from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack, Corruption, Inference
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spot_check import lines
 from robustbench_kpca.report.board import Board
@@ -191,7 +191,7 @@ def _explain_protocol(board: Board, evaluation: Evaluation) -> str:
     if record is None:
         return f"`{evaluation.protocol}`{' with ' if evaluation.replaced else ''}{evaluation.replaced} (no record)"
     protocol = record.spec.protocol.name
-    scenario = parse_scenario(dict(record.spec.protocol.resolved), protocol)
+    scenario = record.spec.protocol.scenario
     title, digest = unquoted(title_of(protocol, scenario)), record.spec.protocol.digest[:12]
     text = f"{title} (`{unquoted(protocol)}`, digest {digest})"
     if isinstance(scenario, Attack):

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.protocols.scenario import Attack, Certificate, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack, Certificate
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.proof import proof_of
 from robustbench_kpca.records.record import Record
@@ -20,8 +20,7 @@ def broken_proof(certificate: Record, attack: Record) -> str | None:
     """
     if not _same(certificate, attack):
         return None
-    specs = certificate.spec, attack.spec
-    claim, attempt = (parse_scenario(dict(spec.protocol.resolved), spec.protocol.name) for spec in specs)
+    claim, attempt = certificate.spec.protocol.scenario, attack.spec.protocol.scenario
     proof = proof_of(certificate.spec.model.config, "the model's configuration")
     assert isinstance(claim, Certificate)
     assert isinstance(attempt, Attack)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from robustbench_kpca.protocols.agreement import Agreement, Part, agreement_of
-from robustbench_kpca.protocols.scenario import parse_scenario
 from robustbench_kpca.records.estimate import proportion
 from robustbench_kpca.records.record import Record
 
@@ -13,7 +12,7 @@ _WHERE = {"robust": "robust networks", "plain": "plain networks", "masked": "net
 def agreement_of_record(record: Record) -> Agreement | None:
     """Return what was measured about the protocol of a record; None if it stands for no other protocol."""
     protocol = record.spec.protocol
-    return agreement_of(protocol.name, parse_scenario(dict(protocol.resolved), protocol.name))
+    return agreement_of(protocol.name, protocol.scenario)
 
 
 def in_short(agreement: Agreement) -> str:

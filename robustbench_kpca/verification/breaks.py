@@ -19,7 +19,6 @@ from robustbench_kpca._engine.attack_loop.threat import threat_for
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.mode import frozen
-from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.requests import NamedModel
@@ -111,7 +110,7 @@ def record_break(
     """
     ours = target.records[0]
     spec = ours.spec
-    our_protocol = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
+    our_protocol = spec.protocol.scenario
     task = task_named(spec.data.task)
     if not isinstance(our_protocol, Attack) or our_protocol.space != "pixel" or task.compute.success.graded:
         raise BadInputError(
@@ -132,16 +131,7 @@ def record_break(
     places = places_of(names, samples.ids)
     clean, _ = samples.tensors()
     require_fit(images, clean[places], [samples.ids[place] for place in places], threat_for(scenario, model))
-    options = replace(
-        how.run,
-        out=out,
-        seed=spec.seed,
-        batch_size=spec.batch_size,
-        device=how.run.device or options.device,
-        compile=options.compile,
-        tf32=options.tf32,
-        allow=tuple(CHECKS),
-    )
+    options = replace(how.options(spec, options), out=out)
     found = dict(zip(places, images, strict=True))
     with accelerated([model], options.compile, tf32=options.tf32):
         named = NamedModel(model, spec.model.name, spec.model.source)

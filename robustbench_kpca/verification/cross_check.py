@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca._core.errors import BadInputError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca.data.base import Dataset
-from robustbench_kpca.evaluation.engines import engine_for, make_records
+from robustbench_kpca.evaluation.engines import engine_for, make_record
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel
@@ -95,14 +95,8 @@ def cross_check(
     _require_one_label(data)
     named = {label: native, f"{label}__{_libraries(reference)}": reference}
     evaluations = [Evaluation.begin(model, data, name, scenario, options) for name, scenario in named.items()]
-    records = []
     with engine_for(options) as engine:
-        for evaluation in evaluations:
-            [result] = make_records([evaluation], engine, progress=progress)
-            if isinstance(result, EvaluationError):
-                raise result
-            records.append(result)
-    return Agreement(*records)
+        return Agreement(*(make_record(evaluation, engine, progress) for evaluation in evaluations))
 
 
 def _require_one_label(data: Dataset) -> None:

@@ -12,7 +12,7 @@ from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Runner, device_for
 from robustbench_kpca.attacks.shared.ball import distance
 from robustbench_kpca.models.checkpoint import parameters_sha256
-from robustbench_kpca.protocols.scenario import IMPORTED, Attack, parse_scenario
+from robustbench_kpca.protocols.scenario import IMPORTED, Attack
 from robustbench_kpca.records.images import KeptImages
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.tasks import task_named
@@ -33,7 +33,7 @@ def recheck(record: Record, images: KeptImages, model: nn.Module, device: str | 
     Raises:
         BadInputError: the record is of no attack, or of a model with other weights.
     """
-    scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
+    scenario = record.spec.protocol.scenario
     if not isinstance(scenario, Attack):
         raise BadInputError(f"{record.spec.stem()} is of no attack", expected="a record with adversarial images")
     recorded, actual = record.spec.model.parameters_sha256, parameters_sha256(model)

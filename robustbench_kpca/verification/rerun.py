@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,23 +10,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError
+from robustbench_kpca._core.errors import BadInputError, BenchmarkError
 from robustbench_kpca._core.progress import Progress
 from robustbench_kpca._engine.inference.acceleration import accelerated
 from robustbench_kpca._engine.inference.environment import FOREIGN, environment
-from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.names import is_outside
 from robustbench_kpca.evaluation.command import Command, parse
-from robustbench_kpca.evaluation.engines import engine_for, make_records
+from robustbench_kpca.evaluation.engines import engine_for, make_record
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel, data_for
-from robustbench_kpca.evaluation.sharded import Engine
 from robustbench_kpca.evaluation.versions import libraries
-from robustbench_kpca.protocols.scenario import Attack, Scenario, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
-from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spec import Environment, Spec
 from robustbench_kpca.records.spot_check import Entry, SpotCheck
@@ -98,7 +95,7 @@ def rerun(
     """
     recorded_environment = record.environment
     spec = record.spec
-    scenario = parse_scenario(dict(spec.protocol.resolved), spec.protocol.name)
+    scenario = spec.protocol.scenario
     if scenario.digest() != spec.protocol.digest:
         raise BadInputError(f"the protocol in {spec.stem()} is not the one that its digest names", fix="evaluate again")
     if isinstance(scenario, Attack) and scenario.imported is not None:
@@ -112,16 +109,7 @@ def rerun(
     require_allowed(addresses(scenario), how)
     model, data, options = asked_for(record, stated, how, model, images=images, labels=labels)
     named = NamedModel(model, spec.model.name, spec.model.source)
-    options = replace(
-        how.run,
-        seed=spec.seed,
-        batch_size=spec.batch_size,
-        device=how.run.device or options.device,
-        frost_folder=options.frost_folder,
-        compile=options.compile,
-        tf32=options.tf32,
-        allow=tuple(CHECKS),
-    )
+    options = how.options(spec, options)
     with engine_for(options) as engine, accelerated([named.model], options.compile, tf32=options.tf32):
         evaluation = Evaluation.begin(named, data, spec.protocol.name, scenario, options)
         why = [*versions, *_machine(recorded_environment, evaluation.surroundings)]
@@ -130,9 +118,12 @@ def rerun(
             why = ["the first batch is answered in other digits"]  # a processor of the same name with other kernels
         require_same(spec, evaluation.spec, exact=not why)
         part, seed = _choice(data, samples, seed)
-        again = _outcomes(named, part, spec.protocol.name, scenario, options=options, engine=engine, progress=progress)
-        differing = differences(only(record.outcomes, part.ids), again, exact=not why)
-    return Rerun(tuple(part.ids), len(data), seed, not why, why=tuple(why), rows=len(again), differing=tuple(differing))
+        again = Evaluation.begin(named, part, spec.protocol.name, scenario, options)
+        outcomes = make_record(again, engine, progress).outcomes
+        differing = differences(only(record.outcomes, part.ids), outcomes, exact=not why)
+    return Rerun(
+        tuple(part.ids), len(data), seed, not why, why=tuple(why), rows=len(outcomes), differing=tuple(differing)
+    )
 
 
 def asked_for(
@@ -219,22 +210,6 @@ def _choice(data: Dataset, samples: int | None, seed: int | None) -> tuple[Datas
     seed = secrets.randbelow(2**32) if seed is None else seed
     chosen: Sequence[int] = np.random.default_rng(seed).choice(len(data), samples, replace=False).tolist()
     return data.take(sorted(chosen)), seed
-
-
-def _outcomes(
-    named: NamedModel,
-    part: Dataset,
-    label: str,
-    scenario: Scenario,
-    options: RunOptions,
-    engine: Engine,
-    progress: Progress | None,
-) -> Outcomes:
-    evaluation = Evaluation.begin(named, part, label, scenario, options)
-    [result] = make_records([evaluation], engine, progress=progress)
-    if isinstance(result, EvaluationError):
-        raise result
-    return result.outcomes
 
 
 def spot_check(

@@ -7,6 +7,7 @@ from torch import nn
 
 from robustbench_kpca._core.address import require
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.evaluation.command import START, parse
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import ModelRequest
@@ -14,6 +15,7 @@ from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.models.loading import load_model
 from robustbench_kpca.models.outside_code import outside_code
 from robustbench_kpca.records.record import Record
+from robustbench_kpca.records.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,19 @@ class Conditions:
     run_code: bool = False
     model: str | None = None
     checkpoint: str | None = None
+
+    def options(self, spec: Spec, made: RunOptions) -> RunOptions:
+        """Return the options that make a record again; `made` are those of its command."""
+        return replace(
+            self.run,
+            seed=spec.seed,
+            batch_size=spec.batch_size,
+            device=self.run.device or made.device,
+            frost_folder=made.frost_folder,
+            compile=made.compile,
+            tf32=made.tf32,
+            allow=tuple(CHECKS),
+        )
 
 
 AS_RECORDED = Conditions()

@@ -15,7 +15,7 @@ from robustbench_kpca.metrics.corruption import (
 )
 from robustbench_kpca.metrics.shared.error_table import ALEXNET, CorruptionGrid
 from robustbench_kpca.protocols.corruption_names import counted
-from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Scenario, parse_scenario
+from robustbench_kpca.protocols.scenario import Attack, Certificate, Corruption, Ood, Scenario
 from robustbench_kpca.records.estimate import Estimate, mean
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.proof import DECIMALS, LARGEST, proof_of
@@ -203,7 +203,7 @@ class ClassificationPages(Pages):
         table = grid.table(record.spec.model.name)
         columns = {str(level): [table.cells[name, level] for name in grid.corruptions] for level in grid.severities}
         columns["mean"] = list(mean_errors(table).values())
-        scenario = parse_scenario(dict(record.spec.protocol.resolved), record.spec.protocol.name)
+        scenario = record.spec.protocol.scenario
         if isinstance(scenario, Corruption) and scenario.reference == "alexnet":
             published = [ALEXNET.knows(name, grid.severities) for name in grid.corruptions]
             if all(published):  # for the extra corruptions only means over five severities are published

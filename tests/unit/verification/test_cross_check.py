@@ -159,7 +159,7 @@ REFUSED = [
 @pytest.mark.parametrize(("protocol", "overrides", "message"), REFUSED)
 def test_what_cannot_be_verified_is_refused_before_anything_runs(protocol, overrides, message, monkeypatch):
     pytest.importorskip("torchattacks")
-    monkeypatch.setattr("robustbench_kpca.verification.cross_check.make_records", None)
+    monkeypatch.setattr("robustbench_kpca.verification.cross_check.make_record", None)
     with pytest.raises(BadInputError, match=message):
         checked(protocol, overrides, limit=4)
 
