@@ -96,10 +96,22 @@ def split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
     return model, {key: value for key, value in settings.items() if not key.startswith("model.")}
 
 
+def model_settings(pairs: list[str]) -> dict[str, Any]:
+    """Return the options of the architecture that `--set` pairs state, where there is no protocol to set.
+
+    Raises:
+        BadInputError: a key without `model.`, or as `split_settings`.
+    """
+    from robustbench_kpca._core.strict import parse_assignments
+
+    options, rest = split_settings(parse_assignments(pairs))
+    if rest:
+        raise BadInputError(f"'{next(iter(rest))}' cannot be set", expected="model.KEY=VALUE")
+    return options
+
+
 def several(values: Iterable[str]) -> list[str]:
     """Return the names of a repeatable option, each once: `-m a -m b` is `-m a,b`. A name of a file may have commas."""
-    from robustbench_kpca._core.errors import BadInputError
-
     names: dict[str, None] = {}
     for value in values:
         file = value.rpartition(":")[0] or value

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._evaluating import require_names, split_settings, usable_device
+from robustbench_kpca.cli._evaluating import model_settings, require_names, usable_device
 
 
 def audit(
@@ -62,9 +63,6 @@ def audit(
 
     Each check knows the answer of an honest model. An audit without flags is no proof (docs/trust.md).
     """
-    from robustbench_kpca._core.errors import BadInputError
-    from robustbench_kpca._core.strict import parse_assignments
-
     require_names(models=[model], protocols=[] if protocol is None else [protocol], data=[data])  # before torch loads
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.audit.budgets import eps_for
@@ -72,9 +70,7 @@ def audit(
     from robustbench_kpca.audit.run import show
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
 
-    options, rest = split_settings(parse_assignments(set_))
-    if rest:
-        raise BadInputError(f"'{next(iter(rest))}' cannot be set", expected="model.KEY=VALUE")
+    options = model_settings(set_)
     if protocol is not None and eps is not None:
         raise BadInputError(f"--eps {eps} and --protocol {protocol}", expected="one of them")
     radius = eps_for(protocol) if eps is None else eps

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._evaluating import refuse_others
 from robustbench_kpca.cli._options import Device, Quiet, RunCode
@@ -41,7 +42,6 @@ def break_row(
     The images lie in [0, 1] and within the norm and eps of the column around the clean samples. A board counts them in
     columns with imported = true, and names who found them. The command writes nothing if they break nothing new.
     """
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.metrics import PERCENT
     from robustbench_kpca.protocols.presets import board_folder

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import refuse_others, reporting, show_plan, usable_device
 
@@ -53,7 +54,6 @@ def enter(
     """
     from dataclasses import replace
 
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.verification.stated import Conditions
 
     making_again = {"samples": samples, "seconds": seconds, "keep": keep, "run_code": run_code}
@@ -81,7 +81,6 @@ def enter(
 
 def _copied(card: Path, out: Path) -> "Entry":
     """Copy a card, and the files beside it that it names, into the folder of the entry; refuse a wrong card first."""
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.strict import load_toml, validate
     from robustbench_kpca.report.entries import CARD, NAME, Card, load_entry
 
@@ -116,7 +115,6 @@ def _checked(
     folder: Path, samples: int | None, seconds: float, how: Any, *, keep: bool, quiet: bool, json: bool
 ) -> dict[str, Any]:
     """Check one entry, and print the verdict and the reasons, unless as `json`."""
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.records.spot_check import FILE
     from robustbench_kpca.report.consistency import load_all
     from robustbench_kpca.report.entries import load_entry

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json
 
@@ -17,14 +18,13 @@ def plan(
     json: Json = False,
 ) -> None:
     """List the missing runs of a board and the commands that make them."""
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.data.names import is_outside
+    from robustbench_kpca.evaluation.versions import addresses
     from robustbench_kpca.models.outside_code import outside_code
     from robustbench_kpca.protocols.presets import ENVIRONMENT_VARIABLE, board_folder
     from robustbench_kpca.records.record import SUFFIX
     from robustbench_kpca.report.commands import command, together
     from robustbench_kpca.report.matching import load_board
-    from robustbench_kpca.tasks.outside_code import addresses
 
     if records is not None and records.is_file():
         raise BadInputError(f"--records {records} is a file", expected="a folder, into which the commands write")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_names, split_settings, usable_device
 
@@ -63,8 +64,6 @@ def cross_check(
     installs.
     """
     arguments = locals()
-    from robustbench_kpca._core.errors import BadInputError
-
     if protocol is None:
         if set(given_options(cross_check, arguments)) - {"quiet"}:
             raise BadInputError(

@@ -1,13 +1,25 @@
 """`rbk diagnose`: test the kernel-PCA claims about attention on a model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import require_writable
 from robustbench_kpca.cli import _console, _options
-from robustbench_kpca.cli._diagnosing import Settings, measured, numbers, written
-from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_claims, require_names, split_settings
+from robustbench_kpca.cli._evaluating import (
+    given_options,
+    model_settings,
+    refuse_others,
+    require_claims,
+    require_names,
+    usable_device,
+)
+
+if TYPE_CHECKING:
+    from robustbench_kpca.evaluation.requests import DataRequest
+    from robustbench_kpca.study.diagnostics.procedures import Procedure
 
 
 def diagnose(
@@ -50,20 +62,6 @@ def diagnose(
 ) -> None:
     """Test the kernel-PCA claims on a model: compare every statistic with chance, and give a verdict per claim."""
     arguments = locals()
-    from robustbench_kpca._core.errors import BadInputError
-
-    settings = Settings(
-        data,
-        split,
-        images,
-        size,
-        crop=crop,
-        protocol=protocol,
-        claims=claim or None,
-        layers=numbers(layers),
-        seed=seed,
-        device=device,
-    )
     names = given_options(diagnose, arguments)
     require_claims(protocol, claim)
     if compare or model is None:
@@ -71,34 +69,39 @@ def diagnose(
         _compare(compare, model, out, quiet=quiet)
         return
     require_names(models=[model], data=[data])
-    from robustbench_kpca._core.files import require_writable
-    from robustbench_kpca._core.strict import parse_assignments
-    from robustbench_kpca.evaluation.requests import ModelRequest
-    from robustbench_kpca.study.diagnostics.pages import require_own
+    from robustbench_kpca._core.strict import parse_ranges
+    from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, NamedModel
+    from robustbench_kpca.study.diagnostics import SARITAS, tables
+    from robustbench_kpca.study.diagnostics.pages import require_own, write_pages
+    from robustbench_kpca.study.diagnostics.run import diagnose as measure
 
-    options, rest = split_settings(parse_assignments(set_))
-    if rest:
-        raise BadInputError(f"'{next(iter(rest))}' cannot be set", expected="model.KEY=VALUE")
+    numbers = None if layers is None else parse_ranges(layers, f"'{layers}'")
+    request = ModelRequest.of(model, checkpoint, name=name, options=model_settings(set_))
     if out is not None:
         require_writable(out)
         require_own(out, "model")
-    request = ModelRequest.of(model, checkpoint, name=name, options=options)
     with _console.screen(quiet=quiet) as on_screen:
-        done = measured(request, settings, on_screen.start, quiet=quiet)
+        literal = protocol == SARITAS
+        pictures = DataRequest(data, split, None if literal else images, size=size, crop=crop)
+        network = request.load()
+        if literal:
+            network, procedure = _as_the_study(network, pictures, claim or None, images, seed, quiet=quiet)
+        else:
+            procedure = _corrected(network, pictures, claim or None, quiet=quiet)
+        named, progress = NamedModel(network, request.label, request.source), on_screen.start(request.label)
+        where = usable_device(device)
+        done = measure(named, procedure, layers=numbers, seed=seed, device=where, progress=progress)
     if out is not None:
-        written(done, out, quiet=quiet)
+        for path in (done.save(out), *write_pages(done, out)):
+            _console.note(str(path), quiet=quiet)
     if json:
         _console.show_json(done.model_dump(mode="json"))
     else:
-        from robustbench_kpca.study.diagnostics import tables
-
         _console.show_table(done.model.name, tables.VERDICTS, tables.verdict_rows(done))
 
 
 def _compare(folders: list[Path], model: str | None, out: Path | None, *, quiet: bool) -> None:
     """Write one page that compares the diagnoses in several folders; does not import torch."""
-    from robustbench_kpca._core.errors import BadInputError
-    from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.study.diagnostics.diagnosis import load_diagnosis
     from robustbench_kpca.study.diagnostics.pages import require_own, write_comparison
 
@@ -110,3 +113,28 @@ def _compare(folders: list[Path], model: str | None, out: Path | None, *, quiet:
     diagnoses = [load_diagnosis(folder) for folder in folders]
     for path in write_comparison(diagnoses, out):
         _console.note(str(path), quiet=quiet)
+
+
+def _corrected(network: Any, pictures: "DataRequest", claims: list[str] | None, *, quiet: bool) -> "Procedure":
+    from robustbench_kpca.data.samples import Samples
+    from robustbench_kpca.evaluation.requests import how_shown
+    from robustbench_kpca.study.diagnostics.procedures import corrected
+    from robustbench_kpca.study.diagnostics.sources import ImageSource
+
+    samples = Samples.require(pictures.load_for(network))
+    _console.note(how_shown(samples, network), quiet=quiet)
+    return corrected(ImageSource(samples.in_order()), claims)
+
+
+def _as_the_study(
+    network: Any, pictures: "DataRequest", claims: list[str] | None, most: int, seed: int, *, quiet: bool
+) -> "tuple[Any, Procedure]":
+    """Return the model that normalises as the study does, and the study's measurements on its choice of images."""
+    from robustbench_kpca.data.samples import Samples
+    from robustbench_kpca.evaluation.requests import how_shown
+    from robustbench_kpca.study.diagnostics.procedures import normalise_as_study, study_of_images, study_view
+
+    every = Samples.require(pictures.load(study_view(network)))
+    procedure = study_of_images(every, claims, most=most, seed=seed)
+    _console.note(how_shown(every, network), quiet=quiet)
+    return normalise_as_study(network), procedure

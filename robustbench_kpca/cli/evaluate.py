@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import reporting, require_names, several, show_plan, split_settings, usable_device
 from robustbench_kpca.cli._options import with_run_options
@@ -59,7 +60,6 @@ def evaluate(
     The command uses finished records again and goes on where an evaluation was interrupted. It saves audits in the same
     folder. --executor uses every GPU or several machines (docs/run_at_scale.md).
     """
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.strict import parse_assignments, parse_fraction
 
     models, protocols = several(model), several(protocol)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import write_atomic
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import given_options, refuse_others, require_names, split_settings
 
@@ -100,7 +101,6 @@ def draw(
 def _adversarial(network: "nn.Module", data: "Dataset", protocol: str, overrides: dict[str, Any], out: Path) -> None:
     import torch
 
-    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.data.samples import Samples
     from robustbench_kpca.evaluation.api import attack
     from robustbench_kpca.evaluation.requests import how_shown
@@ -123,7 +123,6 @@ def _adversarial(network: "nn.Module", data: "Dataset", protocol: str, overrides
 def _corruptions(files: list[str], out: Path) -> None:
     import numpy as np
 
-    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.corruptions import CORRUPTIONS, corrupt
     from robustbench_kpca.data.io.reading import read_rgb
     from robustbench_kpca.protocols.corruption_names import SEVERITIES, canonical
@@ -139,7 +138,6 @@ def _corruptions(files: list[str], out: Path) -> None:
 
 
 def _segmentation(network: "nn.Module", scenes: "Dataset", protocol: str, overrides: dict[str, Any], out: Path) -> None:
-    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.protocols.scenario import Clean
     from robustbench_kpca.report.pictures import render
     from robustbench_kpca.tasks import task_named
@@ -158,7 +156,6 @@ def _segmentation(network: "nn.Module", scenes: "Dataset", protocol: str, overri
 
 
 def _curves(runs: list[str], out: Path) -> None:
-    from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.report.curves import draw_curves, read_curves
 
     if not runs:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from robustbench_kpca._core.errors import install_extra
+from robustbench_kpca._core.errors import BadInputError, install_extra
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Json
 
@@ -47,9 +47,7 @@ def listing(
 
 
 def _whole(what: Shelf | None, name: str) -> str:
-    from robustbench_kpca._core.errors import BadInputError
-    from robustbench_kpca.protocols.loading import load_scenario, read_protocol
-    from robustbench_kpca.protocols.short import as_toml
+    from robustbench_kpca.protocols.loading import as_toml, load_scenario, read_protocol
 
     if what != "protocols":
         raise BadInputError(f"rbk list {what} {name}", expected=f"rbk list protocols {name}, or rbk list {what}")

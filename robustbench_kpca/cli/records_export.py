@@ -27,8 +27,8 @@ def export(
     from robustbench_kpca._core.files import write_atomic
     from robustbench_kpca.records.collection import Records
     from robustbench_kpca.report.consistency import load_all
+    from robustbench_kpca.report.export import entry
     from robustbench_kpca.report.export import export as written
-    from robustbench_kpca.report.robustbench_entry import entry
 
     loaded = Records(load_all(records))
     if to == "robustbench":

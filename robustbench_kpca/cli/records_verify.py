@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console, _options
 from robustbench_kpca.cli._evaluating import given_options, refuse_others
 from robustbench_kpca.cli._options import with_run_options
@@ -88,7 +89,6 @@ def verify(
     came with a board is a statement of its maker; --fresh forgets it. 24 rows find a tenth of forged rows with 92 %.
     """
     names = given_options(verify, vars(options) | locals())
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.verification.stated import Conditions
 
     how = Conditions(
@@ -166,7 +166,6 @@ def _say(name: str, done: "Rerun", *, quiet: bool) -> None:
 
 
 def _kept_images(places: list[Path], how: "Conditions", *, json: bool, quiet: bool) -> int:
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.records.images import load_images
     from robustbench_kpca.verification.kept import recheck
     from robustbench_kpca.verification.stated import load_for
@@ -192,7 +191,6 @@ def _verify_board(
     board: str, folder: Path | None, samples: int, seed: int | None, how: "Conditions", *,
     fresh: bool, json: bool, quiet: bool,
 ) -> int:  # fmt: skip
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca.records.spot_check import (
         FILE,
         Entry,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca._core.files import require_file, require_writable
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Audited, Json, Quiet, with_run_options
 
@@ -86,8 +88,6 @@ def reproduce(
     name, content, everything = load_pack(pack)
     wanted = [*item, *(f"table-{number}" for number in table), *(f"figure-{number}" for number in figure)]
     items = _chosen(everything, wanted)
-    from robustbench_kpca._core.errors import BadInputError
-    from robustbench_kpca._core.files import require_file, require_writable
     from robustbench_kpca._core.registry import unknown_name
     from robustbench_kpca._core.web.document import README
     from robustbench_kpca.cli._evaluating import reporting, usable_device
@@ -197,8 +197,6 @@ def _states_of(whole: "Sequence[Planned]", after: "Sequence[Planned]") -> "list[
 
 
 def _write_statements(pack: str, roles: "Roles") -> Path:
-    from robustbench_kpca._core.errors import BadInputError
-    from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.study.reproduction.evidence import Results
     from robustbench_kpca.study.reproduction.pack import load_pack
     from robustbench_kpca.study.reproduction.statements import load_statements
@@ -221,8 +219,6 @@ def _chosen(items: "dict[str, Item]", wanted: Sequence[str]) -> "dict[str, Item]
 
 
 def _pairs(texts: Sequence[str], separator: str, option: str, form: str) -> dict[str, str]:
-    from robustbench_kpca._core.errors import BadInputError
-
     pairs = {}
     for text in texts:
         key, sign, value = text.partition(separator)
@@ -233,8 +229,6 @@ def _pairs(texts: Sequence[str], separator: str, option: str, form: str) -> dict
 
 
 def _scale(requested: str, folders: object) -> "ScaleName":
-    from robustbench_kpca._core.errors import BadInputError
-
     if requested == "paper" or (not requested and folders):
         return "paper"
     if requested in ("", "embedded"):
@@ -244,8 +238,6 @@ def _scale(requested: str, folders: object) -> "ScaleName":
 
 def _parse_time(text: str) -> float | None:
     """Parse `90s`, `30min` or `2h` into seconds; None for the empty text."""
-    from robustbench_kpca._core.errors import BadInputError
-
     if not text:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", text.strip(), re.ASCII)

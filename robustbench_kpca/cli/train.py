@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli import _console
 from robustbench_kpca.cli._options import Quiet
 
@@ -56,7 +57,6 @@ def train(
     interruption. `rbk images draw curves NAME...` draws the curves of one or several runs.
     To train with several processes: accelerate launch -m robustbench_kpca train RECIPE.
     """
-    from robustbench_kpca._core.errors import BadInputError
     from robustbench_kpca._core.files import safe_name
     from robustbench_kpca._core.strict import parse_assignments
     from robustbench_kpca.training.schedules import read_recipe

@@ -1,4 +1,6 @@
-"""Versions of the package's algorithms: integers that their files state, raised when outcomes can change. No torch.
+"""What a protocol uses: algorithms of the package and their versions, libraries, and addresses. No torch.
+
+Versions are integers that the files of algorithms state, raised when outcomes can change.
 
 Records of before there were versions count as made by version 1
 (docs/decisions/0029-foretelling-and-remaking.md). tests/recorded/outcomes.json holds the outcomes of each version.
@@ -6,6 +8,7 @@ Records of before there were versions count as made by version 1
 
 from collections.abc import Iterator, Mapping
 
+from robustbench_kpca._core.address import is_address
 from robustbench_kpca._core.registry import stated_version
 from robustbench_kpca._engine import attack_loop
 from robustbench_kpca.attacks import ATTACKS
@@ -51,3 +54,14 @@ def outdated(record: Record, now: Mapping[str, int], current: Environment, scena
     ours = [name for name in now if record.algorithms.get(name, 1) != now[name]]
     packages = record.environment.packages
     return (*ours, *(name for name in sorted(libraries(scenario)) if packages.get(name) != current.packages.get(name)))
+
+
+def addresses(scenario: Scenario) -> list[str]:
+    """Return the addresses of attacks, twins and corruptions that a protocol names; nothing is imported to tell."""
+    names: list[str] = []
+    if isinstance(scenario, Attack):
+        names = [stage.attack for stage in scenario.stage if not library_of(stage.attack)]
+        names += [stage.backward_of for stage in scenario.stage if stage.backward_of is not None]
+    elif isinstance(scenario, Corruption) and scenario.mode != "stored":
+        names = [name for name in scenario.names if not name.startswith(PREFIX)]
+    return [name for name in names if is_address(name)]

@@ -1,21 +1,35 @@
-"""Load protocols by name or file, set fields in them, and derive the protocols of a curve over eps."""
+"""Load protocols by name or file, set fields in them, and derive the protocols of a curve over eps.
 
+What a short file leaves out is taken from another protocol, or is usual. Records state every field, and so does every
+file of the package, so equal digests still mean equal measurements.
+"""
+
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from robustbench_kpca._core.address import is_address
+from robustbench_kpca._core.address import is_address, require
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import did_you_mean
 from robustbench_kpca._core.strict import parse_fraction
-from robustbench_kpca.protocols import presets, short
+from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import UNHASHED, Attack, Override, Scenario, parse_scenario
 
-_TABLES = ("stage", "grid")
+_LISTS = ("stage", "grid")
 _OPTIONAL = "backward_of"
 """The field that every stage can have, and none must state."""
 _OF_ATTACKS = "storage"
 """The same of attack protocols."""
+USUAL: dict[str, Any] = {
+    "citations": [], "policy": "stop_at_first", "labels": "true", "target": "none", "space": "pixel", "clip": True,
+    "draws": 1, "precision": "fp32", "below": [],
+}  # fmt: skip
+"""Fields of an attack that a file may leave out; of its stages, `restarts` is 1."""
+TABLES = ("stage", "grid", "inference", "imported")
+"""Fields that are tables, or lists of tables."""
+WHOLE = ("title", "citations", "stage")
+"""Fields that a protocol which is `like` another replaces as a whole."""
 
 
 def load_scenario(protocol: str | Path, overrides: dict[str, Override] | None = None) -> tuple[str, Scenario]:
@@ -51,22 +65,22 @@ def read_protocol(protocol: str | Path) -> tuple[str, dict[str, Any]]:
     """Return the label of a protocol and its content with every field.
 
     A file may have the key `like`, the name or file of another protocol: its other keys replace fields of that one, as
-    overrides do. Or it is an attack that leaves out what is usual (`short.USUAL`).
+    overrides do. Or it is an attack that leaves out what is usual (`USUAL`).
 
     Raises:
         BadInputError: unknown protocol, unreadable file, unknown key beside `like`.
     """
     if is_address(str(protocol)):
-        return short.of_attack(str(protocol))
+        return _of_attack(str(protocol))
     name, data = presets.load_protocol(protocol)
     if "like" not in data:
-        return name, short.completed(data, name)
+        return name, _completed(data, name)
     like = data.pop("like")
     if not isinstance(like, str):
         raise BadInputError(f"protocol {like!r}", expected="like = 'NAME', the name or file of another protocol")
     _, whole = presets.load_protocol(like)
     for key, value in data.items():
-        if key in short.WHOLE:
+        if key in WHOLE:
             whole[key] = value
         else:
             _override(whole, key, value, name)
@@ -95,10 +109,10 @@ def _plain(value: Any) -> Any:
 
 
 def _override(data: dict[str, Any], key: str, value: Override, name: str) -> None:
-    values = [data.get(name, []) for name in _TABLES]
+    values = [data.get(name, []) for name in _LISTS]
     tables = [table for parts in values if isinstance(parts, list) for table in parts if isinstance(table, dict)]
     tables += [data["inference"]] if isinstance(data.get("inference"), dict) else []
-    fixed = {"kind", "inference", *_TABLES, *UNHASHED}
+    fixed = {"kind", "inference", *_LISTS, *UNHASHED}
     optional = "attack" if key == _OPTIONAL else key
     targets = [table for table in tables if optional in table and key != "attack"]
     attack = data.get("kind") == "attack"
@@ -112,3 +126,35 @@ def _override(data: dict[str, Any], key: str, value: Override, name: str) -> Non
         settable += [_OPTIONAL] * any("attack" in table for table in tables) + [_OF_ATTACKS] * attack
         hint = did_you_mean(key, settable) if settable else "this protocol has no field that can be set"
         raise BadInputError(f"protocol '{name}' has no field '{key}'", fix=hint)
+
+
+def _of_attack(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the label and the content of a protocol that is an attack at an address alone; its eps is to be set."""
+    require(name, "attack")
+    place, _, member = name.rpartition(":")
+    return f"{Path(place).stem}-{member}", _completed(
+        {"kind": "attack", "norm": "linf", "stage": [{"attack": name}]}, member
+    )
+
+
+def _completed(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the content of a file with the usual values of what it leaves out, where it is an attack."""
+    if data.get("kind") != "attack" or not isinstance(data.get("stage"), list):
+        return data
+    stages = [{"restarts": 1} | stage if isinstance(stage, dict) else stage for stage in data["stage"]]
+    return {"title": name} | USUAL | data | {"stage": stages}
+
+
+def as_toml(data: dict[str, Any]) -> str:
+    """Write the content of a protocol as a file: its fields, then its tables."""
+    tables = {key: value for key, value in data.items() if key in TABLES and value}
+    lines = [f"{key} = {_written(value)}" for key, value in data.items() if key not in tables]
+    for key, value in tables.items():
+        head = f"[[{key}]]" if isinstance(value, list) else f"[{key}]"
+        for table in value if isinstance(value, list) else [value]:
+            lines += ["", head, *(f"{name} = {_written(option)}" for name, option in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -21,13 +21,12 @@ from robustbench_kpca.evaluation.engines import engine_for, make_record
 from robustbench_kpca.evaluation.evaluation import Evaluation
 from robustbench_kpca.evaluation.options import RunOptions
 from robustbench_kpca.evaluation.requests import NamedModel, data_for
-from robustbench_kpca.evaluation.versions import libraries
+from robustbench_kpca.evaluation.versions import addresses, libraries
 from robustbench_kpca.protocols.scenario import Attack, Scenario
 from robustbench_kpca.records.differences import Difference, chance_of_finding, differences, only
 from robustbench_kpca.records.record import Record
 from robustbench_kpca.records.spec import Environment, Spec
 from robustbench_kpca.records.spot_check import Entry, SpotCheck
-from robustbench_kpca.tasks.outside_code import addresses
 from robustbench_kpca.verification.stated import AS_RECORDED, Conditions, load_for, require_allowed
 
 FORGED = 0.1  # share of forged samples whose discovery is stated

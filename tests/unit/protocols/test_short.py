@@ -7,9 +7,8 @@ import pytest
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.protocols import presets
-from robustbench_kpca.protocols.loading import load_scenario, read_protocol
+from robustbench_kpca.protocols.loading import as_toml, load_scenario, read_protocol
 from robustbench_kpca.protocols.scenario import parse_scenario
-from robustbench_kpca.protocols.short import as_toml
 
 STAGE = '[[stage]]\nattack = "pgd"\nsteps = 20\nstep_size = "0.25 eps"\nrandom_start = true\n'
 SHORT = {

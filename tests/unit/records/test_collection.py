@@ -13,8 +13,7 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import inert
 from robustbench_kpca.cli.main import main
 from robustbench_kpca.records.collection import Records
-from robustbench_kpca.report.export import FORMATS, export
-from robustbench_kpca.report.robustbench_entry import entry
+from robustbench_kpca.report.export import entry, export
 
 FOLDER = Path(__file__).parents[3] / "leaderboards" / "digits-attacks" / "records"
 
@@ -95,7 +94,7 @@ def test_csv_and_json_hold_the_same_numbers_and_quoted_names(few):
 
 def test_the_commands_write_files(tmp_path, capsys):
     paths = [str(path) for path in files("vit_digits", "clean", "autoattack-*")]
-    for to in FORMATS:
+    for to in ("csv", "json"):
         assert main(["records", "export", *paths, "--to", to, "-o", str(tmp_path / to)]) == 0
         assert (tmp_path / to).stat().st_size > 500
     capsys.readouterr()
