@@ -9,9 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions.shared.kernels import Pixels, truncate
+from robustbench_kpca.corruptions.shared.kernels import Pixels, parameters_of, truncate
 
-IMAGENET = (0.4, 0.3, 0.2, 0.1, 0.05)
 UNIT = np.arange(256).reshape(1, 256, 1) / 255.0
 ROUNDING = 1e-6  # levels; far above the rounding error of the mean
 
@@ -20,11 +19,9 @@ class Contrast:
     """m + c * (x - m), with m the mean of each channel over the image."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[float, ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": (0.75, 0.5, 0.4, 0.3, 0.15),
-    }
+    parameters: ClassVar[dict[str, tuple[float, ...]]] = parameters_of(
+        (0.4, 0.3, 0.2, 0.1, 0.05), cifar=(0.75, 0.5, 0.4, 0.3, 0.15)
+    )
 
     def exact(self, image: Pixels, parameter: float, rng: object = None) -> Pixels:  # noqa: ARG002 (draws nothing)
         """Reduce the contrast to the fraction `parameter`, with a table of 256 levels per channel.

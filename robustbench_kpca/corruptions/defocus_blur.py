@@ -10,9 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca.corruptions.shared.kernels import Pixels, truncate
-
-IMAGENET = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
+from robustbench_kpca.corruptions.shared.kernels import Pixels, parameters_of, truncate
 
 
 @cache
@@ -33,11 +31,10 @@ class DefocusBlur:
     """x * disk(radius), borders mirrored."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[tuple[float, float], ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
-    }
+    parameters: ClassVar[dict[str, tuple[tuple[float, float], ...]]] = parameters_of(
+        ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+        cifar=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+    )
 
     def exact(self, image: Pixels, parameter: tuple[float, float], rng: object = None) -> Pixels:  # noqa: ARG002
         """Blur; `parameter` is (radius, alias_blur) in pixels."""

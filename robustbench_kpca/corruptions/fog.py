@@ -11,20 +11,17 @@ import cv2
 import numpy as np
 
 from robustbench_kpca.corruptions._plasma import plasma, side_for
-from robustbench_kpca.corruptions.shared.kernels import Pixels
-
-IMAGENET = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
+from robustbench_kpca.corruptions.shared.kernels import Pixels, parameters_of
 
 
 class Fog:
     """(x + c * plasma) * top / (top + c), with top the largest value of the image."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[tuple[float, float], ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75)),
-    }
+    parameters: ClassVar[dict[str, tuple[tuple[float, float], ...]]] = parameters_of(
+        ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
+        cifar=((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75)),
+    )
 
     def exact(self, image: Pixels, parameter: tuple[float, float], rng: np.random.RandomState) -> Pixels:
         """Add the fog; `parameter` is (c, `decay` of the plasma fractal)."""

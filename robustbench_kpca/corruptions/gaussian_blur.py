@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from robustbench_kpca.corruptions.shared.kernels import LEVELS, Layer, Pixels, settle, truncate
+from robustbench_kpca.corruptions.shared.kernels import LEVELS, Layer, Pixels, parameters_of, settle, truncate
 
-IMAGENET = (1.0, 2.0, 3.0, 4.0, 6.0)
 NARROW = 3  # pixels; kernels up to this radius are applied in double precision
 REACH = 4  # standard deviations at which the Gaussian is cut off
 
@@ -49,11 +48,9 @@ class GaussianBlur:
     """x * N(0, sigma^2)."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[float, ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": (0.4, 0.6, 0.7, 0.8, 1.0),
-    }
+    parameters: ClassVar[dict[str, tuple[float, ...]]] = parameters_of(
+        (1.0, 2.0, 3.0, 4.0, 6.0), cifar=(0.4, 0.6, 0.7, 0.8, 1.0)
+    )
 
     def exact(self, image: Pixels, parameter: float, rng: object = None) -> Pixels:  # noqa: ARG002 (draws nothing)
         """Blur; `parameter` is sigma in pixels."""

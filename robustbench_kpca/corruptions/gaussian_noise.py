@@ -8,20 +8,16 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, normal, truncate
-
-IMAGENET = (0.08, 0.12, 0.18, 0.26, 0.38)
+from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, normal, parameters_of, truncate
 
 
 class GaussianNoise:
     """x + sigma * n, n ~ N(0, 1)."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[float, ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": (0.04, 0.06, 0.08, 0.09, 0.10),
-    }
+    parameters: ClassVar[dict[str, tuple[float, ...]]] = parameters_of(
+        (0.08, 0.12, 0.18, 0.26, 0.38), cifar=(0.04, 0.06, 0.08, 0.09, 0.10)
+    )
 
     def exact(self, image: Pixels, parameter: float, rng: np.random.RandomState) -> Pixels:
         """Add the noise; `parameter` is sigma."""

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.corruptions.gaussian_blur import flat, smooth, smooth_exactly
-from robustbench_kpca.corruptions.shared.kernels import Pixels, settle, truncate
+from robustbench_kpca.corruptions.shared.kernels import Pixels, parameters_of, settle, truncate
 
-IMAGENET = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
 Index = NDArray[np.int32]
 
 
@@ -56,11 +55,10 @@ class GlassBlur:
     """N(sigma) * shuffled(N(sigma) * x)."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[tuple[float, int, int], ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
-    }
+    parameters: ClassVar[dict[str, tuple[tuple[float, int, int], ...]]] = parameters_of(
+        ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
+        cifar=((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
+    )
 
     def exact(self, image: Pixels, parameter: tuple[float, int, int], rng: np.random.RandomState) -> Pixels:
         """Blur, shuffle, blur; `parameter` is (sigma in pixels, reach in pixels, passes)."""

@@ -9,20 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from robustbench_kpca.corruptions.shared.kernels import Pixels
-
-IMAGENET = (0.03, 0.06, 0.09, 0.17, 0.27)
+from robustbench_kpca.corruptions.shared.kernels import Pixels, parameters_of
 
 
 class ImpulseNoise:
     """Each value, with probability p, is replaced by 0 or 255, both equally likely."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[float, ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": (0.01, 0.02, 0.03, 0.05, 0.07),
-    }
+    parameters: ClassVar[dict[str, tuple[float, ...]]] = parameters_of(
+        (0.03, 0.06, 0.09, 0.17, 0.27), cifar=(0.01, 0.02, 0.03, 0.05, 0.07)
+    )
 
     def exact(self, image: Pixels, parameter: float, rng: np.random.RandomState) -> Pixels:
         """Replace values; `parameter` is p."""

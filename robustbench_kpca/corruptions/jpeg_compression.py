@@ -10,20 +10,14 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image
 
-from robustbench_kpca.corruptions.shared.kernels import Pixels
-
-IMAGENET = (25, 18, 15, 10, 7)
+from robustbench_kpca.corruptions.shared.kernels import Pixels, parameters_of
 
 
 class JpegCompression:
     """decode(encode(x, quality))."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[int, ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": (80, 65, 58, 50, 40),
-    }
+    parameters: ClassVar[dict[str, tuple[int, ...]]] = parameters_of((25, 18, 15, 10, 7), cifar=(80, 65, 58, 50, 40))
 
     def exact(self, image: Pixels, parameter: int, rng: object = None) -> Pixels:  # noqa: ARG002 (draws nothing)
         """Store and read back; `parameter` is the quality, 1 to 95."""

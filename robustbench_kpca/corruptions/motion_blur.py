@@ -11,9 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from robustbench_kpca.corruptions._motion import blur, blur_exactly, line
-from robustbench_kpca.corruptions.shared.kernels import Pixels, settle, truncate
+from robustbench_kpca.corruptions.shared.kernels import Pixels, parameters_of, settle, truncate
 
-IMAGENET = ((10, 3.0), (15, 5.0), (15, 8.0), (15, 12.0), (20, 15.0))
 STEEPEST = 45.0  # largest angle, degrees
 NARROW = 3.0  # pixels; smaller sigmas are applied in double precision
 
@@ -31,11 +30,10 @@ class MotionBlur:
     """sum_i w_i x(p + i * (cos a, sin a)), a ~ U(-45, 45) degrees, w_i ~ exp(-i^2 / (2 sigma^2))."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[tuple[int, float], ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": ((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5)),
-    }
+    parameters: ClassVar[dict[str, tuple[tuple[int, float], ...]]] = parameters_of(
+        ((10, 3.0), (15, 5.0), (15, 8.0), (15, 12.0), (20, 15.0)),
+        cifar=((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5)),
+    )
 
     def exact(self, image: Pixels, parameter: tuple[int, float], rng: np.random.RandomState) -> Pixels:
         """Blur; `parameter` is (radius, sigma) in pixels, with 2 radius + 1 taps."""

@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import pdtr
 
-from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, truncate
+from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, parameters_of, truncate
 
-IMAGENET = (60.0, 25.0, 12.0, 5.0, 3.0)
 DRAWS = 65536
 
 
@@ -32,11 +31,9 @@ class ShotNoise:
     """k / c, k ~ Poisson(c * x)."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[float, ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": (500.0, 250.0, 100.0, 75.0, 50.0),
-    }
+    parameters: ClassVar[dict[str, tuple[float, ...]]] = parameters_of(
+        (60.0, 25.0, 12.0, 5.0, 3.0), cifar=(500.0, 250.0, 100.0, 75.0, 50.0)
+    )
 
     def exact(self, image: Pixels, parameter: float, rng: np.random.RandomState) -> Pixels:
         """Draw photon counts; `parameter` is c, the photons of the brightest value."""

@@ -8,20 +8,16 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from robustbench_kpca.corruptions.shared.kernels import Pixels, normal, truncate
-
-IMAGENET = (0.15, 0.2, 0.35, 0.45, 0.6)
+from robustbench_kpca.corruptions.shared.kernels import Pixels, normal, parameters_of, truncate
 
 
 class SpeckleNoise:
     """x + x * sigma * n, n ~ N(0, 1)."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[float, ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": (0.06, 0.1, 0.12, 0.16, 0.2),
-    }
+    parameters: ClassVar[dict[str, tuple[float, ...]]] = parameters_of(
+        (0.15, 0.2, 0.35, 0.45, 0.6), cifar=(0.06, 0.1, 0.12, 0.16, 0.2)
+    )
 
     def exact(self, image: Pixels, parameter: float, rng: np.random.RandomState) -> Pixels:
         """Add the noise; `parameter` is sigma."""

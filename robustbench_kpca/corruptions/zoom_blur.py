@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca.corruptions._zoom import axis, zoom
-from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, settle, truncate
+from robustbench_kpca.corruptions.shared.kernels import LEVELS, Pixels, parameters_of, settle, truncate
 
 Factors = tuple[float, ...]
 
@@ -70,11 +70,7 @@ class ZoomBlur:
     """(x + sum_z zoom(x, z)) / (1 + number of factors z)."""
 
     version: ClassVar[int] = 1
-    parameters: ClassVar[dict[str, tuple[Factors, ...]]] = {
-        "imagenet_c": IMAGENET,
-        "imagecorruptions": IMAGENET,
-        "cifar_c": CIFAR,
-    }
+    parameters: ClassVar[dict[str, tuple[Factors, ...]]] = parameters_of(IMAGENET, cifar=CIFAR)
 
     def exact(self, image: Pixels, parameter: Factors, rng: object = None) -> Pixels:  # noqa: ARG002 (draws nothing)
         """Blur; `parameter` is the factors. Values close to an integer are recomputed as in the reference."""

@@ -1,7 +1,7 @@
 """Shared by several corruptions: conversion to 8-bit levels, and reproducible normal noise."""
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -9,11 +9,17 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 Pixels = NDArray[np.uint8]
+T = TypeVar("T")
 Layer = NDArray[np.float32] | NDArray[np.float64]
 
 LEVELS: NDArray[np.float64] = np.arange(256) / 255.0
 """Each 8-bit level divided by 255, as the references do first."""
 ROUNDING = 4 * 255  # bound on the rounding error of a weighted mean of levels, in units of the last place of 1
+
+
+def parameters_of(imagenet: tuple[T, ...], *, cifar: tuple[T, ...]) -> dict[str, tuple[T, ...]]:
+    """Return the parameters of severities 1 to 5 by profile, where pictures of any size have those of 224 pixels."""
+    return {"imagenet_c": imagenet, "imagecorruptions": imagenet, "cifar_c": cifar}
 
 
 def truncate(image: NDArray[Any]) -> Pixels:
