@@ -1,12 +1,9 @@
 """Options of an audit; here and nowhere else."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from robustbench_kpca._core.keywords import split
-from robustbench_kpca._core.registry import unknown_name
 from robustbench_kpca.audit.budgets import EPS
 from robustbench_kpca.records.audit import Level
 
@@ -39,15 +36,3 @@ class AuditOptions:
     out: Path | None = None
     fresh: bool = False
     level: Level = "full"
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> "AuditOptions":
-        """Return the options that keywords name.
-
-        Raises:
-            UnknownNameError: one of them is no option.
-        """
-        options, unknown = split(cls, settings)
-        for name in unknown:
-            raise unknown_name("option of an audit", name, [field.name for field in fields(cls)])
-        return options

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -11,7 +11,6 @@ from torch import nn
 
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.keywords import takes
 from robustbench_kpca._core.progress import Progress, Screen, python_screen
 from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.attack_loop.passes import Meter
@@ -38,12 +37,27 @@ from robustbench_kpca.tasks import task_named
 P = ParamSpec("P")
 
 
-def show(done: Audit, screen: Screen, *, existed: bool) -> None:
-    """Show the flags of an audit, the ball of its attacks, and its running time, or "kept" if it existed before."""
+def shown(screen: Screen, name: str, ask: Callable[..., Audit], progress: Progress | None = None) -> Audit:
+    """Audit, and show what that costs, the flags, the ball of the attacks, and the running time; "kept" if it existed.
+
+    Args:
+        name: of the model.
+        ask: makes the audit, given `announce` and `progress` of `audit`.
+        progress: that of the caller; default: one on the screen.
+    """
+    announced: list[str] = []
+
+    def announce(text: str) -> None:
+        announced.append(text)
+        screen.say(f"{name}  {text}")
+
+    done = ask(announce=announce, progress=screen.start(f"{name}  audit") if progress is None else progress)
+    existed = not announced  # only a new audit announces anything
     ball, how = Threat(done.plan.norm, done.plan.eps), "kept" if existed else f"{done.seconds:.1f} s"
     verdict = summary(done), inactive([done])
     parts = (done.subject.model, f"{done.plan.level} audit", ball, *verdict, f"({how})", left_to_full(done))
     (screen.warn if done.flags else screen.say)("  ".join(str(part) for part in parts if part))
+    return done
 
 
 def _showing(ask: Callable[P, Audit]) -> Callable[P, Audit]:
@@ -54,22 +68,12 @@ def _showing(ask: Callable[P, Audit]) -> Callable[P, Audit]:
         if how.get("announce") is not None or how.get("progress") is not None:
             return ask(*args, **how)
         name = how.get("name") or type(args[0] if args else how.get("model")).__name__
-        announced: list[str] = []
         with python_screen(quiet=bool(how.get("quiet"))) as screen:
-
-            def announce(text: str) -> None:
-                announced.append(text)
-                screen.say(f"{name}  {text}")
-
-            how.update(announce=announce, progress=screen.start(f"{name}  audit"))
-            done = ask(*args, **how)
-            show(done, screen, existed=not announced)
-        return done
+            return shown(screen, str(name), partial(ask, *args, **how))
 
     return showing
 
 
-@takes(AuditOptions)
 @no_early_exit()
 @torch.inference_mode(mode=False)
 @_showing
@@ -97,9 +101,8 @@ def audit(
 
     Raises:
         BadInputError: the images cannot be used, or the model fails on clean images.
-        UnknownNameError: a keyword is no option.
     """
-    options = AuditOptions.of(settings)
+    options = AuditOptions(**settings)
     if not is_differentiable(model):
         raise BadInputError("an audit of a model without gradients", expected="a model in torch")
     require_evaluation_mode(model)

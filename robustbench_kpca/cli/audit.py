@@ -1,5 +1,6 @@
 """`rbk audit`: check whether attacks on a model are effective, so that its robust accuracy can be trusted."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -67,7 +68,7 @@ def audit(
     from robustbench_kpca._core.files import require_writable
     from robustbench_kpca.audit.budgets import eps_for
     from robustbench_kpca.audit.run import audit as run_audit
-    from robustbench_kpca.audit.run import show
+    from robustbench_kpca.audit.run import shown
     from robustbench_kpca.evaluation.requests import DataRequest, ModelRequest, how_shown
 
     options = model_settings(set_)
@@ -80,19 +81,12 @@ def audit(
     _console.note(how_shown(samples, loaded), quiet=quiet or json)
     if out is not None:
         require_writable(out)
-    announced: list[str] = []
-
-    def announce(text: str) -> None:
-        announced.append(text)
-        _console.note(f"{request.label}  {text}", quiet=quiet or json)
-
     with _console.screen(quiet=quiet or json) as terminal:
-        done = run_audit(
-            loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
-            device=usable_device(device), name=request.label,
-            out=out,
-            level="quick" if quick else "full", announce=announce, progress=terminal.start(f"{request.label}  audit"),
+        ask = partial(
+            run_audit, loaded, samples, eps=radius, limit=limit, seed=seed, batch_size=batch_size,
+            device=usable_device(device), name=request.label, out=out, level="quick" if quick else "full",
         )  # fmt: skip
+        done = shown(terminal, request.label, ask)
     if json:
         _console.show_json(done.model_dump(mode="json"))
     else:
@@ -100,5 +94,4 @@ def audit(
         _console.show_table("", ("Check", "", "What was seen"), rows)
         for check in done.flags:
             _console.note(f"{check.name}: {check.why}", quiet=quiet)
-        show(done, terminal, existed=not announced)  # only a new audit announces anything
     return 1 if done.flags else 0

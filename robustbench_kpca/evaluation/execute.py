@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from robustbench_kpca._core.errors import BadInputError, EvaluationError
 from robustbench_kpca._core.files import require_writable
@@ -14,6 +15,7 @@ from robustbench_kpca._engine.inference.runner import device_for
 from robustbench_kpca._engine.inference.work import DEVICES, MOST, Rates, Work, larger, work_of
 from robustbench_kpca.audit.budgets import eps_of
 from robustbench_kpca.audit.run import audit as audit_model
+from robustbench_kpca.audit.run import shown
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.evaluation.command import Command, call
@@ -187,19 +189,13 @@ class _Run:
         if isinstance(step.audit, Audit) or not is_differentiable(named.model):
             return
         level = default_level(len(data)) if step.audit is True else step.audit
-        announced: list[str] = []
-
-        def announce(text: str) -> None:
-            announced.append(text)
-            self.reporter.announce(f"{named.label}  {text}")
-
-        audit = audit_model(
-            named.model, data, eps=step.eps, seed=options.seed, batch_size=options.batch_size, device=options.device,
-            name=named.label, allow=options.allow, out=options.out, fresh=options.fresh, level=level,
-            announce=announce, progress=self.reporter.start(f"{named.label}  audit"),
+        ask = partial(
+            audit_model, named.model, data, eps=step.eps, seed=options.seed, batch_size=options.batch_size,
+            device=options.device, name=named.label, allow=options.allow, out=options.out, fresh=options.fresh,
+            level=level,
         )  # fmt: skip
-        self.reporter.audited(audit, existed=not announced)
-        self.audits[step.model, step.eps] = audit
+        progress = self.reporter.start(f"{named.label}  audit")
+        self.audits[step.model, step.eps] = shown(self.reporter.screen, named.label, ask, progress)
 
 
 def _require_possible(plan: Plan, models: Sequence[NamedModel]) -> None:

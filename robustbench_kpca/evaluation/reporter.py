@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from robustbench_kpca._core.progress import Progress, Screen, python_screen
 
 if TYPE_CHECKING:
-    from robustbench_kpca.records.audit import Audit
     from robustbench_kpca.records.record import Record
 
 
@@ -36,12 +35,6 @@ class Reporter:
     def warn(self, text: str) -> None:
         """Show what makes numbers doubtful, such as how pictures were resized."""
         self.screen.warn(text)
-
-    def audited(self, audit: "Audit", *, existed: bool) -> None:
-        """Show the flags of an audit, and its running time, or "kept" if it existed before."""
-        from robustbench_kpca.audit.run import show
-
-        show(audit, self.screen, existed=existed)
 
     def recorded(self, record: "Record") -> None:
         """Show the metrics of a record, its running time ("kept" if it existed before), and its flags.
