@@ -49,7 +49,7 @@ test-all: $(VENV)/.installed-dev
 
 # Every set at its true size, on stand-ins: about an hour (tests/true_size/README.md).
 rehearsal: $(VENV)/.installed-dev
-	RBK_REHEARSAL=whole $(BIN)/pytest -n 0 tests/true_size
+	RBK_REHEARSAL=whole $(BIN)/pytest -n 0 -o tmp_path_retention_policy=failed tests/true_size
 
 # What the package needs in the lowest versions that pyproject.toml states (of others, old releases call what the newest
 # deprecate), and in the newest with pre-releases.

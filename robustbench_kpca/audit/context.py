@@ -17,7 +17,7 @@ from robustbench_kpca._engine.attack_loop.passes import Meter, Passes, most_pass
 from robustbench_kpca._engine.attack_loop.success import Success
 from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca._engine.inference.runner import Presentation, Runner
-from robustbench_kpca.attacks.shared.ball import distance
+from robustbench_kpca.attacks.shared.ball import distance, finite
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.audit.budgets import attacks_of, budget
 from robustbench_kpca.audit.limits import GAP, GAP_HIGH
@@ -209,7 +209,7 @@ class AuditContext:
 
 def all_finite(logits: Logits, labels: Labels) -> Mask:  # noqa: ARG001 (signature of `per_batch`)
     """Tell which samples have only finite logits."""
-    return torch.isfinite(logits).flatten(1).all(1)
+    return finite(logits)
 
 
 def _runner_like(runner: Runner, model: nn.Module, presentation: Presentation | None = None) -> Runner:

@@ -349,4 +349,4 @@ class Unigram(nn.Module):
 
     def forward(self, x, *, last=False):
         places = 1 if last else x.shape[-1]
-        return self.logits[None, :, None, None].repeat(len(x), 1, 1, places)
+        return (1.0 * self.logits)[None, :, None, None].expand(len(x), -1, 1, places)

@@ -42,6 +42,9 @@ VARYING = {"JapaneseVowels": 7, "SpokenArabicDigits": 4}
 TEXT = {"train": 22_500, "val": 2_500, "test": 25_000}
 PAIRS = {"train": 147_086, "eval": 18_090, "test": 17_437}
 PATHS = 200_000
+PICTURES = {"train": 47_500, "val": 2_500, "test": 10_000}
+"""CIFAR-10's, of whose 50,000 training images the package keeps every twentieth for `val`; the Arena keeps 5,000."""
+LISTS = {"train": 96_000, "val": 2_000, "test": 2_000}
 
 
 def write_problem(root: Path, name: str) -> Path:
@@ -102,3 +105,20 @@ def link_paths(root: Path, share: float = 1.0) -> Path:
         lines = [f"imgs/{folder} sample_{k}.png {k} {k % 2} 1 2 3" for k in range(1000)]
         (root / "metadata" / f"{folder}.npy").write_text("\n".join(lines) + "\n")
     return root
+
+
+def write_pictures(root: Path, share: float = 1.0) -> Path:
+    """Write `cifar-10-batches-bin`: records of a label and 3,072 bytes, ten thousand a file."""
+    folder, number = root / "cifar-10-batches-bin", round(share * 10_000)
+    folder.mkdir(parents=True)
+    records = np.random.default_rng(0).integers(0, 256, (number, 3073), np.uint8)
+    records[:, 0] = np.arange(number) % 10
+    for name in ("test_batch", *(f"data_batch_{k}" for k in range(1, 6))):
+        records.tofile(folder / f"{name}.bin")
+    return root
+
+
+def ask_for_lists(root: Path, share: float = 1.0) -> str:
+    """Return the request of ListOps at the Arena's size; the package draws the lists."""
+    numbers = (f"{split}={round(share * number)}" for split, number in LISTS.items())
+    return f"depth=10,arguments=10,least=500,length=2000,{','.join(numbers)}"

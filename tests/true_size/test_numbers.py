@@ -117,5 +117,7 @@ def test_scenes_and_words_of_whole_vocabularies_equal_the_closed_form():
     assert record.metrics["mean_accuracy"].value == pytest.approx(mean_accuracy, rel=ONCE)
     n, vocabulary = sized(700, 245_569), 267_735
     with measured("WikiText-103: words of 267,735", n):
-        record = evaluate(coded.Unigram(vocabulary).eval(), coded.words(n, vocabulary), protocol="clean", quiet=True)
+        record = evaluate(
+            coded.Unigram(vocabulary).eval(), coded.words(n, vocabulary), protocol="clean", batch_size=16, quiet=True
+        )
     assert record.metrics["perplexity"].value == pytest.approx(coded.perplexity(n, vocabulary), rel=1e-6)

@@ -33,28 +33,32 @@ def test_problems_of_the_archive_are_read_trained_on_and_evaluated(name, tmp_pat
 
 
 WRITERS = {
-    "bytes": (sequences.write_texts, sequences.TEXT, 4096),
-    "retrieval": (sequences.write_pairs, sequences.PAIRS, 8192),
-    "pathfinder": (sequences.link_paths, {"train": 160_000, "val": 20_000, "test": 20_000}, 1024),
+    "bytes": (sequences.write_texts, sequences.TEXT, 4096, 2),
+    "retrieval": (sequences.write_pairs, sequences.PAIRS, 8192, 2),
+    "pathfinder": (sequences.link_paths, {"train": 160_000, "val": 20_000, "test": 20_000}, 1024, 2),
+    "pixels": (sequences.write_pictures, sequences.PICTURES, 1024, 10),
+    "listops": (sequences.ask_for_lists, sequences.LISTS, 2000, 10),
 }
-"""Set -> what writes its files, numbers of its parts, and tokens of a row."""
+"""Set -> what writes its files, numbers of its parts, tokens of a row, and classes."""
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_the_arenas_files_are_read(name, tmp_path):
-    write, numbers, tokens = WRITERS[name]
-    share = sized(0.01, 1.0)
+    write, numbers, tokens, classes = WRITERS[name]
+    share = sized(0.02, 1.0)
     folder = write(tmp_path / "data", share)
     for split, number in numbers.items():
         with measured(f"{name}: {split} read", round(share * number)):
             data = load_data(f"{name}:{folder}", split.replace("eval", "val"))
-        assert (len(data), data.classes, data.image(0).shape) == (round(share * number), 2, (1, 1, tokens))
+        assert (len(data), data.classes, data.image(0).shape) == (round(share * number), classes, (1, 1, tokens))
 
 
 @pytest.mark.skipif(not WHOLE, reason="minutes")
-@pytest.mark.parametrize(("name", "share"), [("bytes", 0.001), ("retrieval", 0.0002), ("pathfinder", 0.005)])
+@pytest.mark.parametrize(
+    ("name", "share"), [("bytes", 0.001), ("retrieval", 0.0002), ("pathfinder", 0.005), ("pixels", 0.02)]
+)
 def test_an_epoch_of_the_arenas_recipes(name, share, tmp_path, types_unchecked):
-    """Rows of the published length, of a training part of 22 texts, 29 pairs or 800 paths."""
+    """Rows of the published length, of a training part of 22 texts, 29 pairs, 800 paths or 950 pictures."""
     folder = WRITERS[name][0](tmp_path / "data", share)
     words = ["train", f"primal_{name}_paper", "--data", str(folder), "-o", str(tmp_path / "runs"), "-q"]
     few = ["epochs=1", "warmup_epochs=0", "batch_size=4"]

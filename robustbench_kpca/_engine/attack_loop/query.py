@@ -18,7 +18,7 @@ from robustbench_kpca._engine.inference.guard import unharmed
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import ANY_LOGITS, Runner
 from robustbench_kpca._engine.inference.same_images import gradient_of_each
-from robustbench_kpca.attacks.shared.ball import per_sample
+from robustbench_kpca.attacks.shared.ball import finite, per_sample
 from robustbench_kpca.attacks.shared.rows import choose, waits
 from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.types import Images, Labels, Logits, Loss, Mask, PerSample
@@ -259,7 +259,7 @@ def check_clean(logits: Tensor, labels: Tensor) -> None:
             expected=f"labels from 0 to {logits.shape[1] - 1}",
             fix="check that the model was trained on the classes of these data",
         )
-    require_finite(torch.isfinite(logits).flatten(1).all(1))
+    require_finite(finite(logits))
 
 
 def require_finite(finite: Mask) -> None:
