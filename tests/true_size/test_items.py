@@ -41,6 +41,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.skipif(not WHOLE, reason="minutes")
+@pytest.mark.filterwarnings("ignore:constrained_layout")  # a name of so many changes is wider than a figure
 @pytest.mark.parametrize("name", ITEMS)
 def test_items_of_trainings_are_made(name, small, tmp_path, types_unchecked, capsys):
     data, out = tmp_path / "data", tmp_path / "out"
