@@ -40,7 +40,7 @@ class FirstBatch:
     def preflight(self, runner: Runner, allow: Collection[str], *, causal: bool = False) -> list[preflight.Finding]:
         """Check what every evaluation needs: logits, passes that can be repeated, and images apart from their batch.
 
-        Costs a pass over the batch, and a second one if a logit changed. Limits and names are those of
+        Costs a pass over a few images, and up to two over the batch if a bit changed. Limits and names are those of
         `audit.preflight`. `causal`: also that no place depends on later ones.
 
         Raises:
@@ -71,7 +71,9 @@ class FirstBatch:
         limit = (
             preflight.REPEATED if runner.batch_size == self.batch_size else preflight.BATCH_MATES
         )  # sums in another order
-        change = preflight.change_of(runner, self.images, self.logits)
+        rows = runner.fewer.known(len(self.logits), runner.batch_size, gradient=False)
+        images = self.images if rows is None else self.images[: max(rows, len(self.logits))]
+        change = preflight.change_of(runner, images, self.logits)
         if not change <= limit:
             remarks.append(f"the logits of the first images changed by {change:.1e} of their spread during the run")
         if not (change := _change_of_gradient(runner)) <= _OTHER_GRADIENT:

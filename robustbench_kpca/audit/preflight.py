@@ -21,7 +21,7 @@ from robustbench_kpca._core.registry import did_you_mean
 from robustbench_kpca._engine.attack_loop.query import check_clean
 from robustbench_kpca._engine.inference.edge import NUDGE, gradients_inside, is_blind
 from robustbench_kpca._engine.inference.mode import frozen
-from robustbench_kpca._engine.inference.runner import Runner
+from robustbench_kpca._engine.inference.runner import FEW, Runner
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.data.forms import Form
 from robustbench_kpca.models.source import is_differentiable
@@ -151,8 +151,9 @@ def spread_of(logits: Logits) -> float:
 def changes(runner: Runner, images: Images, logits: LogitsOfFirst, count: int) -> tuple[float, float]:
     """Return how far logits change in a second pass, and beside other images, in units of their spread.
 
-    The batch is shown with all images but the first `count` replaced. Only if the logits of these change, it is shown
-    as it was, which tells whether its company or the repetition changed them.
+    A few images are shown without the others. If a bit of their logits differs, perhaps by the size, the batch is shown
+    with all images but the first `count` replaced. Only if the logits of these change, it is shown as it was, which
+    tells whether its company or the repetition changed them.
 
     Args:
         runner: runs the model; with several draws company is not asked for, since other images get different noise.
@@ -160,6 +161,9 @@ def changes(runner: Runner, images: Images, logits: LogitsOfFirst, count: int) -
         logits: the answers to it, or to the first of its images.
         count: number of images that stay.
     """
+    few = min(FEW, count)
+    if runner.agrees_apart(*(part[:few].to(runner.device) for part in (images, logits))):
+        return 0.0, 0.0
     beside = change_of(runner, beside_others(images, count), logits[:count]) if runner.draws == 1 else 0.0
     repeated = runner.draws == 1 and beside <= REPEATED
     return 0.0 if repeated else change_of(runner, images, logits), beside

@@ -52,9 +52,16 @@ class FewerRows:
         answer = work(full if known is None else known)
         if known is None and self.unpaid[gradient] >= rows:
             self.unpaid[gradient] -= rows
-            self.compared[gradient, full, rows] = count if _equal(answer, lambda: work(rows)) else 0
+            self.agrees(count, full, answer, work)
         self.unpaid[gradient] += max(full - rows, 0)
         return answer
+
+    def agrees(self, count: int, full: int, answer: Answer, work: Callable[[int], Answer]) -> bool:
+        """Learn whether fewer rows than a full batch, if `count` needs fewer, give its answer to the bit."""
+        rows = rows_for(count)
+        equal = rows < full and _equal(answer, lambda: work(rows))
+        self.compared[torch.is_grad_enabled(), full, rows] = count if equal else 0
+        return equal
 
 
 def _equal(answer: tuple[Tensor, ...], work: Callable[[], tuple[Tensor, ...]]) -> bool:

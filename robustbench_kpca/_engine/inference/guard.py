@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustbench_kpca._core.errors import BadInputError
 
@@ -66,6 +66,18 @@ def unharmed(x: Tensor) -> Iterator[None]:
 
 def _version(x: Tensor) -> int:
     return 0 if x.is_inference() else x._version  # noqa: SLF001 (torch has no public name for it)
+
+
+def require_one_precision(model: nn.Module, x: Tensor) -> None:
+    """Refuse images of another precision than the weights."""
+    weights = next((value.dtype for value in model.parameters() if value.is_floating_point()), x.dtype)
+    if weights != x.dtype:
+        named = [str(dtype).removeprefix("torch.") for dtype in (x.dtype, weights)]
+        raise BadInputError(
+            f"images of {named[0]} for a model with weights of {named[1]}",
+            expected="one precision",
+            fix="convert one of them to float32, such as model.float() or images.astype('float32')",
+        ) from None
 
 
 class Costs:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from robustbench_kpca._core.errors import BadInputError, BenchmarkError, EvaluationError, reason_of
 from robustbench_kpca._engine.inference.acceleration import compiled_as
 from robustbench_kpca._engine.inference.fewer_rows import Answer, FewerRows
-from robustbench_kpca._engine.inference.guard import Costs, unharmed
+from robustbench_kpca._engine.inference.guard import Costs, require_one_precision, unharmed
 from robustbench_kpca._engine.inference.mode import ordinary, require_evaluation_mode
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
@@ -193,6 +193,13 @@ class Runner:
                 return logits
         return self.logits(x)
 
+    def agrees_apart(self, x: Images, logits: Logits) -> bool:
+        """Show a few images of a batch without the others; tell whether their logits are the same to the bit."""
+        if self._has_one_size():
+            return False
+        with torch.no_grad():
+            return self.fewer.agrees(len(x), self.batch_size, (logits,), lambda rows: (self._logits(x, rows),))
+
     def logits_of_each(self, parts: Iterable[Images]) -> Iterator[Logits]:
         """Return the logits of equally long batches in turn; their rows are shown in full batches across their borders.
 
@@ -241,9 +248,12 @@ class Runner:
 
     def _few_rows(self, x: Images, work: Callable[[int], Answer]) -> Answer:
         """Return what `work` returns at the batch size, from fewer rows if these are known to answer the same."""
-        if self.as_it_is or self.draws > 1 or compiled_as():
+        if self._has_one_size():
             return work(self.batch_size)
         return self.fewer.answer(len(x), self.batch_size, work)
+
+    def _has_one_size(self) -> bool:
+        return self.as_it_is or self.draws > 1 or compiled_as() is not None
 
     def _logits(self, x: Images, rows: int) -> Logits:
         if len(x) <= self.batch_size:
@@ -298,7 +308,7 @@ class Runner:
             if _out_of_memory(error):
                 raise
             if isinstance(error, RuntimeError):
-                _require_one_precision(self.model, x)
+                require_one_precision(self.model, x)
             what = f"the model failed on images of shape {tuple(x.shape)} and {x.dtype}"
             raise _failure(what, error, "check that the model accepts such images") from error
         self.presentation.require(logits, x)
@@ -370,18 +380,6 @@ def _joined(count: int, parts: Iterable[Tensor]) -> Tensor:
         joined[done : done + len(part)] = part
         done += len(part)
     return joined
-
-
-def _require_one_precision(model: nn.Module, x: Images) -> None:
-    """Refuse images of another precision than the weights."""
-    weights = next((value.dtype for value in model.parameters() if value.is_floating_point()), x.dtype)
-    if weights != x.dtype:
-        named = [str(dtype).removeprefix("torch.") for dtype in (x.dtype, weights)]
-        raise BadInputError(
-            f"images of {named[0]} for a model with weights of {named[1]}",
-            expected="one precision",
-            fix="convert one of them to float32, such as model.float() or images.astype('float32')",
-        ) from None
 
 
 _CURES = {
