@@ -14,6 +14,9 @@ Answer = TypeVar("Answer", bound=tuple[Tensor, ...])
 FEWEST = 8
 """The fewest rows that are shown: below, kernels of single rows begin, which seldom sum in the order of the others."""
 
+PATIENCE = 8
+"""Logits wait so many times longer: there are some in every evaluation, and thousands where they can be compared."""
+
 
 def rows_for(count: int) -> int:
     """Return the number of rows in which `count` of them are shown: 8, 16, 24, then 4 sizes to each power of two."""
@@ -26,7 +29,7 @@ class FewerRows:
     """Learns, for one model, which numbers of rows give the bits of a full batch; any other number is filled up to it.
 
     To learn it, rows are shown both ways, and everything that is answered is compared: logits, or losses, gradients and
-    logits. Because a comparison costs a pass, it waits until as many rows were empty, so few passes pay for none.
+    logits. Because a comparison costs a pass, it waits until as many rows were empty: few passes pay for none.
 
     Attributes:
         compared: for gradients or not, the size of a full batch and the number of rows: how many of them, not counting
@@ -50,7 +53,7 @@ class FewerRows:
         gradient, rows = torch.is_grad_enabled(), rows_for(count)
         known = self.known(count, full, gradient=gradient)
         answer = work(full if known is None else known)
-        if known is None and self.unpaid[gradient] >= rows:
+        if known is None and self.unpaid[gradient] >= (rows if gradient else PATIENCE * rows):
             self.unpaid[gradient] -= rows
             self.agrees(count, full, answer, work)
         self.unpaid[gradient] += max(full - rows, 0)

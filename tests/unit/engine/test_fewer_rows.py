@@ -4,6 +4,7 @@ import pytest
 import torch
 from attack_checks import Wavy, rand
 
+from robustbench_kpca._engine.inference import fewer_rows
 from robustbench_kpca._engine.inference.fewer_rows import rows_for
 from robustbench_kpca._engine.inference.runner import Runner
 
@@ -48,7 +49,8 @@ class Model(Wavy):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["logits", "gradient"])
-def test_answers_are_those_of_a_full_batch(name, kind):
+def test_answers_are_those_of_a_full_batch(name, kind, monkeypatch):
+    monkeypatch.setattr(fewer_rows, "PATIENCE", 1)
     change, *equal = MODELS[name]
     model = Model(change).eval()
     runner = Runner(model, FULL, torch.device("cpu"))
