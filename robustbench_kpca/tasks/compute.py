@@ -1,7 +1,7 @@
 """Interface `Compute`: what a task must define so that its models can be evaluated, attacked and audited."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from torch import nn
@@ -18,6 +18,7 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
+from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.drawing import Drawing
 from robustbench_kpca.tasks.results import ModelResults
@@ -37,12 +38,14 @@ class Compute(ABC, Generic[Data]):
         training: the training loss, and the scores on held-out data; None where no model can be trained for the task.
         audit: the attacks of an audit, and its number of samples.
         causal: whether the logits at a place may depend only on the input up to it; then a model is checked for it.
+        container: class of the results of a model, unless the task overrides `results`.
     """
 
     success: Success
     training: Training | None = None
     audit: AuditPlan
     causal: bool = False
+    container: Callable[..., ModelResults]
 
     # --- compatibility of model, data and protocol ---
 
@@ -112,11 +115,18 @@ class Compute(ABC, Generic[Data]):
         Row c * n + i is sample i of n in cell c of `cells_of(protocol)`. A batch may hold rows of several cells.
         """
 
-    @abstractmethod
     def results(
-        self, name: str, runner: Runner, data: Data, protocol: Scenario, journal: Journal | None, seed: int
+        self,
+        name: str,
+        runner: Runner,
+        data: Data,
+        protocol: Scenario,
+        journal: Journal | None,
+        seed: int,  # noqa: ARG002
     ) -> ModelResults:
         """Return an empty container for the results of a model; `seed` is that of its own draws."""
+        table = task_named(data.task).table(protocol.kind)
+        return self.container(name, runner, data, protocol, table=table, journal=journal)
 
     # --- attacks ---
 

@@ -17,7 +17,7 @@ from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.data.distributed_sampler import RepeatAugSampler
 from timm.data.readers.reader_image_folder import ReaderImageFolder
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import sha256
@@ -75,7 +75,7 @@ class ImageFileSource(Source):
         """Yield this process's share of the validation part; folders have no other."""
         if part != "val":
             return
-        share = _EveryNth(len(self.val), self.accelerator.process_index, self.accelerator.num_processes)
+        share = range(len(self.val))[self.share]
         for x, y, _ in self._load(self.val, share, EVALUATION_BATCH, 0, drop_last=False):
             yield x, y
 
@@ -155,17 +155,6 @@ class Readable(Dataset[_Item]):
         except (OSError, BadInputError):  # raised where the batch arrives: a loader's process would add its traceback
             return str(self.reader.filename(index))
         return self.transform(image), int(label), index
-
-
-class _EveryNth(Sampler[int]):
-    def __init__(self, count: int, first: int, step: int) -> None:
-        self.indices = range(first, count, step)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.indices)
-
-    def __len__(self) -> int:
-        return len(self.indices)
 
 
 def _posterize(image: Pillow.Image, bits_to_keep: int, **_: Any) -> Pillow.Image:

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, Dataset
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.files import sha256
 from robustbench_kpca._core.randomness import generator, sample_key
-from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.scenes import Mask, Pixels, Scenes
 from robustbench_kpca.models.families import normalisation_of
 from robustbench_kpca.training.content import spread
@@ -142,8 +141,7 @@ class SceneSource(Source):
         super().__init__(recipe, folder, accelerator)
         assert recipe.scenes is not None
         self.settings = recipe.scenes
-        where = recipe.data if folder is None else f"{recipe.data}:{folder}"
-        self.train, self.val = (Scenes.require(load_data(where, part)) for part in ("train", "val"))
+        self.train, self.val = (Scenes.require(self.part(name)) for name in ("train", "val"))
         self.notes = self.train.notes + self.val.notes
         self.data_sha256 = sha256("\n".join(self.train.ids).encode())
         prints = [part.fingerprint(number) for part in (self.train, self.val) for number in spread(len(part))]
@@ -160,12 +158,12 @@ class SceneSource(Source):
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Shuffle, divide into global batches, and keep every n-th scene for this process."""
-        recipe, processes = self.recipe, self.accelerator.num_processes
+        recipe = self.recipe
         rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
         order = torch.randperm(len(self.train), generator=rng)[: self.length].split(recipe.batch_size)
         loader = DataLoader(
             _Windows(self.train, self.window, recipe.seed, number),
-            batch_sampler=[batch[self.accelerator.process_index :: processes].tolist() for batch in order],
+            batch_sampler=[batch[self.share].tolist() for batch in order],
             num_workers=self.settings.workers,
             collate_fn=_collate,
             generator=torch.Generator().manual_seed(epoch_seed(recipe.seed, number, self.accelerator)),
@@ -183,8 +181,7 @@ class SceneSource(Source):
         its pixels are IGNORE. Images smaller than a window are shown whole.
         """
         batch: list[tuple[Tensor, Tensor]] = []
-        indices = range(self.accelerator.process_index, len(self.val), self.accelerator.num_processes)
-        for index in indices if part == "val" else ():
+        for index in range(len(self.val))[self.share] if part == "val" else ():
             image, mask = resize(self.val.image(index), self.val.mask(index), self.settings.resize)
             for pixels, classes in tiles(image, mask, self.settings.crop):
                 if batch and (len(batch) == self.recipe.batch_size or batch[0][1].shape != classes.shape):

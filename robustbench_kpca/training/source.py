@@ -76,14 +76,23 @@ class Source(ABC):
     content_sha256: str = ""
     notes: tuple[str, ...] = ()
 
-    def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:  # noqa: ARG002
-        self.recipe, self.accelerator = recipe, accelerator
+    def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:
+        self.recipe, self.folder, self.accelerator = recipe, folder, accelerator
         pair = 2 if recipe.mixup is not None else 1
         if recipe.batch_size % (pair * accelerator.num_processes):
             raise BadInputError(
                 f"batch_size {recipe.batch_size} for {accelerator.num_processes} processes{' in pairs' * (pair > 1)}",
                 expected=f"a multiple of {pair * accelerator.num_processes}",
             )
+
+    @property
+    def share(self) -> slice:
+        """Which samples of a batch, or of a part, are those of this process."""
+        return slice(self.accelerator.process_index, None, self.accelerator.num_processes)
+
+    def part(self, name: str) -> Dataset:
+        """Return a part of the recipe's data set, from the folder if there is one."""
+        return load_data(self.recipe.data if self.folder is None else f"{self.recipe.data}:{self.folder}", name)
 
     @property
     def task(self) -> Task:
@@ -124,8 +133,7 @@ class InMemory(Source):
 
     def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:
         super().__init__(recipe, folder, accelerator)
-        self.folder = folder
-        samples = self._part("train")
+        samples = Samples.require(self.part("train"))
         changes = (recipe.max_shift, recipe.hflip, recipe.mixup, recipe.adversarial)
         if any(changes) and not samples.form.box:
             raise BadInputError(
@@ -149,7 +157,6 @@ class InMemory(Source):
         """Yield what is random of every batch of an epoch."""
         recipe = self.recipe
         rng = torch.Generator().manual_seed(recipe.seed * 100_003 + number)
-        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         least = recipe.batch_size if recipe.mixup is not None else self.accelerator.num_processes
         for index in torch.randperm(self.length, generator=rng).split(recipe.batch_size):
             if len(index) < least:
@@ -160,7 +167,7 @@ class InMemory(Source):
             flipped = torch.zeros(len(index), dtype=torch.bool)
             if recipe.hflip:
                 flipped = torch.rand(len(index), generator=rng) < recipe.hflip
-            yield Drawn(index[share], offsets[share], flipped[share], len(index))
+            yield Drawn(index[self.share], offsets[self.share], flipped[self.share], len(index))
 
     def taken(self, drawn: Drawn) -> Batch:
         """Return the images of a draw, flipped and shifted."""
@@ -175,14 +182,13 @@ class InMemory(Source):
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield every n-th image of `val` or `test`."""
         if part not in self._held_out:
-            share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
             try:
-                images, labels = self._on_device(self._part(part))
+                images, labels = self._on_device(Samples.require(self.part(part)))
             except AbsentPartError:
                 if part == "test":  # published, but without labels, or not at all
                     return
                 raise
-            self._held_out[part] = images[share], labels[share]
+            self._held_out[part] = images[self.share], labels[self.share]
         images, labels = self._held_out[part]
         for x, y in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True):
             yield in_unit_box(x), y
@@ -190,10 +196,6 @@ class InMemory(Source):
     def sample(self) -> tuple[Images, int]:
         """Return the first image and the largest label."""
         return in_unit_box(self.pixels[:1]), int(self.labels.max())
-
-    def _part(self, part: str) -> Samples:
-        where = self.recipe.data if self.folder is None else f"{self.recipe.data}:{self.folder}"
-        return Samples.require(load_data(where, part))
 
     def _on_device(self, samples: Samples) -> tuple[Tensor, Labels]:
         first, device = samples.image(0), self.accelerator.device

@@ -8,7 +8,6 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from robustbench_kpca._core.errors import AbsentPartError, BadInputError
-from robustbench_kpca.data.load import load_data
 from robustbench_kpca.data.text import Text
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.source import Batch, Source
@@ -23,10 +22,9 @@ class TextSource(Source):
     def __init__(self, recipe: Recipe, folder: Path | None, accelerator: Accelerator) -> None:
         super().__init__(recipe, folder, accelerator)
         assert recipe.text is not None
-        self.where = recipe.data if folder is None else f"{recipe.data}:{folder}"
         self.window = recipe.text.window
         self.scored = recipe.text.scored_words + 1 if recipe.text.scored_words else None  # and the one before them
-        text = self._part("train")
+        text = Text.require(self.part("train"))
         self.stream, self.vocabulary = torch.from_numpy(text.stream), len(text.vocabulary)
         self.vocabulary_sha256, self.data_sha256 = text.vocabulary_sha256, text.digest()
         whole = (len(self.stream) - self.window) // self.window  # windows side by side, wherever the first begins
@@ -53,10 +51,10 @@ class TextSource(Source):
         else:
             first = torch.randint(self.window, (1,), generator=rng)
             starts = first + self.window * torch.randperm(self.count, generator=rng)
-        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         for batch in starts[: self.length].split(recipe.batch_size):
-            x, y = self._windows(self.stream, batch[share])
-            yield Batch(x, y, [str(start) for start in batch[share].tolist()], len(batch), 1 / self.window)
+            own = batch[self.share]
+            x, y = self._windows(self.stream, own)
+            yield Batch(x, y, [str(start) for start in own.tolist()], len(batch), 1 / self.window)
 
     def held_out(self, part: str) -> Iterator[tuple[Images, Labels]]:
         """Yield this process's share of `val` or `test`, or of its `scored_words`; nothing if there is no such part.
@@ -67,16 +65,14 @@ class TextSource(Source):
         if part not in self._held_out:
             self._held_out[part] = self._stream_of(part)[: self.scored]
         stream = self._held_out[part]
-        share = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         if len(stream) < 2:
             return
         width = min(self.window, len(stream) - 1)
         ends = [*range(width, len(stream) - 1, max(width // 2, 1)), len(stream) - 1]
         starts = torch.tensor(ends) - width
         counted = torch.tensor([0, *ends[:-1]]) - starts  # labels that an earlier window has
-        for begin, offset in zip(
-            starts[share].split(self.recipe.batch_size), counted[share].split(self.recipe.batch_size), strict=True
-        ):
+        batches = (places[self.share].split(self.recipe.batch_size) for places in (starts, counted))
+        for begin, offset in zip(*batches, strict=True):
             x, y = self._windows(stream, begin, width)
             fresh = torch.arange(width) >= offset.unsqueeze(-1)
             yield x, torch.where(fresh[:, None].to(y.device), y, IGNORE)
@@ -92,11 +88,8 @@ class TextSource(Source):
 
     def _stream_of(self, part: str) -> Tensor:
         try:
-            return torch.from_numpy(self._part(part).stream)
+            return torch.from_numpy(Text.require(self.part(part)).stream)
         except AbsentPartError:
             if part == "test":  # published, but not everyone has it
                 return torch.empty(0, dtype=torch.int32)
             raise
-
-    def _part(self, part: str) -> Text:
-        return Text.require(load_data(self.where, part))

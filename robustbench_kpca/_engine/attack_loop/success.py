@@ -67,3 +67,22 @@ class Success(ABC):
         Raises:
             BadInputError: the protocol or the attack cannot be used.
         """
+
+
+class ManyLabels(Success):
+    """Samples with a label for each place, such as a pixel or a word; an answer is a tensor of classes, `kept` so."""
+
+    graded = True
+    kept: torch.dtype
+
+    def unanswered(self, predictions: Labels) -> Mask:
+        """Tell which samples have a logit that is NaN or infinite."""
+        return (predictions < 0).flatten(1).any(1)
+
+    def split(self, rows: Labels) -> list[Answer]:
+        """Return the classes of each sample."""
+        return [row.clone() for row in rows.to("cpu", self.kept)]
+
+    def join(self, answers: Sequence[Answer], device: torch.device | None = None) -> Labels:
+        """Stack the classes of several samples into one batch."""
+        return torch.stack([answer for answer in answers if isinstance(answer, Tensor)]).to(device).long()

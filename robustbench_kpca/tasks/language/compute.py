@@ -15,9 +15,8 @@ from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._engine.attack_loop.engine import CleanBatch
 from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.inference.input_space import InputSpace
-from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.loader import in_batches
-from robustbench_kpca._engine.inference.runner import Presentation, Runner
+from robustbench_kpca._engine.inference.runner import Presentation
 from robustbench_kpca._engine.inference.sliding_window import BATCH_VALUES
 from robustbench_kpca.attacks.shared.words import changed
 from robustbench_kpca.corruptions import require_profile
@@ -28,7 +27,6 @@ from robustbench_kpca.protocols.scenario import Attack, Corruption, Scenario, ce
 from robustbench_kpca.records.table import COUNTS
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
-from robustbench_kpca.tasks.language import TASK
 from robustbench_kpca.tasks.language.positions import EVERY_PLACE, LAST_PLACE, PositionResults, Shown
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.tasks.language.windows import require_words, windows_of
@@ -66,6 +64,7 @@ class Language(Compute[Text]):
     """Language modelling: every word of a text is predicted from the words before it."""
 
     success = HigherLoss()
+    container = PositionResults
     training = LanguageTraining()
     causal = True
     audit = AuditPlan(
@@ -132,18 +131,6 @@ class Language(Compute[Text]):
             text = swapped_stream(data, *places[cell], seed)
             for row in of_cell:
                 yield [row], text
-
-    def results(
-        self,
-        name: str,
-        runner: Runner,
-        data: Text,
-        protocol: Scenario,
-        journal: Journal | None,
-        seed: int,  # noqa: ARG002
-    ) -> PositionResults:
-        """Return an empty container for the results of a model."""
-        return PositionResults(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
     # --- attacks ---
 

@@ -1,22 +1,22 @@
 """An attack on a text succeeds by degrees: the less probable the clean next words, the better for the attacker."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.attack_loop.success import Answer, Success
+from robustbench_kpca._engine.attack_loop.success import ManyLabels
 from robustbench_kpca.attacks.shared.losses import pixelwise_cross_entropy
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
 from robustbench_kpca.types import IGNORE, Attack, Labels, Logits, Mask, PerSample
 
 
-class HigherLoss(Success):
+class HigherLoss(ManyLabels):
     """Many labels per sample: the words that follow. The score is the mean of log p of those that are scored."""
 
-    graded = True
+    kept = torch.int32
 
     def judge(self, logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
         """Return predictions and the mean log p of the labels in nats, in double precision.
@@ -38,18 +38,6 @@ class HigherLoss(Success):
         """Return the fraction of scored words that are the likeliest ones."""
         scored = _scored(labels)
         return ((predictions == labels) & scored).flatten(1).sum(1).double() / _count(scored)
-
-    def unanswered(self, predictions: Labels) -> Mask:
-        """Tell which samples have a logit that is NaN or infinite."""
-        return (predictions < 0).flatten(1).any(1)
-
-    def split(self, rows: Labels) -> list[Answer]:
-        """Return the words of each sample, as int32."""
-        return [row.clone() for row in rows.to("cpu", torch.int32)]
-
-    def join(self, answers: Sequence[Answer], device: torch.device | None = None) -> Labels:
-        """Stack the words of several samples into one batch."""
-        return torch.stack([answer for answer in answers if isinstance(answer, Tensor)]).to(device).long()
 
     def check_protocol(self, protocol: AttackProtocol, attacks: Mapping[str, Attack]) -> None:  # noqa: ARG002
         """Refuse attacks that do not replace words, and those that stop."""

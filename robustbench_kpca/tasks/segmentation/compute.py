@@ -17,9 +17,8 @@ from robustbench_kpca._engine.attack_loop.pool import Sample
 from robustbench_kpca._engine.attack_loop.success import Answer
 from robustbench_kpca._engine.inference.corrupted import cell_of, corrupted
 from robustbench_kpca._engine.inference.input_space import InputSpace
-from robustbench_kpca._engine.inference.journal import Journal
 from robustbench_kpca._engine.inference.loader import in_batches
-from robustbench_kpca._engine.inference.runner import Presentation, Runner
+from robustbench_kpca._engine.inference.runner import Presentation
 from robustbench_kpca._engine.inference.sliding_window import (
     EVERY_PIXEL,
     Windowing,
@@ -39,7 +38,6 @@ from robustbench_kpca.tasks.audit_plan import GAIN, SHARED_ATTACKS, SHARED_WHITE
 from robustbench_kpca.tasks.compute import BATCH_SIZE, Compute, Row
 from robustbench_kpca.tasks.drawing import Drawing
 from robustbench_kpca.tasks.prepare import require_form
-from robustbench_kpca.tasks.segmentation import TASK
 from robustbench_kpca.tasks.segmentation.counts import WHOLE, PixelResults, pixel_counts, windowing_of
 from robustbench_kpca.tasks.segmentation.drawing import draw_scenes
 from robustbench_kpca.tasks.segmentation.success import FewerRight
@@ -73,6 +71,7 @@ class Segmentation(Compute[Scenes]):
     """Semantic segmentation: one label per pixel."""
 
     success = FewerRight()
+    container = PixelResults
     training = SegmentationTraining()
     audit = AuditPlan(
         samples=16,  # few, because every attack uses its whole budget on every sample
@@ -137,18 +136,6 @@ class Segmentation(Compute[Scenes]):
         fetch = _Grid(data, protocol, seed, frost)
         for row, image, mask in in_batches(fetch, _only, rows, batch_size=1, workers=workers):
             yield [row], (image, mask)
-
-    def results(
-        self,
-        name: str,
-        runner: Runner,
-        data: Scenes,
-        protocol: Scenario,
-        journal: Journal | None,
-        seed: int,  # noqa: ARG002
-    ) -> PixelResults:
-        """Return an empty container for the pixel counts of a model."""
-        return PixelResults(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
 
     def batches(
         self, data: Scenes, indices: Sequence[int], batch_size: int, workers: int | None = 0

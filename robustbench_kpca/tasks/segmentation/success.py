@@ -1,23 +1,23 @@
 """An attack on a segmenter succeeds by degrees: the fewer pixels are correct, the better for the attacker."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._engine.attack_loop.success import Answer, Success
+from robustbench_kpca._engine.attack_loop.success import ManyLabels
 from robustbench_kpca.attacks.shared.losses import mean, pixelwise_margin
 from robustbench_kpca.protocols.scenario import Attack as AttackProtocol
 from robustbench_kpca.types import IGNORE, Attack, Labels, Logits, Mask, PerSample
 
 
-class FewerRight(Success):
+class FewerRight(ManyLabels):
     """Many labels per sample, such as one per pixel; the score counts the correct ones."""
 
-    graded = True
+    kept = torch.int16
 
     def judge(self, logits: Logits, labels: Labels) -> tuple[Labels, PerSample]:
         """Return predictions and scores.
@@ -37,19 +37,6 @@ class FewerRight(Success):
     def share(self, predictions: Labels, labels: Labels) -> PerSample:
         """Return the fraction of correct places among those not labelled IGNORE."""
         return right(predictions, labels).double() / right(labels, labels).clamp_min(1)
-
-    def unanswered(self, predictions: Labels) -> Mask:
-        """Tell which samples have a logit that is NaN or infinite."""
-        return (predictions < 0).flatten(1).any(1)
-
-    def split(self, rows: Labels) -> list[Answer]:
-        """Return one map of classes per sample, as int16."""
-        return [row.clone() for row in rows.to("cpu", torch.int16)]
-
-    def join(self, answers: Sequence[Answer], device: torch.device | None = None) -> Labels:
-        """Stack the maps of classes into one batch."""
-        maps = [answer for answer in answers if isinstance(answer, Tensor)]
-        return torch.stack(maps).to(device).long()
 
     def check_protocol(self, protocol: AttackProtocol, attacks: Mapping[str, Attack]) -> None:
         """Refuse predicted labels, normalised space, policy `last`, and attacks for one label."""
