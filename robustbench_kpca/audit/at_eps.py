@@ -7,7 +7,7 @@ from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.attacks.shared.draws import signs, uniforms
 from robustbench_kpca.attacks.shared.losses import cross_entropy, margin
 from robustbench_kpca.audit import limits
-from robustbench_kpca.audit.answers import answer, by_more, count, does_not_apply, samples, transferred, worse
+from robustbench_kpca.audit.answers import answer, by_more, count, samples, transferred, worse
 from robustbench_kpca.audit.comparisons import white_box
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.records.audit import Check
@@ -25,8 +25,6 @@ def reach(context: AuditContext) -> Check:
     are images where less happens along -sign(g): the margin falls by less than the prediction divided by the factor.
     An image counts only if it does so at both radii.
     """
-    if not bool(context.correct.any()):
-        return does_not_apply("reach", "the model is wrong on every image")
     masks = [_at(context, min(radius * context.threat.eps, 0.5)) for radius in limits.REACH_RADII]  # inside [0, 1]
     unseen, overstated = (torch.stack(part).all(0) for part in zip(*masks, strict=True))
     return answer(
@@ -63,8 +61,6 @@ def smoothed(context: AuditContext) -> Check:
     Where a gradient says nothing at the image itself, it may say something on average nearby (Athalye, Carlini & Wagner
     2018, arXiv:1802.00420, section 4).
     """
-    if not bool(context.correct.any()):
-        return does_not_apply("smoothed", "the model is wrong on every image")
     missed = worse(transferred(context, _pictures(context)), white_box(context))
     return samples(
         "smoothed",

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca.attacks.shared.losses import cross_entropy
-from robustbench_kpca.audit.answers import answer, count, does_not_apply
+from robustbench_kpca.audit.answers import answer, count
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.limits import STAIRS_COSINE, STAIRS_SHIFTS, slopes_allowed
 from robustbench_kpca.records.audit import Check
@@ -22,8 +22,6 @@ def stairs(context: AuditContext) -> Check:
     `turned` are images where the cosine between two of them is below `STAIRS_COSINE`. Images are moved into [0, 1] less
     the largest shift first. The shifts do not depend on eps, since the height of a stair does not.
     """
-    if not bool(context.correct.any()):
-        return does_not_apply("stairs", "the model is wrong on every image")
     images, labels = context.images[context.correct].clamp(0, 1 - max(STAIRS_SHIFTS)), context.labels[context.correct]
     first, *brighter = (context.gradients(images + by, labels, cross_entropy).gradient for by in (0.0, *STAIRS_SHIFTS))
     turned = torch.stack([_turned(first, other) for other in brighter]).any(0)

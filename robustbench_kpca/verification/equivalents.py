@@ -9,40 +9,21 @@ from collections.abc import Callable
 from typing import Any
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.strict import validate
+from robustbench_kpca._core.strict import load_toml, validate
+from robustbench_kpca.protocols import presets
 from robustbench_kpca.protocols.scenario import Attack, Stage
 from robustbench_kpca.protocols.threat import Norm, parse_step
 
 Options = dict[str, Any]
 Match = tuple[str, Options] | None
 _APGD = {"ce": "pyautoattack:apgd-ce", "dlr": "pyautoattack:apgd-dlr", "dlr_targeted": "pyautoattack:apgd-t"}
-_CE: Options = {"steps": 100, "loss": "ce", "targets": 1, "rho": 0.75}
-_DLR: Options = {"steps": 100, "loss": "dlr", "targets": 1, "rho": 0.75}
-_T: Options = {"steps": 100, "loss": "dlr_targeted", "targets": 9, "rho": 0.75}
-_FAB: Options = {"steps": 100, "targets": 0, "alpha_max": 0.1, "eta": 1.05, "beta": 0.9, "random_start": False}
-_SQUARE: Options = {"queries": 5000, "p_init": 0.8}
-Stages = list[tuple[str, int, Options]]
-_ROUND: Stages = [("apgd", 1, _CE), ("apgd", 1, _T), ("fab", 1, _FAB | {"targets": 9}), ("square", 1, _SQUARE)]
-_L1: Stages = [
-    ("apgd_l1", 5, {"steps": 100, "loss": "ce", "targets": 1}),
-    ("apgd_l1", 1, {"steps": 100, "loss": "dlr_targeted", "targets": 5}),
-    *_ROUND[2:],
-]
-_PLUS: Stages = [
-    ("apgd", 5, _CE),
-    ("apgd", 5, _DLR),
-    ("fab", 1, _FAB),
-    ("fab", 4, _FAB | {"random_start": True}),
-    ("square", 1, _SQUARE),
-    ("apgd", 1, _T),
-    ("fab", 1, _FAB | {"targets": 9}),
-]
-ENSEMBLES: list[tuple[str, tuple[Norm, ...], int, Stages]] = [  # name, norms, draws, stages
-    ("pyautoattack:standard", ("linf", "l2"), 1, _ROUND),
-    ("pyautoattack:standard", ("l1",), 1, _L1),
-    ("pyautoattack:plus", ("linf", "l2"), 1, _PLUS),
-    ("pyautoattack:rand", ("linf", "l2"), 20, [("apgd", 1, _CE), ("apgd", 1, _DLR)]),
-]
+ENSEMBLES: dict[str, tuple[str, tuple[Norm, ...]]] = {
+    "autoattack-linf-8_255": ("pyautoattack:standard", ("linf", "l2")),
+    "autoattack-l1-12": ("pyautoattack:standard", ("l1",)),
+    "autoattack-plus-linf-8_255": ("pyautoattack:plus", ("linf", "l2")),
+    "autoattack-rand-linf-8_255": ("pyautoattack:rand", ("linf", "l2")),
+}
+"""Protocol of the package -> the ensemble that has its stages and draws, in these norms."""
 
 
 def _fgsm(ours: Options, norm: Norm, eps: float) -> Match:  # noqa: ARG001
@@ -172,9 +153,10 @@ def reference_of(scenario: Attack) -> Attack:
 
 
 def _ensemble(scenario: Attack) -> str | None:
-    settings = [(stage.attack, stage.restarts, stage.options) for stage in scenario.stage]
-    for name, norms, draws, stages in ENSEMBLES:
-        if scenario.norm in norms and scenario.draws == draws and settings == stages:
+    folder = presets.roots()[-1] / "attacks"  # a user's own protocol of such a name is another one
+    for protocol, (name, norms) in ENSEMBLES.items():
+        whole = validate(Attack, load_toml(folder / f"{protocol}.toml"), protocol)
+        if scenario.norm in norms and (scenario.draws, scenario.stage) == (whole.draws, whole.stage):
             return name
     return None
 

@@ -19,7 +19,6 @@ from robustbench_kpca.data.text import Text
 from robustbench_kpca.data.vocabulary import END, Vocabulary
 from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.tasks import task_named
-from robustbench_kpca.training import text_windows
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.recipe import load_recipe
 from robustbench_kpca.training.scoring import held_out_scores
@@ -54,7 +53,7 @@ def parts(monkeypatch):
     words = Vocabulary([END, *"abcdef"])
     lengths = {"train": 100, "val": 30, "test": 4}
     kept = {part: Text("grammar", part, np.arange(length) ** 2 % 7, words) for part, length in lengths.items()}
-    monkeypatch.setattr(text_windows, "load_data", lambda where, part: kept[part])
+    monkeypatch.setattr("robustbench_kpca.training.source.load_data", lambda where, part: kept[part])
     return kept
 
 
@@ -126,9 +125,9 @@ def test_a_text_without_a_test_part_is_no_damaged_one(small, parts, monkeypatch)
             raise error
         return parts[part]
 
-    monkeypatch.setattr(text_windows, "load_data", partial(failing, AbsentPartError("no such file")))
+    monkeypatch.setattr("robustbench_kpca.training.source.load_data", partial(failing, AbsentPartError("no such file")))
     assert list(source(small()).held_out("test")) == []
-    monkeypatch.setattr(text_windows, "load_data", partial(failing, BadInputError("no text")))
+    monkeypatch.setattr("robustbench_kpca.training.source.load_data", partial(failing, BadInputError("no text")))
     with pytest.raises(BadInputError, match="no text"):
         list(source(small()).held_out("test"))
 
@@ -217,6 +216,6 @@ def test_the_command_trains_and_says_the_perplexity(tmp_path, capsys, parts, sma
 )
 def test_recipes_that_do_not_fit(tmp_path, small, parts, changes, message, request):
     if "data" in changes:
-        request.getfixturevalue("monkeypatch").setattr(text_windows, "load_data", load_data)
+        request.getfixturevalue("monkeypatch").setattr("robustbench_kpca.training.source.load_data", load_data)
     with pytest.raises(BadInputError, match=message):
         train(*small(changes), tmp_path)

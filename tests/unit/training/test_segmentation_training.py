@@ -22,7 +22,6 @@ from robustbench_kpca.models.bundle import read_header
 from robustbench_kpca.models.checkpoint import save_checkpoint
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.segmentation.counts import pixel_counts
-from robustbench_kpca.training import scene_files
 from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.machine import own_generators
@@ -86,7 +85,7 @@ def stand_in(source, split):
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    monkeypatch.setattr(scene_files, "load_data", stand_in)
+    monkeypatch.setattr("robustbench_kpca.training.source.load_data", stand_in)
     (tmp_path / "small.toml").write_text(TEXT)
     return load_recipe(str(tmp_path / "small.toml"))
 
@@ -416,7 +415,7 @@ def test_the_ade20k_recipes_are_the_authors():
 
 def test_a_folder_of_ones_own_is_trained_on(tmp_path, small, monkeypatch):
     """What masks declare counts, and nothing else: id 9 is ignored, ids 3 and 7 are classes 0 and 1."""
-    monkeypatch.setattr(scene_files, "load_data", load_data)
+    monkeypatch.setattr("robustbench_kpca.training.source.load_data", load_data)
     name, recipe, text = small
     rng = np.random.default_rng(0)
     for part, number in (("train", 4), ("val", 2)):
