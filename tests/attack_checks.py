@@ -12,7 +12,7 @@ from robustbench_kpca.tasks import task_named
 from robustbench_kpca.verification.conformance import attack as conformance
 from robustbench_kpca.verification.conformance.attack import passes as passes
 from robustbench_kpca.verification.conformance.attack import scenario as scenario
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery, Wavy, rand
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery, Wavy, rand
 
 
 def drive(attack, model, x, y, threat, steps, keys=None, query=None):
@@ -24,7 +24,7 @@ def drive(attack, model, x, y, threat, steps, keys=None, query=None):
 def advance(attack, model, state, threat, steps, query=None):
     done = 0
     while done != steps and not (steps is None and bool(state["finished"].all())):
-        state = attack.step(state, threat, query or PlainQuery(model))
+        state = attack.step(state, threat, query or WatchedQuery(model))
         done += 1
     return state
 
@@ -46,7 +46,7 @@ def finish(attack, model, x, y, threat):
     state, last, steps = attack.start(x, y, threat, torch.arange(len(y))), None, torch.zeros(len(y))
     running = torch.ones(len(y), dtype=torch.bool)
     while bool(running.any()):
-        state = attack.step(state, threat, PlainQuery(model))
+        state = attack.step(state, threat, WatchedQuery(model))
         steps += running
         last = last or {name: rows.clone() for name, rows in state.items()}
         for name, rows in state.items():

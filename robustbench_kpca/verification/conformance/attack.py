@@ -23,7 +23,7 @@ from robustbench_kpca.protocols.threat import Norm, Threat
 from robustbench_kpca.tasks import task_named
 from robustbench_kpca.types import Attack, Images, Keys, Labels, State
 from robustbench_kpca.verification.conformance.finding import Finding, checked, require
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery, Wavy, rand
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery, Wavy, rand
 
 SHAPE = (2, 6, 6)
 THREATS = (
@@ -74,7 +74,7 @@ class Case:
             if not len(running):
                 break
             old, copies = ({name: values[running] for name, values in state.items()} for _ in range(2))
-            new = attack.step(old, self.threat, PlainQuery(self.model, look, rows[running]))
+            new = attack.step(old, self.threat, WatchedQuery(self.model, look, rows[running]))
             for name, values in copies.items():
                 require(torch.equal(old[name], values), f"a step wrote into '{name}' of the old state")
             require(new.keys() == state.keys(), f"a step returned {sorted(new)}, `start` {sorted(state)}")

@@ -14,7 +14,7 @@ from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.attacks.shared.losses import cross_entropy, dlr, dlr_targeted, objective, runners_up
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 EPS = {"linf": 8 / 255, "l2": 0.5}
 REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targeted": "ce-targeted"}
@@ -85,7 +85,7 @@ def test_iterates_equal_the_authors(kind, norm, loss):
     eps = EPS[norm] / (8 if loss == "dlr" else 1)
     theirs, their_best = iterates_of_the_reference(model, x, y, Threat(norm, eps), loss, steps, targets)
     seen, best, losses = [], [], []
-    query = PlainQuery(model, lambda images, rows, outside: seen.append(images) if rows is None else None)
+    query = WatchedQuery(model, lambda images, rows, outside: seen.append(images) if rows is None else None)
     ours, threat = APGD(steps=steps, loss=loss, targets=targets, rho=0.75), Threat(norm, eps)
     state = ours.start(x, y, threat, torch.arange(len(x)))
     while not bool(state["finished"].all()):
@@ -165,7 +165,7 @@ def test_targeted_losses():
     threat, ours = Threat("linf", 0.2), APGD(steps=10, loss="ce_targeted", targets=1, rho=0.75)
     state = ours.start(x, y, threat, torch.arange(len(x)))
     while not bool(state["finished"].all()):
-        state = ours.step(state, threat, PlainQuery(model))
+        state = ours.step(state, threat, WatchedQuery(model))
     with torch.no_grad():
         target = state["targets"][:, 0]
         assert bool((cross_entropy(model(state["x"]), target) < cross_entropy(model(x), target)).all())

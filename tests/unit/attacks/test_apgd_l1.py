@@ -13,7 +13,7 @@ from robustbench_kpca.attacks.apgd_l1 import APGDL1
 from robustbench_kpca.attacks.shared.ball import distance, project
 from robustbench_kpca.attacks.shared.draws import noise
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targeted": "ce-targeted"}
 
@@ -82,7 +82,7 @@ def test_iterates_equal_the_authors(kind, loss, steps, monkeypatch):
     eps, targets = 2.0 if kind == "digits" else 0.5, 2 if loss.endswith("targeted") else 1
     theirs, their_best = iterates_of_the_reference(model, x, y, eps, loss, steps, targets, monkeypatch)
     seen, best = [], []
-    query = PlainQuery(model, lambda images, rows, outside: seen.append((images, outside)) if rows is None else None)
+    query = WatchedQuery(model, lambda images, rows, outside: seen.append((images, outside)) if rows is None else None)
     ours, threat = APGDL1(steps=steps, loss=loss, targets=targets), Threat("l1", eps)
     state = ours.start(x, y, threat, torch.arange(len(x)))
     while not bool(state["finished"].all()):

@@ -8,7 +8,7 @@ from torch.nn import functional as F  # noqa: N812
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.apgd_shrinking import ShrinkingAPGD
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 LINF = Threat("linf", 0.1)
 LOSSES = ("ce_masked_by_class", "ce_masked", "js")
@@ -103,7 +103,7 @@ def test_every_iterate_is_the_authors(name):
     attack, shown = ShrinkingAPGD(steps=steps, loss=name, rho=0.75), []
     first = attack.start(x, y, LINF, torch.arange(len(y)))["point"]
     state = drive(
-        attack, model, x, y, LINF, None, query=PlainQuery(model, lambda image, rows, outside: shown.append(image))
+        attack, model, x, y, LINF, None, query=WatchedQuery(model, lambda image, rows, outside: shown.append(image))
     )
     assert len(shown) == steps + 3
     for row in range(len(y)):
@@ -115,7 +115,7 @@ def test_every_iterate_is_the_authors(name):
 
 def test_balls_shrink_and_only_the_last_is_bound():
     model, (x, y), seen = Blurry(), scene(), []
-    query = PlainQuery(model, lambda image, rows, outside: seen.append((float((image - x).abs().max()), outside)))
+    query = WatchedQuery(model, lambda image, rows, outside: seen.append((float((image - x).abs().max()), outside)))
     drive(ShrinkingAPGD(steps=20, loss="ce_masked", rho=0.75), model, x, y, LINF, None, query=query)
     for phase, (radius, count) in enumerate(((0.2, 7), (0.15, 7), (0.1, 9))):
         far = [distance for distance, _ in seen[:count]]

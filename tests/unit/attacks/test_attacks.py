@@ -8,7 +8,7 @@ from robustbench_kpca import attack, load_data, load_model
 from robustbench_kpca.attacks.fgsm import FGSM
 from robustbench_kpca.attacks.pgd import PGD
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 EPS = {"linf": 8 / 255, "l2": 0.5}
 APGD = "apgd-ce-linf-8_255"
@@ -81,7 +81,7 @@ def test_fgsm_equals_torchattacks(model, digits):
     network, (x, y) = load_model(model), digits
     threat = Threat("linf", 8 / 255)
     state = FGSM().start(x, y, threat, torch.arange(len(y)))
-    ours = FGSM().step(state, threat, PlainQuery(network))["x"]
+    ours = FGSM().step(state, threat, WatchedQuery(network))["x"]
     theirs = torchattacks.FGSM(network, eps=8 / 255)(x, y)
     assert torch.allclose(ours, theirs, atol=1e-6)
     assert float((ours - x).abs().max()) > 0.03
@@ -110,7 +110,7 @@ def test_pgd_equals_torchattacks_from_the_same_start(model, norm, digits):
     threat, pgd = Threat(norm, eps), PGD(steps=steps, step_size="0.25 eps", random_start=True)
     state = pgd.start(x, y, threat, torch.arange(len(y))) | {"x": (x + delta).clamp(0, 1)}
     for _ in range(steps):
-        state = pgd.step(state, threat, PlainQuery(network))
+        state = pgd.step(state, threat, WatchedQuery(network))
     assert bool(state["finished"].all())
     assert torch.allclose(state["x"], theirs, atol=1e-12, rtol=0)
     assert float((state["x"] - x).flatten(1).norm(dim=1).min()) > 0.1

@@ -13,7 +13,7 @@ from robustbench_kpca.attacks._hyperplane import to_hyperplane
 from robustbench_kpca.attacks.fab import FAB
 from robustbench_kpca.attacks.shared.draws import on_sphere
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 EPS = {"linf": 8 / 255, "l2": 0.5, "l1": 2.0}
 ORDER, DUAL = {"linf": torch.inf, "l2": 2, "l1": 1}, {"linf": 1, "l2": 2, "l1": torch.inf}
@@ -29,7 +29,7 @@ def search(model, x, y, norm, steps, targets, look=lambda images, rows, outside:
     threat = Threat(norm, EPS[norm])
     state = fab.start(x, y, threat, torch.arange(len(x)))
     while not bool(state["finished"].all()):
-        state = fab.step(state, threat, PlainQuery(model, look))
+        state = fab.step(state, threat, WatchedQuery(model, look))
     return state
 
 
@@ -234,7 +234,7 @@ def test_the_projection_at_its_edges(norm):
 @pytest.mark.parametrize("norm", NORMS)
 def test_random_starts_lie_half_way_to_the_sphere_and_differ_between_runs_and_samples(norm):
     x, y, threat = torch.full((3, 3, 4, 4), 0.5), torch.zeros(3, dtype=torch.int64), Threat(norm, 0.4)
-    fab, query = FAB(steps=1, targets=2, **CONSTANTS, random_start=True), PlainQuery(Unbreakable(3))
+    fab, query = FAB(steps=1, targets=2, **CONSTANTS, random_start=True), WatchedQuery(Unbreakable(3))
     state = fab.start(x, y, threat, torch.arange(3))
     second = fab.step(state, threat, query)["point"]
     for point in (state["point"], second):

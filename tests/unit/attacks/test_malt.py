@@ -11,7 +11,7 @@ from robustbench_kpca.attacks.apgd import APGD
 from robustbench_kpca.attacks.malt import MALT
 from robustbench_kpca.attacks.shared.losses import probability_margin, runners_up
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 CLASSES, SHAPE = 6, (2, 3, 3)
 DUAL = {"linf": 1, "l2": 2}
@@ -85,11 +85,11 @@ def test_one_target_breaks_what_lies_within_reach_of_any(planes):
 def test_a_run_is_that_of_auto_pgd(planes):
     net, x, y = planes
     threat, malt, apgd = Threat("linf", 0.01), MALT(targets=2, candidates=5, **HOW), APGD(targets=2, **HOW)
-    ours = malt.step(malt.start(x, y, threat, torch.arange(40)), threat, PlainQuery(net))
+    ours = malt.step(malt.start(x, y, threat, torch.arange(40)), threat, WatchedQuery(net))
     theirs = apgd.start(x, y, threat, torch.arange(40))
     theirs |= {name: ours[name] for name in ("targets", "classes")}
-    theirs = apgd.step(theirs, threat, PlainQuery(net))
+    theirs = apgd.step(theirs, threat, WatchedQuery(net))
     for _ in range(13):
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-        ours, theirs = (one.step(state, threat, PlainQuery(net)) for one, state in ((malt, ours), (apgd, theirs)))
+        ours, theirs = (one.step(state, threat, WatchedQuery(net)) for one, state in ((malt, ours), (apgd, theirs)))
     assert bool(ours["finished"].all())

@@ -8,7 +8,7 @@ from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks.mim import MIM
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 STAGE = {"attack": "mim", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "decay": 1.0}
 MINE = MIM(steps=10, step_size="0.1 eps", decay=1.0)
@@ -37,7 +37,7 @@ def test_momentum_is_the_sum_of_normalised_gradients_and_a_step_is_positive():
     # Gradients (1, -3) then (-2, 2) with decay 0.5: (0.25, -0.75) then (-0.375, 0.125).
     gradients = [torch.tensor([[[[1.0, -3.0]]]]), torch.tensor([[[[-2.0, 2.0]]]])]
 
-    class Scripted(PlainQuery):
+    class Scripted(WatchedQuery):
         def gradient(self, x, loss, *, outside=False):
             return torch.zeros(len(x)), gradients.pop(0)
 

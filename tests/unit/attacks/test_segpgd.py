@@ -16,7 +16,7 @@ from robustbench_kpca.attacks.shared.dense_losses import (
 )
 from robustbench_kpca.attacks.shared.losses import cross_entropy
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 LINF = Threat("linf", 0.1)
 
@@ -105,7 +105,7 @@ def test_what_sea_climbs_has_the_slope_of_one_loss_and_the_value_of_another(name
     assert torch.equal(z.grad, other.grad)
 
 
-class Listening(PlainQuery):
+class Listening(WatchedQuery):
     """Keeps the gradient of each loss by the logits."""
 
     def gradient(self, x, loss, *, outside=False):

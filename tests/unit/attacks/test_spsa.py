@@ -10,7 +10,7 @@ from robustbench_kpca.attacks._spsa import estimate
 from robustbench_kpca.attacks.shared.ball import project
 from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 STAGE = {
     "attack": "spsa", "restarts": 1, "steps": 8, "samples": 32, "delta": 0.01, "lr": 0.02, "random_start": False
@@ -22,7 +22,7 @@ def estimates(model, x, keys, samples):
     attack = SPSA(steps=1, samples=samples, delta=0.01, lr=0.01, random_start=False)
     threat = Threat("linf", 0.1)
     state = attack.start(x, torch.ones(len(x), dtype=torch.int64), threat, keys)
-    return estimate(x, state, samples, 0.01, threat, PlainQuery(model)).flatten(1)
+    return estimate(x, state, samples, 0.01, threat, WatchedQuery(model)).flatten(1)
 
 
 @pytest.mark.parametrize("samples", [32, 128])
@@ -53,10 +53,10 @@ def test_a_step_is_adams_on_the_estimate(linear):
     delta = torch.zeros_like(x, requires_grad=True)
     optimiser = torch.optim.Adam([delta], lr=0.02)
     for _ in range(4):
-        delta.grad = estimate(state["x"], state, attack.samples, attack.delta, threat, PlainQuery(model))
+        delta.grad = estimate(state["x"], state, attack.samples, attack.delta, threat, WatchedQuery(model))
         optimiser.step()
         delta.data = project(x + delta.data, x, threat) - x
-        state = attack.step(state, threat, PlainQuery(model))
+        state = attack.step(state, threat, WatchedQuery(model))
         assert torch.allclose(state["x"], x + delta.data, atol=1e-9)
     assert float((state["x"] - x).abs().max()) == pytest.approx(0.05)
 
@@ -82,7 +82,10 @@ def test_adam_keeps_a_clock_per_sample():
 def test_probes_come_in_pairs_around_the_iterate_which_is_shown_inside_the_ball():
     shown = []
     x, y, threat = 0.2 + 0.6 * rand(2, 3, 1, 4, 4), torch.zeros(3, dtype=torch.int64), Threat("linf", 0.03)
-    attack, query = SPSA(**OPTIONS), PlainQuery(Wavy((1, 4, 4)), lambda images, rows, out: shown.append((images, out)))
+    attack, query = (
+        SPSA(**OPTIONS),
+        WatchedQuery(Wavy((1, 4, 4)), lambda images, rows, out: shown.append((images, out))),
+    )
     state = drive(attack, None, x, y, threat, 1, query=query)
     assert [outside for _, outside in shown] == [True] * 32 + [False]
     for pair in range(16):

@@ -10,7 +10,7 @@ from attack_checks import Wavy, drive, half_within_reach, passes, rand
 from robustbench_kpca.attacks import square
 from robustbench_kpca.attacks.square import Square
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 STAGE = {"attack": "square", "restarts": 1, "queries": 30, "p_init": 0.8}
 
@@ -102,7 +102,7 @@ def test_proposals_use_the_whole_budget_and_change_one_window(norm):
     attack, model = Square(queries=100, p_init=0.3), Wavy(shape, lead=60.0)
     state = attack.start(x, y, threat, torch.arange(5))
     shown = []
-    query = PlainQuery(model, lambda images, _rows, _outside: shown.append(images))
+    query = WatchedQuery(model, lambda images, _rows, _outside: shown.append(images))
     for number in range(40):
         best = state["best"]
         state = attack.step(state, threat, query)

@@ -32,7 +32,7 @@ from robustbench_kpca.tasks.language.compute import COMPUTE
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.tasks.prepare import prepare
 from robustbench_kpca.types import END_OF_LINE, IGNORE
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 TEXT = Text("text", "test", np.zeros(100), Vocabulary(["<eos>", "word"]), block=1)  # names the articles of rows
 ONE = Threat("words", 0.01)  # one word, whatever the length
@@ -224,7 +224,7 @@ def test_no_text_that_is_shown_has_more_swaps_than_allowed(eps, length, vocabula
             assert not bool((swaps & ((x == END_OF_LINE) | (texts == END_OF_LINE))).any())
             assert bool(((texts >= 0) & (texts < vocabulary) & (texts == texts.round())).all())
 
-    query = PlainQuery(model, look)
+    query = WatchedQuery(model, look)
     state = attack_checks.drive(attack, model, x, y, threat, None, query=query)
     look(state["x"], None, outside=False)
     assert (query.forwards + 1, query.backwards) == passes_of(attack, vocabulary)
@@ -239,7 +239,7 @@ def test_random_swaps_are_uniform_and_all_are_made():
     def look(texts, rows, outside):
         seen.append(texts.flatten())
 
-    attack_checks.drive(RandomSwap(queries=1500), model, x, y, threat, None, query=PlainQuery(model, look))
+    attack_checks.drive(RandomSwap(queries=1500), model, x, y, threat, None, query=WatchedQuery(model, look))
     swaps = torch.stack(seen) != x.flatten()
     assert swaps.sum(1).tolist() == [3] * 1500
     share = 3 / int(open_places.sum())

@@ -34,7 +34,7 @@ from robustbench_kpca.protocols.scenario import Stage
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.tasks.language.success import HigherLoss
 from robustbench_kpca.verification.conformance.attack import Case
-from robustbench_kpca.verification.conformance.plain_query import Wavy, rand
+from robustbench_kpca.verification.conformance.watched_query import Wavy, rand
 
 TABLE = Path(__file__).parents[2] / "recorded" / "outcomes.json"
 ROWS = json.loads(TABLE.read_text())

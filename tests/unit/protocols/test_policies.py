@@ -21,7 +21,7 @@ from robustbench_kpca.attacks.spsa import SPSA
 from robustbench_kpca.metrics.accuracy import correct
 from robustbench_kpca.models.source import normalise_inside
 from robustbench_kpca.protocols.threat import Threat
-from robustbench_kpca.verification.conformance.plain_query import PlainQuery
+from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 STEPS = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.1 eps", "random_start": False}
 ONE = torch.ones(1, 1, 1)
@@ -344,7 +344,7 @@ def test_what_a_late_stage_cannot_do_is_refused_at_once(tmp_path):
 def test_ddn_believes_the_mean_of_its_draws():
     """One draw says broken, two say not."""
 
-    class Draws(PlainQuery):
+    class Draws(WatchedQuery):
         def gradient(self, x, loss, *, outside=False):
             x = x.detach().requires_grad_()
             losses = torch.stack([loss(self.model(x) + torch.tensor([shift, 0.0])) for shift in (0.0, 0.0, 0.3)]).mean(

@@ -1,4 +1,4 @@
-"""A `Query` that only runs the model, for driving an attack by hand; and models whose rows do not depend on others."""
+"""A `Query` whose images a test sees, for driving an attack by hand; and a model whose rows do not depend on others."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
@@ -37,7 +37,7 @@ def _ignore(images: Images, rows: Any, outside: bool) -> None:
     pass
 
 
-class PlainQuery:
+class WatchedQuery:
     """`look` sees every image shown, the numbers of its rows, and whether it may lie outside the ball."""
 
     def __init__(self, model: Any, look: Look = _ignore, rows: Tensor | None = None) -> None:
@@ -72,10 +72,10 @@ class PlainQuery:
         """See `Query`."""
         return (self.gradient(x, loss, outside=outside) for loss in losses)
 
-    def rows(self, mask: Mask) -> "PlainQuery":
+    def rows(self, mask: Mask) -> "WatchedQuery":
         """See `Query`."""
         index = mask.nonzero()[:, 0] if self.index is None else self.index[mask]
-        return PlainQuery(self.model, self.look, index)
+        return WatchedQuery(self.model, self.look, index)
 
     def module(self) -> nn.Module:
         """See `Query`."""
