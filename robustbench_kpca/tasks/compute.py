@@ -18,7 +18,6 @@ from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.data.request import View
 from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.tasks import task_named
 from robustbench_kpca.tasks.audit_plan import AuditPlan
 from robustbench_kpca.tasks.drawing import Drawing
 from robustbench_kpca.tasks.results import ModelResults
@@ -125,8 +124,7 @@ class Compute(ABC, Generic[Data]):
         seed: int,  # noqa: ARG002
     ) -> ModelResults:
         """Return an empty container for the results of a model; `seed` is that of its own draws."""
-        table = task_named(data.task).table(protocol.kind)
-        return self.container(name, runner, data, protocol, table=table, journal=journal)
+        return self.container(name, runner, data, protocol, journal)
 
     # --- attacks ---
 

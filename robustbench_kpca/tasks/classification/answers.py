@@ -15,7 +15,7 @@ from robustbench_kpca.metrics.accuracy import clean_answers, guessing
 from robustbench_kpca.protocols.scenario import Ood, Scenario, Shift, cells_of
 from robustbench_kpca.records.estimate import proportion
 from robustbench_kpca.records.outcomes import Column, Outcomes
-from robustbench_kpca.records.table import Table
+from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.requirements import IMAGENET_CLASSES, classes_of
 from robustbench_kpca.tasks.classification.success import rank_of
 from robustbench_kpca.tasks.results import ModelResults
@@ -34,14 +34,14 @@ class Answers(ModelResults):
     real: ClassVar[type[np.floating[Any]]] = np.float32
 
     def __init__(
-        self, name: str, runner: Runner, samples: Samples, protocol: Scenario, table: Table, journal: Journal | None
+        self, name: str, runner: Runner, samples: Samples, protocol: Scenario, journal: Journal | None
     ) -> None:
         super().__init__(name, runner, journal)
-        self.samples, self.protocol, self.table = samples, protocol, table
+        self.samples, self.protocol, self.table = samples, protocol, TASK.table(protocol.kind)
         rows = len(cells_of(protocol)) * len(samples)
         self.columns: dict[str, Column] = {
             name: np.zeros(rows, self.real if kind == "float" else np.int64)
-            for name, kind in table.columns.items()
+            for name, kind in self.table.columns.items()
             if name not in _GIVEN
         }
         self.done = self.queued = self.begun  # number of rows that are answered; that are answered or waiting

@@ -26,7 +26,6 @@ from robustbench_kpca.protocols.scenario import Certificate, Corruption, Scenari
 from robustbench_kpca.records.outcomes import Outcomes
 from robustbench_kpca.records.table import COUNTS, UNATTACKED
 from robustbench_kpca.tasks.audit_plan import SHARED_ATTACKS, SHARED_WHITE_BOX, AuditPlan, OfEps
-from robustbench_kpca.tasks.classification import TASK
 from robustbench_kpca.tasks.classification.answers import Answers, odd_answers
 from robustbench_kpca.tasks.classification.certified import COUNTED, CertifiedAnswers
 from robustbench_kpca.tasks.classification.classes import match_classes
@@ -113,7 +112,7 @@ class Classification(Compute[Samples]):
     ) -> Answers:
         """Return an empty container for the results of a model; draws of certificates follow from the seed."""
         kind = partial(CertifiedAnswers, seed=seed) if isinstance(protocol, Certificate) else Answers
-        return kind(name, runner, data, protocol, table=TASK.table(protocol.kind), journal=journal)
+        return kind(name, runner, data, protocol, journal=journal)
 
     def batches(
         self, data: Samples, indices: Sequence[int], batch_size: int, workers: int | None = 0

@@ -17,7 +17,7 @@ from robustbench_kpca._engine.inference.runner import Presentation, Runner, call
 from robustbench_kpca.data.text import Stream, Text
 from robustbench_kpca.protocols.scenario import Scenario, cells_of
 from robustbench_kpca.records.outcomes import Column, Outcomes
-from robustbench_kpca.records.table import Table
+from robustbench_kpca.tasks.language import TASK
 from robustbench_kpca.tasks.language.windows import windows_of
 from robustbench_kpca.tasks.results import ModelResults
 from robustbench_kpca.types import Images, Labels, Logits
@@ -64,11 +64,9 @@ class PositionResults(ModelResults):
     also where it counts positions of several blocks, except to resume an interrupted run in the middle of it.
     """
 
-    def __init__(
-        self, name: str, runner: Runner, data: Text, protocol: Scenario, table: Table, journal: Journal | None
-    ) -> None:
+    def __init__(self, name: str, runner: Runner, data: Text, protocol: Scenario, journal: Journal | None) -> None:
         super().__init__(name, runner, journal)
-        self.data, self.protocol, self.table = data, protocol, table
+        self.data, self.protocol, self.table = data, protocol, TASK.table(protocol.kind)
         self.windows = windows_of(runner.model, data, protocol)
         spans = [data.span(index) for index in range(len(data))]
         self.positions = np.concatenate([np.arange(*span, dtype=np.int64) for span in spans])

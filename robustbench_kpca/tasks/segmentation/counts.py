@@ -14,8 +14,8 @@ from robustbench_kpca._engine.inference.sliding_window import Prediction, Stream
 from robustbench_kpca.data.scenes import IGNORE, Mask, Pixels, Scenes
 from robustbench_kpca.protocols.scenario import Clean, Corruption, Scenario, cells_of
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.table import Table
 from robustbench_kpca.tasks.results import ModelResults
+from robustbench_kpca.tasks.segmentation import TASK
 
 Counts = NDArray[np.int64]
 WHOLE = -1
@@ -57,11 +57,9 @@ def pixel_counts(truth: Mask, prediction: Mask) -> Counts:
 class PixelResults(ModelResults):
     """Rows (picture, class, intersection, truth, predicted); pictures are numbered cell by cell."""
 
-    def __init__(
-        self, name: str, runner: Runner, scenes: Scenes, protocol: Scenario, table: Table, journal: Journal | None
-    ) -> None:
+    def __init__(self, name: str, runner: Runner, scenes: Scenes, protocol: Scenario, journal: Journal | None) -> None:
         super().__init__(name, runner, journal)
-        self.scenes, self.protocol, self.table = scenes, protocol, table
+        self.scenes, self.protocol, self.table = scenes, protocol, TASK.table(protocol.kind)
         self.done = self.begun
         self.rows: list[Counts] = [self.saved["rows"]["counts"].numpy()] if self.saved else []
         self._windows_before = int(self.saved.get("forwards", 0))
