@@ -13,7 +13,6 @@ from robustbench_kpca import load_data
 from robustbench_kpca.metrics.detection import Ranking
 from robustbench_kpca.records import estimate
 from robustbench_kpca.records.differences import chance_of_finding
-from robustbench_kpca.records.shards import LARGEST, MOST
 from robustbench_kpca.tasks.classification.classes import probability_of_lower
 
 SIZES = (1, 10**4, 10**6)
@@ -81,8 +80,3 @@ def test_a_worker_is_sent_a_path_an_image(root):
     sent = pickle.dumps(data)
     assert len(sent) < 2_000 + 100 * len(data)
     assert pickle.loads(sent).cell("fog", 3).ids == data.ids
-
-
-def test_a_record_of_imagenet_c_is_of_few_shards():
-    """More samples make more shards only where each has its most batches already."""
-    assert MOST * LARGEST * 64 > 50_000
