@@ -1,7 +1,9 @@
 """What tests of attacks share: driving one by hand, models, and images of known distances."""
 
 import json
+from contextlib import contextmanager
 
+import pytest
 import torch
 from torch import nn
 
@@ -39,6 +41,50 @@ class Unbreakable(nn.Module):
 
     def forward(self, x):
         return torch.tanh(x.flatten(1) @ self.weight) + self.lead
+
+
+class Counting(nn.Module):
+    """Counts its passes, stops at some, and has memory for `most` images."""
+
+    def __init__(self, model, stop=None, most=10**9):
+        super().__init__()
+        self.model, self.stop, self.most, self.passes = model, stop, most, 0
+
+    def forward(self, x):
+        self.passes += 1
+        if self.passes == self.stop:
+            raise KeyboardInterrupt
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("out of memory")
+        return self.model(x)
+
+
+@contextmanager
+def double_by_default():
+    """Let tables that a program makes be in double precision, in which sums over pixels do not drift."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def apgd_of_the_authors(model, x, loss, **options):
+    """Return the authors' program, the classes of each image by their logits, and the images that it will show."""
+    pytest.importorskip("pyautoattack")
+    from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
+
+    seen = []
+
+    def watched(images):
+        seen.append(images.detach().clone())
+        return model(images)
+
+    theirs = (APGDAttack_targeted if loss.endswith("targeted") else APGDAttack)(watched, **options)
+    theirs.loss = loss.replace("_", "-")
+    theirs.init_hyperparam(x)
+    with torch.no_grad():
+        return theirs, model(x).sort(dim=1)[1], seen
 
 
 def finish(attack, model, x, y, threat):

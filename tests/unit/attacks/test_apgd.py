@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from attack_checks import Unbreakable, batch, network
+from attack_checks import Unbreakable, apgd_of_the_authors, batch, double_by_default, network
 from torch import nn
 
 from robustbench_kpca import attack
@@ -17,7 +17,6 @@ from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
 EPS = {"linf": 8 / 255, "l2": 0.5}
-REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targeted": "ce-targeted"}
 
 
 def starts(x, threat, runs):
@@ -30,31 +29,14 @@ def iterates_of_the_reference(model, x, y, threat, loss, steps, targets):
 
     In double precision, also its tables: near a maximum single precision leaves ties, which rounding breaks.
     """
-    pytest.importorskip("pyautoattack")
-    from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
-
-    seen, best = [], []
-
-    def watched(images):
-        seen.append(images.detach().clone())
-        return model(images)
-
     options = {"n_iter": steps, "norm": {"linf": "Linf", "l2": "L2"}[threat.norm], "eps": threat.eps, "rho": 0.75}
-    kind = APGDAttack_targeted if loss.endswith("targeted") else APGDAttack
-    theirs = kind(watched, **options)
-    theirs.loss = REFERENCE[loss]
-    theirs.init_hyperparam(x)
-    with torch.no_grad():
-        order = model(x).sort(dim=1)[1]
+    theirs, order, seen = apgd_of_the_authors(model, x, loss, **options)
+    best = []
     for run, start in enumerate(starts(x, threat, targets)):
         theirs.y_target = order[:, -2 - run]
-        torch.set_default_dtype(torch.float64)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of zero gradients
-                best.append(theirs.attack_single_run(x, y, x_init=start)[0])
-        finally:
-            torch.set_default_dtype(torch.float32)
+        with double_by_default(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of zero gradients
+            best.append(theirs.attack_single_run(x, y, x_init=start)[0])
     return torch.stack(seen), torch.stack(best)
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from attack_checks import batch, network, passes, rand
+from attack_checks import apgd_of_the_authors, batch, double_by_default, network, rand
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attacks._l1 import nearest_in_l1
@@ -15,7 +15,7 @@ from robustbench_kpca.attacks.shared.draws import noise
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.verification.conformance.watched_query import WatchedQuery
 
-REFERENCE = {"ce": "ce", "dlr": "dlr", "dlr_targeted": "dlr-targeted", "ce_targeted": "ce-targeted"}
+LOSSES = ("ce", "dlr", "dlr_targeted", "ce_targeted")
 
 
 @contextmanager
@@ -27,33 +27,16 @@ def in_double(monkeypatch):
     """
     from pyautoattack import autopgd_base
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, double_by_default():
         patch.setattr(torch.Tensor, "float", torch.Tensor.double)
         patch.setattr(autopgd_base, "L0_norm", lambda delta: (delta.abs() > 1e-9).flatten(1).sum(1))
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield patch
-        finally:
-            torch.set_default_dtype(torch.float32)
+        yield patch
 
 
 def iterates_of_the_reference(model, x, y, eps, loss, steps, targets, monkeypatch):
     """Every image that the authors' program shows the model, and the best point of every run."""
-    pytest.importorskip("pyautoattack")
-    from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
-
-    seen, best, keys = [], [], torch.arange(len(x))
-
-    def watched(images):
-        seen.append(images.detach().clone())
-        return model(images)
-
-    kind = APGDAttack_targeted if loss.endswith("targeted") else APGDAttack
-    theirs = kind(watched, n_iter=steps, norm="L1", eps=eps, use_largereps=True)
-    theirs.loss = REFERENCE[loss]
-    theirs.init_hyperparam(x)
-    with torch.no_grad():
-        order = model(x).sort(dim=1)[1]
+    theirs, order, seen = apgd_of_the_authors(model, x, loss, n_iter=steps, norm="L1", eps=eps, use_largereps=True)
+    best, keys = [], torch.arange(len(x))
     early = -(-3 * steps // 10)
     for run in range(targets):
         theirs.y_target = order[:, -2 - run]
@@ -69,7 +52,7 @@ def iterates_of_the_reference(model, x, y, eps, loss, steps, targets, monkeypatc
 @pytest.mark.parametrize(
     ("kind", "loss", "steps"),
     [
-        *((kind, loss, 20) for kind in ("linear", "mlp", "conv") for loss in REFERENCE),
+        *((kind, loss, 20) for kind in ("linear", "mlp", "conv") for loss in LOSSES),
         *(("digits", loss, 20) for loss in ("ce", "dlr_targeted")),
         *((kind, loss, 100) for kind in ("mlp", "conv") for loss in ("ce", "dlr_targeted")),
         ("mlp", "ce", 400),
@@ -148,36 +131,6 @@ def test_the_projection_is_the_authors_and_never_leaves_ball_or_box(monkeypatch)
         assert moved.dtype == torch.float32
         assert bool((distance(moved, centre, "l1") <= eps).all())
         assert 0 <= float(moved.min()) <= float(moved.max()) <= 1
-
-
-def stage(**changes):
-    return {"attack": "apgd_l1", "restarts": 1, "steps": 50, "loss": "ce", "targets": 1} | changes
-
-
-@pytest.mark.parametrize("loss", ["ce", "ce_targeted"])
-def test_exactly_the_samples_within_reach_of_the_hyperplane_flip(linear, loss):
-    """The reach is that of the ball inside the box: pixels move as far as they can in the order of |w_i|.
-
-    5 restarts, as the authors use: one can be stuck at a pixel that has no room, if k is down to that one.
-    """
-    weight = (rand(2, 1, 6, 6) - 0.5).float()
-    flat, eps = weight.flatten(), 1.5
-    x = rand(3, 60, 1, 6, 6).float()
-    x[::2] = x[::2].round()
-    score = x.flatten(1) @ flat
-    bias = -float(score.median()) - 1e-3
-    score = score + bias
-    towards = -torch.sign(score)[:, None] * flat.sign()
-    order = flat.abs().argsort(descending=True)
-    room = torch.where(towards > 0, 1 - x.flatten(1), x.flatten(1))[:, order]
-    spent = (eps - (room.cumsum(1) - room)).clamp_min(0)
-    reach = (torch.minimum(room, spent) * flat[order].abs()).sum(1)
-    decided = (reach / score.abs() - 1).abs() > 0.02
-    _, broken = passes(stage(loss=loss, restarts=5, steps=25), "l1", eps, linear(weight, bias), x, (score > 0).long())
-    flips = reach > score.abs()
-    assert int(decided.sum()) >= 55
-    assert 20 < int(flips.sum()) < 50
-    assert torch.equal(torch.tensor(broken)[decided], flips[decided])
 
 
 def test_runs_begin_apart():

@@ -7,6 +7,7 @@ from attack_checks import Wavy, drive, finish, passes, rand, where_the_box_binds
 from torch import nn
 
 from robustbench_kpca.attacks.cw import CW
+from robustbench_kpca.attacks.ddn import DDN
 from robustbench_kpca.protocols.threat import Threat
 
 SMALL = CW(steps=30, lr=0.02, binary_steps=4, initial_const=0.1, confidence=0.0)
@@ -135,12 +136,13 @@ def test_no_image_is_further_than_foolbox_finds_it(runs, const):
     assert bool((ours <= 1.001 * far).all())
 
 
-def test_only_a_find_in_the_ball_is_proposed():
+@pytest.mark.parametrize("attack", [SMALL, DDN(steps=30, gamma=0.1, init_norm=0.5)])
+def test_only_a_find_in_the_ball_is_proposed(attack):
     model, x = Wavy((1, 4, 4)), 0.1 + 0.8 * rand(1, 6, 1, 4, 4)
     y = model(x).argmax(1)
-    found = drive(SMALL, model, x, y, EVERYWHERE, None)["best_distance"]
+    found = drive(attack, model, x, y, EVERYWHERE, None)["best_distance"]
     eps = float(found.median()) + 1e-9
-    state = drive(SMALL, model, x, y, Threat("l2", eps), None)
+    state = drive(attack, model, x, y, Threat("l2", eps), None)
     near = found <= eps
     assert 0 < int(near.sum()) < 6
     moved = (state["x"] - x).flatten(1).norm(dim=1)

@@ -61,14 +61,3 @@ def test_the_length_stays_in_the_box_and_a_zero_gradient_has_a_direction_of_its_
     assert torch.allclose(first.flatten(1).norm(dim=1), torch.full((3,), 0.105), atol=1e-6)
     assert not torch.equal(first[0], first[1])
     assert torch.equal(first[1:2], drive(ddn, flat, x[:1], y[:1], EVERYWHERE, 1, keys[1:2])["at"] - x[:1])
-
-
-def test_only_a_find_in_the_ball_is_proposed():
-    model, x, ddn = Wavy((1, 4, 4)), rand(1, 6, 1, 4, 4), DDN(steps=30, gamma=0.1, init_norm=0.5)
-    y = model(x).argmax(1)
-    found = drive(ddn, model, x, y, EVERYWHERE, None)["best_distance"]
-    eps = float(found.median()) + 1e-9
-    state = drive(ddn, model, x, y, Threat("l2", eps), None)
-    near = found <= eps
-    assert 0 < int(near.sum()) < 6
-    assert torch.allclose((state["x"] - x).flatten(1).norm(dim=1), torch.where(near, found, 0.0), atol=1e-9)

@@ -1,10 +1,8 @@
 """FAB: iterate for iterate the authors' program, true minimal distances, exact projections and pass counts."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
-from attack_checks import Unbreakable, batch, network
+from attack_checks import Unbreakable, batch, double_by_default, network
 from scipy.optimize import linprog, minimize
 from torch import nn
 
@@ -31,15 +29,6 @@ def search(model, x, y, norm, steps, targets, look=lambda images, rows, outside:
     while not bool(state["finished"].all()):
         state = fab.step(state, threat, WatchedQuery(model, look))
     return state
-
-
-@contextmanager
-def double_by_default():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def unboxed_direction(x, norm, run):
@@ -108,49 +97,6 @@ def test_iterates_equal_the_authors(kind, norm, targets, random_start, monkeypat
     nearest = torch.stack(their_best)[moved.argmin(0), torch.arange(len(x))]
     assert torch.allclose(state["best"], nearest, atol=1e-7, rtol=0)
     assert bool(torch.isfinite(moved.amin(0)).any())
-
-
-@pytest.mark.usefixtures("fork")
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(("classes", "targets"), [(2, 1), (2, 9), (2, 0), (3, 0), (3, 1), (3, 2)])
-def test_the_distance_to_a_linear_boundary_is_found(norm, classes, targets):
-    """Within 5 % of the minimum over the wrong classes; one target finds that of the second class only."""
-    model = network("linear", classes).double()
-    x = 0.5 + 0.05 * torch.rand(20, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    logits, weight = model(x).detach(), model[1].weight.detach()
-    y = logits.argmax(1)
-    gap = logits.gather(1, y[:, None]) - logits
-    if norm == "l1":  # one pixel seldom has the room for it
-        normal = (weight - weight[y][:, None]).transpose(0, 1).reshape(classes, 20, *x.shape[1:])
-        way = torch.stack([to_hyperplane(x, one, -gap[:, i], norm) for i, one in enumerate(normal)], 1)
-        length = way.flatten(2).norm(1, dim=2)
-    else:
-        length = gap / (weight[y][:, None] - weight).norm(DUAL[norm], dim=2)
-    true = torch.where(gap > 0, length, torch.inf)
-    if targets == 1:
-        second = logits.scatter(1, y[:, None], -torch.inf).argmax(1)
-        true = true.gather(1, second[:, None])
-    state = search(model, x, y, norm, 20, targets)
-    assert bool((state["best_distance"] <= 1.05 * true.amin(1)).all())
-    assert bool((state["best_distance"] >= true.amin(1)).all() or targets == 1)
-    assert bool((model(state["best"]).argmax(1) != y).all())
-
-
-@pytest.mark.usefixtures("fork")
-@pytest.mark.parametrize("norm", NORMS)
-def test_the_distance_where_the_box_binds(norm):
-    model = network("linear", 2).double()
-    x = torch.rand(20, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).round()
-    logits, weight = model(x).detach(), model[1].weight.detach()
-    y = logits.argmax(1)
-    normal = (weight[1] - weight[0]).view(1, 3, 4, 4).expand_as(x)
-    way = to_hyperplane(x, normal, logits[:, 1] - logits[:, 0], norm)
-    true = way.flatten(1).norm(ORDER[norm], dim=1)
-    free = (logits[:, 1] - logits[:, 0]).abs() / normal[0].flatten().norm(DUAL[norm])
-    assert bool((true > 1.1 * free).all() if norm != "l1" else ((true > 1.1 * free).sum() > 5)), "the case must bind"
-    state = search(model, x, y, norm, 30, 1)
-    assert bool((state["best_distance"] <= 1.05 * true).all())
-    assert bool((state["best_distance"] >= true).all())
 
 
 @pytest.mark.usefixtures("fork")

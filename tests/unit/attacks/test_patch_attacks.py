@@ -191,22 +191,6 @@ def test_sigma_zero_counts_as_the_authors_program(kind):
     assert float(pixels["best_distance"].mean()) <= float(values["best_distance"].mean())
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_sigma_zero_needs_no_more_than_another_library():
-    """Against foolbox's FMN in L0, which counts values, at as many passes."""
-    foolbox = pytest.importorskip("foolbox")
-    model = network("digits")
-    x, y = batch(model, "digits")
-    shown = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
-    _, clipped, success = foolbox.attacks.L0FMNAttack(steps=60)(
-        shown, x, foolbox.criteria.Misclassification(y), epsilons=None
-    )
-    theirs = torch.where(success, (clipped != x).any(1).flatten(1).sum(1), 1024)
-    mine = drive(SigmaZero(steps=60, unit="pixel", **ZERO), model, x, y, Threat("l0", 1024), None)["best_distance"]
-    assert float(mine.median()) <= float(theirs.double().median())
-    assert float(mine.mean()) <= float(theirs.double().mean())
-
-
 def test_sigma_zero_never_needs_fewer_pixels_than_there_must_be(linear):
     weight, bias, x, y = half_on_each_side(24, 1, 6, 6)
     towards = torch.where(y.bool(), -1.0, 1.0)[:, None, None, None] * weight

@@ -5,7 +5,7 @@ import itertools
 import attack_checks
 import pytest
 import torch
-from attack_checks import Wavy, drive, rand
+from attack_checks import Counting, Wavy, drive, rand
 from torch import nn
 
 from robustbench_kpca import attack, evaluate, load_data, load_model
@@ -263,22 +263,6 @@ def test_when_the_journal_is_written_changes_nothing(draws):
     assert {by for by, *_ in whole} >= {"", "pgd"}
     assert outcome(3) == whole
     assert outcome(2) == whole
-
-
-class Counting(nn.Module):
-    """Counts its passes, stops at some, and has memory for `most` images."""
-
-    def __init__(self, model, stop=None, most=10**9):
-        super().__init__()
-        self.model, self.stop, self.most, self.passes = model, stop, most, 0
-
-    def forward(self, x):
-        self.passes += 1
-        if self.passes == self.stop:
-            raise KeyboardInterrupt
-        if len(x) > self.most:
-            raise torch.OutOfMemoryError("out of memory")
-        return self.model(x)
 
 
 @pytest.mark.parametrize("most", [1, 5, 8])

@@ -6,6 +6,7 @@ import attack_checks
 import numpy as np
 import pytest
 import torch
+from attack_checks import Counting
 from board_pages import board_text
 from torch import nn
 
@@ -168,31 +169,17 @@ def test_top_5_is_refused_where_it_has_no_meaning(fields, word, known, tmp_path)
             load_board(str(tmp_path), [])
 
 
-class Stopping(nn.Module):
-    """Stops the evaluation at one of its passes."""
-
-    def __init__(self, model, stop):
-        super().__init__()
-        self.model, self.stop, self.passes = model, stop, 0
-
-    def forward(self, x):
-        self.passes += 1
-        if self.passes == self.stop:
-            raise KeyboardInterrupt
-        return self.model(x)
-
-
 def test_ranks_survive_an_interruption(known, tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "due", lambda self: True)
     model, images, labels = known
     chosen = protocol(tmp_path, [PGD, SQUARE | {"queries": 9}], WHOLE)
     how = {"protocol": chosen, "batch_size": 8, "name": "m", "audit": False}
-    counted = Stopping(model, None).eval()
+    counted = Counting(model).eval()
     whole = evaluate(counted, images, labels, **how)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Stopping(model, counted.passes // 2).eval(), images, labels, **how, out=tmp_path)
+        evaluate(Counting(model, counted.passes // 2).eval(), images, labels, **how, out=tmp_path)
     assert list(tmp_path.rglob(".*.partial"))
-    resumed = evaluate(Stopping(model, None).eval(), images, labels, **how, out=tmp_path)
+    resumed = evaluate(Counting(model).eval(), images, labels, **how, out=tmp_path)
     assert resumed.outcomes.to_csv() == whole.outcomes.to_csv()
 
 
