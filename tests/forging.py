@@ -35,3 +35,14 @@ def saved(record, folder, *, rows=None, columns=None, spec=None, model=None, dat
         "outcomes_file": OutcomesFile.of(outcomes, made),
     }  # fmt: skip
     return record.model_copy(update=update | changes).attach(outcomes).save(folder)
+
+
+def changed(name, row, value):
+    """Return what puts a value into a row of a column."""
+
+    def forged(outcomes):
+        column = outcomes[name].copy()
+        column[row] = value
+        return {name: column}
+
+    return forged

@@ -2,10 +2,15 @@
 
 import importlib
 import json
+import os
 import pickle
+import stat
+import subprocess
+import sys
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +23,9 @@ from robustbench_kpca.evaluation.worker import make
 from robustbench_kpca.protocols import presets
 from robustbench_kpca.tasks import TASKS, task_named
 from robustbench_kpca.training.recipe import load_recipe
+
+ROOT = Path(__file__).parents[1]
+ACTION = ROOT / ".github" / "actions" / "robustness"
 
 
 @contextmanager
@@ -160,3 +168,18 @@ class Here(Sharded):
             self.made.append(work.spec.stem())
             answer.set_result(make(content, shard))
         return answer
+
+
+def scripted(folder, script, **environment):
+    """Run a script of the action where `rbk` is this package."""
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    program = programs / "rbk"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m robustbench_kpca "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    found = {key: value for key, value in os.environ.items() if not key.startswith(("RBK_", "GITHUB_"))}
+    return subprocess.run(
+        ["bash", str(ACTION / script)], capture_output=True, text=True, cwd=folder, timeout=300,
+        env=found | {"PATH": path, "PYTHONPATH": str(ROOT)} | environment,
+    )  # fmt: skip

@@ -5,8 +5,6 @@ import importlib
 import pkgutil
 from pathlib import Path
 
-import pytest
-
 import robustbench_kpca.data as data_room
 from robustbench_kpca.data.base import Dataset
 from robustbench_kpca.tasks import TASKS
@@ -63,25 +61,3 @@ def test_nothing_outside_their_rooms_asks_which_task_it_is():
         if not str(path.relative_to(PACKAGE)).startswith(ROOMS) and (lines := branches(path.read_text()))
     }
     assert asking == {}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "if isinstance(data, Scenes): ...",
-        "found = [x for x in parts if issubclass(type(x), scenes.ArrayScenes)]",
-        "if labels.ndim > 1: ...",
-        "if record.spec.data.task == 'segmentation': ...",
-        "from robustbench_kpca.tasks.segmentation.counts import pixel_counts",
-        "def late():\n    from robustbench_kpca.tasks.classification import TASK",
-        "match data:\n    case Scenes(): ...",
-    ],
-)
-def test_such_a_question_is_found(line):
-    assert len(branches(line)) == 1
-
-
-def test_other_questions_are_free():
-    assert (
-        branches("if isinstance(scenario, Attack): x = task_named(data.task).compute if values.ndim == 1 else 1") == []
-    )

@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 from robustbench_kpca._core import errors
 
 PACKAGE = Path(errors.__file__).parents[1]
@@ -71,19 +69,3 @@ def test_no_message_has_words_of_a_library():
         )
     ]
     assert not foreign, "say it by errors.reason_of:\n" + "\n".join(foreign)
-
-
-@pytest.mark.parametrize(
-    "body",
-    ["raise BadInputError(f'x ({error})')", "raise BadInputError(f'x ({error.strerror})')",
-     "words = str(error)", "words = error.args[0]", "raise BadInputError(f'x ({brief(error)})')", "x = f'{error!r}'"],
-)  # fmt: skip
-def test_words_of_a_library_are_found(body):
-    assert list(words_of_others(ast.parse(f"try:\n    pass\nexcept (OSError, BadInputError) as error:\n    {body}")))
-    assert list(words_of_others(ast.parse(f"def fail(error: Exception):\n    {body}")))
-
-
-def test_our_own_words_are_not_found():
-    text = "try:\n    pass\nexcept {} as error:\n    raise X(f'{{{}}}')"
-    for kind, shown in (("BadInputError", "error"), ("OSError", "reason_of(error)"), ("OSError", "error.filename")):
-        assert not list(words_of_others(ast.parse(text.format(kind, shown))))

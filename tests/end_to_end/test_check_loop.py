@@ -1,13 +1,10 @@
 """The regression check in a loop: evaluate, check, break the weights, evaluate, check, mend them, evaluate, check."""
 
-import os
-import stat
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from stand_ins import scripted
 
 from robustbench_kpca._core.address import load
 from robustbench_kpca.cli.main import main
@@ -16,7 +13,6 @@ from robustbench_kpca.records.record import SUFFIX
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-ROOT = Path(__file__).parents[2]
 NET = """
 from pathlib import Path
 from torch import nn
@@ -127,20 +123,13 @@ def test_by_the_plugin(repository, out):
 
 
 def action(**settings):
-    program = Path("programs/rbk").absolute()
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m robustbench_kpca "$@"\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    found = {key: value for key, value in os.environ.items() if not key.startswith(("RBK_", "GITHUB_"))}
     given = {
         "RBK_MODEL": "net.py:build", "RBK_PROTOCOL": PROTOCOLS[1], "RBK_LIMIT": "8", "RBK_OUT": "now",
         "RBK_BASELINE": "baseline", "RBK_OPTIONS": "--audit none --batch-size 8 -q", "RBK_FAIL": RULES[1],
         "GITHUB_STEP_SUMMARY": "summary.md",
     }  # fmt: skip
-    path = {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    script = ROOT / ".github/actions/robustness/gate.sh"
     Path("summary.md").unlink(missing_ok=True)
-    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, env=found | path | given | settings)
+    done = scripted(Path.cwd(), "gate.sh", **given | settings)
     assert Path("summary.md").read_text() == said(), "the summary is the report of this run"
     return done.returncode
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from made_trainings import whole_and_resumed
+from made_trainings import recipe_text, whole_and_resumed
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -24,21 +24,10 @@ from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.recipe import load_recipe
 
-RECIPE = """
-title = "files"
-model = "symvit_digits"
-model_options = {}
-data = "folder"
-seed = 0
-epochs = 2
-batch_size = 8
-optimizer = "adamw"
-lr = 1e-3
-weight_decay = 0.05
-warmup_epochs = 0
-smoothing = 0.1
-max_shift = 0
-
+RECIPE = recipe_text(
+    "symvit_digits", "folder", batch_size=8, optimizer="adamw", lr=1e-3, weight_decay=0.05, smoothing=0.1
+)
+RECIPE += """
 [images]
 auto_augment = ""
 color_jitter = 0.0
@@ -124,21 +113,10 @@ def test_two_processes_train_as_one(tmp_path, folder, recipe):
         assert first == pytest.approx(second, rel=1e-6)
 
 
-SCENES = """
-title = "scenes"
-model = "symvit_shapes"
-model_options = { img_size = 16, patch_size = 4, embed_dim = 16, depth = 1, num_classes = 4 }
-data = "masks"
-seed = 0
-epochs = 2
-batch_size = 4
-optimizer = "sgd"
-lr = 0.05
-weight_decay = 0.0
-warmup_epochs = 0
-smoothing = 0.0
-max_shift = 0
-
+SCENES = recipe_text(
+    "symvit_shapes", "masks", "{ img_size = 16, patch_size = 4, embed_dim = 16, depth = 1, num_classes = 4 }"
+)
+SCENES += """
 [scenes]
 crop = 16
 resize = []

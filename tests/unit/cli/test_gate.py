@@ -1,14 +1,13 @@
 """Gates for users: limits and baselines in pytest, and the scripts of the GitHub action, run on tiny data."""
 
-import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from stand_ins import ACTION, scripted
 
 from robustbench_kpca import load_record
 from robustbench_kpca._core.errors import BadInputError
@@ -20,7 +19,6 @@ pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[3]
 PLUGIN = "robustbench_kpca.pytest_plugin"
 RECORDS = ROOT / "leaderboards" / "digits-attacks" / "records"
-ACTION = ROOT / ".github" / "actions" / "robustness"
 
 
 def record(model, protocol="pgd20-linf-8_255"):
@@ -125,21 +123,6 @@ def test_the_plugin_fails_tests_and_prints_what_it_measured(pytester, few_resamp
     )
     chosen = pytester.runpytest_inprocess("-p", PLUGIN, "-m", "robustness", "-p", "no:xdist", "--collect-only", "-q")
     chosen.stdout.fnmatch_lines(["*2/3 tests collected (1 deselected)*"])
-
-
-def scripted(folder, script, **environment):
-    """Run a script of the action where `rbk` is this package."""
-    programs = folder / "programs"
-    programs.mkdir(exist_ok=True)
-    program = programs / "rbk"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m robustbench_kpca "$@"\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    found = {key: value for key, value in os.environ.items() if not key.startswith(("RBK_", "GITHUB_"))}
-    return subprocess.run(
-        ["bash", str(ACTION / script)], capture_output=True, text=True, cwd=folder, timeout=300,
-        env=found | {"PATH": path, "PYTHONPATH": str(ROOT)} | environment,
-    )  # fmt: skip
 
 
 def test_the_action_fails_on_a_regression_and_writes_its_summary(tmp_path):

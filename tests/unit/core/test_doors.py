@@ -260,15 +260,6 @@ def test_weights_of_a_placed_attention_are_not_evaluated_with_another(folder):
     assert type(loaded.blocks[0].attn).__name__ == "Mine"
 
 
-@pytest.mark.slow
-def test_workers_find_addresses_and_added_members(folder, monkeypatch):
-    assert rbk(*EVAL, "-p", "push.toml", "-p", "darker.toml", "--data", "mine.py:few", "-o", "one") == 0
-    words = ("-p", "push.toml", "-p", "darker.toml", "--data", "mine.py:few", "-o", "two", "--processes", 2)
-    assert rbk(*EVAL, *words) == 0
-    assert stems(folder / "one") == stems(folder / "two")
-    assert len(stems(folder / "two")) == 2
-
-
 @pytest.mark.untyped  # a check of types wraps what is sent
 @pytest.mark.usefixtures("used")
 @pytest.mark.parametrize("ray", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -307,10 +298,6 @@ def test_a_member_that_no_worker_can_import_is_refused_before_workers_start(modu
     scenario = load_scenario("push.toml")[1]
     with pytest.raises(BadInputError, match=r"attack 'local' was added by code .* name it FILE.py:OBJECT"):
         added_members(scenario, "classification", runs_script=False)
-
-
-def stems(folder):
-    return sorted(load_record(path).outcomes_file.file for path in find_records(folder))
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 from skimage.util import random_noise
 
-from robustbench_kpca._core.randomness import generator
 from robustbench_kpca.corruptions import CORRUPTIONS, _motion, _zoom, corrupt, glass_blur, zoom_blur
 from robustbench_kpca.corruptions.shared.storage import store
 
@@ -134,32 +133,6 @@ def test_fast_blurs_differ_by_a_level_in_few_places(name, profile):
             assert close(check.fast(name, image, severity, 0, profile), exact)
 
 
-def five_percent(parameter):
-    """Every way to move one number of a parameter: a float by 5 %, an integer by 1."""
-    if not isinstance(parameter, tuple):
-        return [parameter * 1.05, parameter * 0.95]
-    moved = []
-    for index, value in enumerate(parameter):
-        others = (value + 1, value - 1) if isinstance(value, int) else (value * 1.05, value * 0.95)
-        moved += [(*parameter[:index], other, *parameter[index + 1 :]) for other in others if other > 0]
-    return moved
-
-
-@pytest.mark.parametrize("severity", [1, 4])
-@pytest.mark.parametrize("name", STEADY)
-def test_a_blur_of_another_strength_is_not_close(name, severity):
-    image, blur, parameter = PICTURES["224"], CORRUPTIONS.get(name), check.parameter_of(name, severity)
-    exact = check.exactly(name, image, severity, 0)
-    if name == "zoom_blur":
-        moved = [tuple(1 + (factor - 1) * share for factor in parameter) for share in (0.95, 1.05)]
-    else:
-        moved = five_percent(parameter)
-    if name == "defocus_blur" and severity == 1:  # exp(-1 / (2 * 0.1^2)): no neighbour gets any weight
-        moved = [other for other in moved if other[1] == parameter[1]]
-    for other in moved:
-        assert not close(blur.fast(image, other, generator(0)), exact), other
-
-
 class Legacy(np.random.RandomState):
     def uniform(self, low, high):
         assert (low, high) == (-45, 45)
@@ -185,18 +158,6 @@ def test_fast_motion_blur_is_the_exact_one_at_every_angle(profile):
         for image in (PICTURES["wide"], PICTURES["noise"]):
             exact = at_angle("exact", legacy, image, parameter, angle)
             assert close(at_angle("fast", modern, image, parameter, angle), exact, SHARE_OF_MOTION)
-
-
-@pytest.mark.parametrize("severity", [1, 4])
-def test_motion_blur_of_another_strength_or_angle_is_not_close(severity):
-    image, (radius, sigma) = PICTURES["224"], check.parameter_of("motion_blur", severity)
-    legacy, modern = Legacy(0), Modern(np.random.PCG64(0))
-    exact = at_angle("exact", legacy, image, (radius, sigma), 10.0)
-    others = [(radius, 1.05 * sigma, 10.0), (radius, 0.95 * sigma, 10.0), (radius, sigma, 12.25)]
-    if severity > 3:  # else the last weight is next to nothing
-        others += [(radius - 1, sigma, 10.0), (radius + 1, sigma, 10.0)]
-    for *parameter, angle in others:
-        assert not close(at_angle("fast", modern, image, tuple(parameter), angle), exact, SHARE_OF_MOTION)
 
 
 DRAWS = 60
@@ -247,20 +208,7 @@ def test_exact_impulse_noise_has_the_distribution_of_scikit_image(severity):
     assert excess("impulse_noise", severity, draw) < 1
 
 
-@pytest.mark.parametrize("severity", FIRST)
-@pytest.mark.parametrize("name", [*NOISES, "glass_blur"])
-def test_noise_of_another_strength_has_another_distribution(name, severity):
-    corruption = CORRUPTIONS.get(name)
-    for other in five_percent(check.parameter_of(name, severity)):
-        over = excess(name, severity, lambda image, seed, other=other: corruption.fast(image, other, generator(seed)))
-        assert over > 1, other
-
-
-def test_noise_of_one_channel_or_bound_to_its_neighbours_is_told_apart():
-    def draw(image, seed):
-        return np.dstack([image[..., :2], check.fast("gaussian_noise", image, 1, seed)[..., 2]])
-
-    assert excess("gaussian_noise", 1, draw) > 1
+def test_noise_is_bound_to_no_neighbour():
     image = np.full((256, 256, 3), 128, np.uint8)
     noise = check.fast("gaussian_noise", image, 1, 0) - 128.0
     for axis, step in [(0, 1), (0, 128), (1, 1), (2, 1)]:

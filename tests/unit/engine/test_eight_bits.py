@@ -89,15 +89,6 @@ def test_what_was_found_is_rounded_and_shown_to_the_model(protocol, changed, tmp
     assert "storage" not in plain.spec.protocol.resolved
 
 
-@pytest.mark.parametrize("protocol", ["cw-l2-128_255-png", "ddn-l2-128_255"])
-@pytest.mark.slow
-def test_of_64_digits_that_are_broken_so_many_are_as_files(protocol):
-    """C&W stops at the border, 56 of 64; DDN steps over it, 64 of 64."""
-    images, labels = load_data("digits", limit=64).tensors()
-    result = attack(load_model("vit_digits"), images, labels, protocol, eps=2, storage="png")
-    assert int(result.broken.sum()) == {"cw-l2-128_255-png": 56, "ddn-l2-128_255": 64}[protocol]
-
-
 @pytest.mark.parametrize(
     ("protocol", "images", "message"),
     [

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from card_formulas import files, two_sources
 from scipy import stats
 
 from robustbench_kpca import load_data, load_model
@@ -42,17 +43,10 @@ def name_of(arm, seed):
 
 
 @cache
-def files():
-    records = (json.loads(path.read_text()) for path in (PACK / "records").glob("*.record.json"))
-    specs = ((record["spec"], record["outcomes_file"]["file"]) for record in records)
-    return {(spec["model"]["name"], spec["protocol"]["name"]): file for spec, file in specs}
-
-
-@cache
 def stands(name, protocol):
     """The share of its pictures that the network answers correctly, by image, in the order of the images."""
     right = defaultdict(list)
-    with lzma.open(PACK / "records" / files()[name, protocol], "rt") as lines:
+    with lzma.open(PACK / "records" / files(PACK)[name, protocol], "rt") as lines:
         for row in csv.DictReader(lines):
             if row.get("severity") != "0":
                 right[row["sample"]].append(
@@ -70,13 +64,7 @@ def compared(card):
     """Difference, standard error and degrees of freedom of two rows: seeds are blocks, images a second source."""
     seeds = range(20, 20 + card["against"]["seeds"])
     single = table(card["subject"], card["column"], seeds) - table(card["baseline"], card["column"], seeds)
-    k, n = single.shape
-    of_seeds, of_images = n * single.mean(1).var(ddof=1), k * single.mean(0).var(ddof=1)
-    rest = single - single.mean(1, keepdims=True) - single.mean(0) + single.mean()
-    rest = (rest**2).sum() / ((k - 1) * (n - 1))
-    total = max(of_seeds + of_images - rest, of_seeds, of_images)
-    parts = of_seeds**2 / (k - 1) + of_images**2 / (n - 1) + rest**2 / ((k - 1) * (n - 1))
-    return single.mean(), (total / (k * n)) ** 0.5, total**2 / parts
+    return two_sources(single, single.mean(1).var(ddof=1), len(single) - 1)
 
 
 def p_value(card):

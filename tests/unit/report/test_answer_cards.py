@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from card_formulas import files, residual, two_sources
 from scipy import stats
 
 BOARDS = Path(__file__).parents[3] / "leaderboards"
@@ -50,18 +51,8 @@ CARDS = [
 ]
 
 
-@cache
-def files(pack):
-    records = [json.loads(path.read_text()) for path in (BOARDS / pack / "records").glob("*.record.json")]
-    assert records
-    return {
-        (record["spec"]["model"]["name"], record["spec"]["protocol"]["name"]): record["outcomes_file"]["file"]
-        for record in records
-    }
-
-
 def stands(pack, arm, seed, column):
-    file = files(pack)[f"{NAMES[pack][arm]}-s{seed}", STEMS[column]]
+    file = files(BOARDS / pack)[f"{NAMES[pack][arm]}-s{seed}", STEMS[column]]
     with lzma.open(BOARDS / pack / "records" / file, "rt") as lines:
         return {row["sample"]: float(not row["broken_by"]) for row in csv.DictReader(lines)}
 
@@ -74,27 +65,17 @@ def table(pack, arm, column):
     return np.array([[*row.values()] for row in rows])
 
 
-def residual(numbers):
-    rest = numbers - numbers.mean(1, keepdims=True) - numbers.mean(0) + numbers.mean()
-    return (rest**2).sum() / (numbers.shape[0] - 1) / (numbers.shape[1] - 1)
-
-
 def compared(pack, first, second, column):
     """Return the difference, its standard error, degrees of freedom, and how many rows lend their spread."""
     single = table(pack, first, column) - table(pack, second, column)
-    seeds, n = single.shape
+    seeds = len(single)
     alone = single.mean(1).var(ddof=1)
     arms = [arm for arm in NAMES[pack] if arm.endswith(AGAINST) == first.endswith(AGAINST)]
     pooled, pairs = 2 * residual(np.array([table(pack, arm, column).mean(1) for arm in arms])), len(arms) - 1
     others = (pairs * pooled - alone) / (pairs - 1)
     apart = alone / others > stats.f.ppf(0.9, seeds - 1, (pairs - 1) * (seeds - 1))
     by_seed, freedom = max(alone, pooled), (1 if apart else pairs) * (seeds - 1)
-    of_seeds, of_images = n * by_seed, seeds * single.mean(0).var(ddof=1)
-    rest = single - single.mean(1, keepdims=True) - single.mean(0) + single.mean()
-    rest = (rest**2).sum() / ((seeds - 1) * (n - 1))
-    total = max(of_seeds + of_images - rest, of_seeds, of_images)
-    parts = of_seeds**2 / freedom + of_images**2 / (n - 1) + rest**2 / ((seeds - 1) * (n - 1))
-    return single.mean(), (total / (seeds * n)) ** 0.5, total**2 / parts, 2 if apart else len(arms)
+    return *two_sources(single, by_seed, freedom), 2 if apart else len(arms)
 
 
 def test_every_question_is_answered_and_the_pursuit_breaks_no_image_more():

@@ -13,7 +13,6 @@ from torch._subclasses import FakeTensorMode
 from robustbench_kpca import create_model, load_data, load_model
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.attention.rpc import RPCAttention
-from robustbench_kpca.models.bundle import bundled
 from robustbench_kpca.study.diagnostics import CLAIMS
 from robustbench_kpca.study.diagnostics.claims.planted import _problem
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, load_diagnosis
@@ -174,16 +173,6 @@ def test_broken_weights_and_training_mode_are_one_line():
         diagnosed(model, digits(2), name="x")
     with pytest.raises(BadInputError, match="training mode"):
         diagnosed(load_model("vit_digits").train(), digits(2), name="x")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in bundled() if "_lm_" not in name])
-def test_every_bundled_model_can_be_read(name):
-    model = load_model(name)
-    taps, found = readings_of(model, digits(2).samples.tensors()[0])
-    parts = (model.encoder, model.decoder) if hasattr(model, "decoder") else (model,)
-    assert len(taps) == sum(len(part.blocks) for part in parts)
-    assert all(reading.h is not None and reading.v is not None for reading in found)
 
 
 def vit(**options):
