@@ -18,6 +18,19 @@ from robustbench_kpca.tasks import task_named
 BASES = ("vit_digits", "symvit_digits_adv")
 
 
+class Scaled(torch.autograd.Function):
+    """Passes images on, and their gradients times a factor."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor, None
+
+
 class Fake(nn.Module):
     """`before` acts on the images, `after` on the logits (and sees the images)."""
 
@@ -96,21 +109,11 @@ def _off_grid(x):
     return ((x * 255 - (x * 255).round()).abs() > 1e-3).flatten(1).any(1)
 
 
-class _NaNGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(_, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(_, gradient):
-        return gradient * float("nan")
-
-
 def nan(how: str):
     """Fail when attacked: `loss` or `logits` are NaN off the 8-bit grid (the former only under autograd), or every
     `gradient` is."""
     if how == "gradient":
-        return {"before": _NaNGradient.apply}
+        return {"before": lambda x: Scaled.apply(x, float("nan"))}
 
     def after(z, x):
         bad = _off_grid(x) & (torch.is_grad_enabled() if how == "loss" else True)

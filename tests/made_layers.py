@@ -1,5 +1,8 @@
 """Layers made by hand, and what a claim says of them."""
 
+import math
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -11,6 +14,16 @@ from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draw
 
 def randn(*shape, seed=0, std=1.0):
     return std * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def gram_of(k, least=0.0):
+    """The centred Gram matrix as the papers write it, entry by entry, `least` added to products of g; and g."""
+    n, width = k.shape
+    kappa = np.array([[math.exp(k[i] @ k[j] / math.sqrt(width)) for j in range(n)] for i in range(n)])
+    g = kappa.sum(1)
+    normal = np.array([[kappa[i, j] / (g[i] * g[j] + least) for j in range(n)] for i in range(n)])
+    ones = np.full((n, n), 1 / n)
+    return normal - ones @ normal - normal @ ones + ones @ normal @ ones, g
 
 
 def layer(q, k, v=None, first=0, module=None, *, x=None):

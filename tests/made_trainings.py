@@ -1,5 +1,6 @@
 """What a board has of a training, made without a network; and trainings that are stopped and gone on with."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +26,18 @@ def training(metric, seed, right):
     file = SimpleNamespace(sha256=outcomes.digest())
     metrics = {metric.name: metric.estimate(outcomes)}
     return [posing_as(Record, outcomes=outcomes, metrics=metrics, outcomes_file=file)]
+
+
+def recipe_text(model, data, options="{}", **fields):
+    """Return a small recipe as TOML, but for the table of its data, which comes behind."""
+    usual = {
+        "title": "small", "seed": 0, "epochs": 2, "batch_size": 4, "optimizer": "sgd", "lr": 0.05, "weight_decay": 0.0,
+        "warmup_epochs": 0, "smoothing": 0.0, "max_shift": 0,
+    }  # fmt: skip
+    given = {"model": model, "data": data} | usual | fields
+    return "\n".join(
+        [*(f"{key} = {json.dumps(value)}" for key, value in given.items()), f"model_options = {options}\n"]
+    )
 
 
 class StoppedError(Exception):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from attack_checks import rand
-from segmenting import segment
+from segmenting import PerPixel, segment
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
@@ -27,19 +27,6 @@ PGD = {"attack": "pgd", "restarts": 1, "steps": 10, "step_size": "0.25 eps", "ra
 SEGPGD = PGD | {"attack": "segpgd"}
 APGD = {"attack": "apgd", "restarts": 1, "steps": 20, "targets": 1, "rho": 0.75}
 SHRINKING = {"attack": "apgd_shrinking", "restarts": 1, "steps": 30, "rho": 0.75}
-
-
-class PerPixel(nn.Module):
-    """A 1 x 1 convolution to two classes: logits (0, w . x + b) of every pixel by itself."""
-
-    def __init__(self, bias=0.0):
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor([0.5, -0.3, 0.2]))
-        self.bias = bias
-
-    def forward(self, x):
-        score = torch.einsum("bchw,c->bhw", x, self.weight) + self.bias
-        return torch.stack([torch.zeros_like(score), score], 1)
 
 
 class Three(nn.Module):

@@ -193,7 +193,7 @@ FORMS = {
 
 def layer(name, **options):
     torch.manual_seed(0)
-    built = ATTENTIONS.get(name)(DIM, HEADS, qkv_bias=True, **FORMS[name] | options).double().eval()
+    built = ATTENTIONS.get(name)(DIM, HEADS, **{"qkv_bias": True} | FORMS[name] | options).double().eval()
     if name == "kep_svgp":
         built.fixed_noise = torch.randn(2, HEADS, 2, 2)
     return built
@@ -253,6 +253,25 @@ def test_penalties_are_there_while_training_only(name, penalties, weights, x):
     built.eval()
     assert built.penalties == {}
     assert "scores.landmarks" not in built.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("primal", {}), ("primal", {"causal": True}), ("kep_svgp", {}), ("kep_svgp", {"form": "concatenate"})],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", [0.0, 1e4])
+@pytest.mark.parametrize(("batch", "tokens", "qkv_bias"), [(1, 1, True), (2, TOKENS, False)])
+def test_extreme_inputs_and_their_penalties_stay_finite(name, options, dtype, scale, batch, tokens, qkv_bias, x):
+    built = moved(layer(name, tokens=tokens, qkv_bias=qkv_bias, **options)).to(dtype).train()
+    built.fixed_noise = None
+    inputs = (x[:batch, :tokens] * scale).to(dtype).requires_grad_()
+    out, penalties = built(inputs), built.penalties.values()
+    assert (out.dtype, out.shape) == (dtype, (batch, tokens, DIM))
+    assert {value.dtype for value in penalties} == {torch.float32}
+    (out.sum() + sum(penalties)).backward()
+    for tensor in (out, *penalties, inputs.grad, *(weight.grad for weight in built.parameters())):
+        assert bool(torch.isfinite(tensor).all())
 
 
 @pytest.mark.parametrize("name", ["rpc", "rpc_asymmetric"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import PER_PIXEL, fake, refusal
-from torch import nn
+from segmenting import PerPixel
 
 from robustbench_kpca import evaluate, load_data, load_model, load_record
 from robustbench_kpca._core.errors import BadInputError
@@ -29,23 +29,9 @@ CPU = torch.device("cpu")
 TASK = task_named("segmentation")
 COMPUTE = TASK.compute
 HONEST = ("symvit_shapes", "rpc_symvit_shapes")
-WEIGHT = torch.tensor([0.5, -0.3, 0.2])
+WEIGHT = PerPixel(-0.2).weight.detach()
 EPS = 8 / 255
 REACH = float(WEIGHT.abs().sum()) * EPS  # furthest that the score of a pixel can be moved
-
-
-class PerPixel(nn.Module):
-    """Two classes, logits (0, w . x - 0.2) of every pixel by itself: what flips is known in closed form."""
-
-    def __init__(self, blind: bool = False, classes: int = 2):
-        super().__init__()
-        self.weight, self.blind, self.classes = nn.Parameter(WEIGHT.clone()), blind, classes
-        self.eval()
-
-    def forward(self, x):
-        x = x.detach() + 0 * x if self.blind else x
-        score = torch.einsum("bchw,c->bhw", x, self.weight) - 0.2
-        return torch.stack([torch.zeros_like(score)] * (self.classes - 1) + [score], 1)
 
 
 class Whole(PerPixel):
@@ -66,7 +52,7 @@ def scenes(count=4, height=8, width=8, truth=lambda score: score > 0):
 
 def context_of(data, model=None, eps="8/255"):
     x, y = COMPUTE.tensors(data)
-    model = model or PerPixel()
+    model = model or PerPixel(-0.2)
     return AuditContext(TASK, model, Runner(model, len(data), CPU), x, y, eps, Threat("linf", EPS), seed=0)
 
 
@@ -109,10 +95,10 @@ def test_what_an_attack_of_an_image_leaves(monkeypatch):
 
 def test_huge_eps_asks_for_no_more_than_the_answer_to_grey():
     """A model whose answer never changes keeps grey's pixels, and only they are allowed to stay."""
-    done = audit(PerPixel(blind=True), scenes())
+    done = audit(PerPixel(-0.2, blind=True), scenes())
     assert values(done, "huge-eps") == {"standing": 4}
     assert {"huge-eps", "gradients"} <= set(flags(done))
-    honest = audit(PerPixel(), scenes())
+    honest = audit(PerPixel(-0.2), scenes())
     assert values(honest, "huge-eps") == {"standing": 0}
     assert "runs" not in flags(honest)
 
@@ -161,8 +147,8 @@ def test_what_classifiers_are_asked_is_what_the_kept_records_say():
 @pytest.mark.parametrize("size", [(8, 8), (12, 8)])
 def test_audit_and_record_know_a_model_by_the_same_answers(size):
     data = scenes(3, *size)
-    done = audit(PerPixel(), data)
-    record = evaluate(PerPixel(), data, protocol="seg-pgd20-linf-1_255", steps=1, batch_size=3, audit=False)
+    done = audit(PerPixel(-0.2), data)
+    record = evaluate(PerPixel(-0.2), data, protocol="seg-pgd20-linf-1_255", steps=1, batch_size=3, audit=False)
     assert done.subject.probe_sha256 == record.spec.model.probe_sha256
     assert done.subject.data_digest == record.spec.data.digest
 
@@ -171,8 +157,8 @@ def test_audit_and_record_know_a_model_by_the_same_answers(size):
     ("model", "data", "message"),
     [
         (Whole, scenes, "segmenter"),
-        (PerPixel, lambda: load_data("digits", limit=4), "with masks"),
-        (lambda: PerPixel(classes=3), scenes, "3 classes.*'scenes' has 2"),
+        (lambda: PerPixel(-0.2), lambda: load_data("digits", limit=4), "with masks"),
+        (lambda: PerPixel(-0.2, classes=3), scenes, "3 classes.*'scenes' has 2"),
     ],
 )
 def test_what_does_not_fit_is_said(model, data, message):
@@ -188,9 +174,9 @@ def test_an_audit_looks_at_scenes_of_the_commonest_size():
         [part.image(index) for part, index in parts], [part.mask(index) for part, index in parts], ["low", "high"]
     )
     assert COMPUTE.audited(mixed, 9).ids == ["1", "2", "3"]
-    done = audit(PerPixel(), mixed)
+    done = audit(PerPixel(-0.2), mixed)
     assert done.plan.images == 3
-    record = evaluate(PerPixel(), mixed, protocol="seg-pgd20-linf-1_255", steps=1, audit=done)
+    record = evaluate(PerPixel(-0.2), mixed, protocol="seg-pgd20-linf-1_255", steps=1, audit=done)
     assert record.audit == done
 
 

@@ -106,42 +106,30 @@ def test_the_seed_matters_and_is_all_that_matters():
     assert first.digest() == again.digest() != other.digest()
 
 
-class _TwoFaced(nn.Module):
-    """Wrong only while gradients are recorded: what an attack sees, a plain pass does not confirm."""
+class _Lies(nn.Module):
+    """Has another score while gradients are recorded."""
 
-    def __init__(self):
+    def __init__(self, lie):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
+        self.weight, self.lie = nn.Parameter(torch.ones(1)), lie
 
     def forward(self, x):
         score = (x.flatten(1).sum(1) - 0.5) * self.weight
-        score = torch.where(torch.tensor(torch.is_grad_enabled()), -score.abs(), score)
+        score = self.lie(score) if torch.is_grad_enabled() else score
         return torch.stack([torch.zeros_like(score), score], 1)
 
 
 def test_what_a_plain_forward_does_not_confirm_is_retracted_and_counted():
+    model = _Lies(lambda score: -score.abs()).eval()
     images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
-    for sample in run(_TwoFaced().eval(), images, labels, scenario()):
+    for sample in run(model, images, labels, scenario()):
         assert sample.broken_by == ""
         assert sample.retracted == 10
         assert sample.backwards == 10
-    record = evaluate(_TwoFaced().eval(), images, labels, protocol="pgd20-linf-8_255", audit=False)
+    record = evaluate(model, images, labels, protocol="pgd20-linf-8_255", audit=False)
     assert record.metrics["robust_accuracy"].value == 1
     (flag,) = record.flags
     assert flag.startswith("3 samples were misclassified in a gradient pass")
-
-
-class _Shy(nn.Module):
-    """NaN wherever gradients are recorded, right in every plain pass: robust to a careless count."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-
-    def forward(self, x):
-        score = (x.flatten(1).sum(1) - 0.5) * self.weight
-        score = score * torch.nan if torch.is_grad_enabled() else score
-        return torch.stack([torch.zeros_like(score), score], 1)
 
 
 class _Flat(nn.Module):
@@ -153,7 +141,9 @@ class _Flat(nn.Module):
 def test_masked_gradients_are_refused_or_flagged(tmp_path):
     images, labels = torch.full((3, 1, 1, 1), 0.9), torch.ones(3, dtype=torch.int64)
     with pytest.raises(EvaluationError, match="gradients"):
-        evaluate(_Shy().eval(), images, labels, protocol="pgd20-linf-8_255", audit=False)
+        evaluate(
+            _Lies(lambda score: score * torch.nan).eval(), images, labels, protocol="pgd20-linf-8_255", audit=False
+        )
     record = evaluate(_Flat().eval(), images, labels, protocol="fgsm-linf-8_255", audit=False)
     (flag,) = record.flags
     assert flag.startswith("3 samples met a gradient that was zero everywhere")

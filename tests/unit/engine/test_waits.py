@@ -9,6 +9,7 @@ from _shared import as_on_a_gpu
 from _stand_in import CASES as CASES_THERE
 from _stand_in import DEVICE, Load, stand_in
 from attack_checks import Wavy
+from fakes import Scaled
 from test_free_rows import CASES, SHAPE, SPSA, attacked, same
 
 from robustbench_kpca._core.errors import EvaluationError
@@ -82,22 +83,10 @@ def test_outcomes_are_the_same_where_looking_waits(stages, norm, fields):
     same(ours, theirs)
 
 
-class Infinite(torch.autograd.Function):
-    """Passes images on, but not their gradients."""
-
-    @staticmethod
-    def forward(_, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(_, gradient):
-        return gradient * torch.inf
-
-
 def test_a_violation_that_is_seen_late_refuses_the_result(monkeypatch):
     class Broken(Wavy):
         def forward(self, x):
-            return super().forward(Infinite.apply(x))
+            return super().forward(Scaled.apply(x, torch.inf))
 
     with as_on_a_gpu(), pytest.raises(EvaluationError, match="gradient is NaN or infinite on 9 of"):
         attacked([PGD], model=Broken(SHAPE, lead=9.0))

@@ -51,23 +51,6 @@ def picture(height, width, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def tensor(image):
-    return torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
-
-
-def by_hand(model, x, window, stride):
-    """Mean logits over windows, by the definition: every pixel asks every window that sees it."""
-    height, width = x.shape[2:]
-    x = F.pad(x, (0, max(window - width, 0), 0, max(window - height, 0)), value=0.5)
-    total, count = torch.zeros(1, 5, *x.shape[2:]), torch.zeros(x.shape[2:])
-    for y in starts(x.shape[2], window, stride):
-        for left in starts(x.shape[3], window, stride):
-            total[:, :, y : y + window, left : left + window] += model(x[:, :, y : y + window, left : left + window])
-            count[y : y + window, left : left + window] += 1
-    assert (count > 0).all()
-    return (total / count)[:, :, :height, :width]
-
-
 @settings(deadline=None, max_examples=60)
 @given(length=st.integers(1, 90), window=st.integers(1, 30), stride=st.integers(1, 30))
 def test_windows_cover_an_axis_and_stay_inside(length, window, stride):
@@ -111,7 +94,8 @@ def test_what_a_model_returns_is_not_written_to():
     image = picture(11, 13)
     found = segment(Runner(model, 1, torch.device("cpu")), image, stride=3)
     assert torch.equal(model.answer, before)
-    assert np.array_equal(found, by_hand(lambda x: before, tensor(image), 8, 3)[0].argmax(0).numpy())
+    expected = whole(image, image.shape[:2], 8, 3, lambda x: before)
+    assert np.array_equal(found, expected.argmax(0).numpy())
 
 
 def test_pictures_share_batches_of_one_size_and_come_back_in_order():
@@ -190,18 +174,18 @@ def places(length, window, stride):
     return found if found[-1] == length - window else [*found, length - window]
 
 
-def whole(image, size, window, stride):
+def whole(image, size, window, stride, model=MODEL):
     height, width = size
     x = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
     x = F.interpolate(x, size, mode="bilinear", align_corners=False) if tuple(x.shape[2:]) != size else x
     canvas = torch.full((1, 3, max(height, window), max(width, window)), 0.5)
     canvas[:, :, :height, :width] = x
-    total = torch.zeros(1, 4, *canvas.shape[2:])
-    count = torch.zeros(canvas.shape[2:])
+    classes = model(canvas[:, :, :window, :window]).shape[1]
+    total, count = torch.zeros(1, classes, *canvas.shape[2:]), torch.zeros(canvas.shape[2:])
     for top in places(canvas.shape[2], window, stride):
         for left in places(canvas.shape[3], window, stride):
             part = (slice(top, top + window), slice(left, left + window))
-            total[:, :, *part] += MODEL(canvas[:, :, *part])
+            total[:, :, *part] += model(canvas[:, :, *part])
             count[part] += 1
     logits = (total / count)[:, :, :height, :width]
     return F.interpolate(logits, image.shape[:2], mode="bilinear", align_corners=False)[0]

@@ -3,6 +3,7 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -199,18 +200,16 @@ def parameters(board):
     return digests
 
 
-def require_those_of_the_records(path):
+FIRST = {board: min(paths) for board, paths in groupby(WEIGHTS, lambda path: path.parents[2])}
+"""One of each board; the others are read with the long tests."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path if path in FIRST.values() else pytest.param(path, marks=pytest.mark.slow) for path in WEIGHTS],
+    ids=lambda path: path.stem,
+)
+def test_committed_weights_are_those_of_the_records(path):
     options = json.loads(read_header(path)["config"])
     model = load_model(options.pop("name"), path, **options)
     assert parameters(path.parents[2])[path.stem] == {parameters_sha256(model)}
-
-
-@pytest.mark.parametrize("board", sorted({path.parents[2] for path in WEIGHTS}), ids=lambda board: board.name)
-def test_a_committed_file_of_weights_is_that_of_the_records(board):
-    require_those_of_the_records(min(path for path in WEIGHTS if path.parents[2] == board))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
-def test_committed_weights_are_those_of_the_records(path):
-    require_those_of_the_records(path)

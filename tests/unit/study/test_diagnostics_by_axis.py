@@ -8,7 +8,7 @@ from statistics import fmean, median
 import numpy as np
 import pytest
 import torch
-from made_layers import randn
+from made_layers import gram_of, randn
 from torch import nn
 
 from robustbench_kpca.study.diagnostics import CLAIMS, tables
@@ -51,16 +51,6 @@ def test_gamma_that_counts_up(n):
     assert float(found.absolute) == pytest.approx((n + 1) / 3)
     assert float(found.absolute_spread) == pytest.approx(math.sqrt((n + 1) * (n - 2) / 18))
     assert float(found.relative) == pytest.approx(0.5)  # sum_j (1 - 1/j - ... ) = sum_j (j - 1) / 2 = pairs / 2
-
-
-def gram_of(k):
-    """The centred Gram matrix as the paper writes it, entry by entry; and g."""
-    n, width = k.shape
-    kappa = np.array([[math.exp(k[i] @ k[j] / math.sqrt(width)) for j in range(n)] for i in range(n)])
-    g = [sum(row) for row in kappa]
-    normal = np.array([[kappa[i, j] / (g[i] * g[j]) for j in range(n)] for i in range(n)])
-    ones = np.full((n, n), 1 / n)
-    return normal - ones @ normal - normal @ ones + ones @ normal @ ones, np.array(g)
 
 
 def test_gamma_by_axis_is_the_papers_procedure():

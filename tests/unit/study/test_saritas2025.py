@@ -7,7 +7,7 @@ from statistics import fmean, median
 import numpy as np
 import pytest
 import torch
-from made_layers import randn
+from made_layers import gram_of, randn
 from PIL import Image
 from scipy.optimize import linear_sum_assignment
 from torch import nn
@@ -23,6 +23,7 @@ from robustbench_kpca.study.diagnostics.procedures import study_of_images
 from robustbench_kpca.study.diagnostics.saritas2025 import IMAGES, STUDY
 
 TOKENS, WIDTH, HEADS, COUNT = 14, 6, 2, 3
+SMALL = 1e-6  # added to products of g in section 1.4 of the study's systems
 
 
 @pytest.fixture(scope="module")
@@ -31,22 +32,12 @@ def layer():
     return Layer(2, "made", nn.Identity(), k, q, k, v, v * 3, tuple(range(HEADS)), tuple("abc"), 0)
 
 
-def gram_of(k):
-    """Systems of the study, section 1.4: kappa, g, the small number on the product, double centring."""
-    n, width = k.shape
-    kappa = np.array([[math.exp(k[i] @ k[j] / math.sqrt(width)) for j in range(n)] for i in range(n)])
-    g = kappa.sum(1)
-    normal = np.array([[kappa[i, j] / (g[i] * g[j] + 1e-6) for j in range(n)] for i in range(n)])
-    one_n = np.ones((n, n)) / n
-    return normal - one_n @ normal - normal @ one_n + one_n @ normal @ one_n, g
-
-
 def z_scored(k):
     return np.array([(row - row.mean()) / (row.std(ddof=1) + 1e-8) for row in k])
 
 
 def axes_of(k):
-    gram, g = gram_of(k)
+    gram, g = gram_of(k, SMALL)
     values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(gram)))  # the same signs
     chosen = sorted(range(len(values)), key=lambda i: -abs(values[i]))
     return vectors[:, chosen[: k.shape[1]]], g
@@ -132,7 +123,7 @@ def test_eigenvalues(layer):
     for image in range(COUNT):
         lists = []
         for head in range(HEADS):
-            gram, _ = gram_of(z_scored(layer.k[image, head].numpy()))
+            gram, _ = gram_of(z_scored(layer.k[image, head].numpy()), SMALL)
             lists.append([abs(value) for value in sorted(np.linalg.eigvalsh(gram), reverse=True)][:WIDTH])
         by_rank = [fmean(one[rank] for one in lists) for rank in range(WIDTH)]
         expected = (max(by_rank), min(by_rank), fmean(by_rank), median(by_rank))
@@ -147,7 +138,7 @@ def test_gammas(layer):
     found = claim.observe(layer)
     noise = layer.gaussian("noise on axes")
     for image, head in ((0, 0), (2, 1)):
-        gram, _ = gram_of(z_scored(layer.k[image, head].numpy()))
+        gram, _ = gram_of(z_scored(layer.k[image, head].numpy()), SMALL)
         values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(gram)))
         true = vectors[:, sorted(range(TOKENS), key=lambda i: -abs(values[i]))[:WIDTH]]
         noisy = np.linalg.qr(true + 0.1 * noise[image, head].numpy())[0]
@@ -218,7 +209,7 @@ def test_the_whole_procedure_image_by_image(folder, tmp_path):
         for out in seen:
             k = out.view(1, out.shape[1], 3, 3, -1)[0, :, 1].double().numpy()  # (tokens, heads, width)
             for head in range(3):
-                gram, _ = gram_of(z_scored(k[:, head]))
+                gram, _ = gram_of(z_scored(k[:, head]), SMALL)
                 sizes.append(sorted(np.abs(np.linalg.eigvalsh(gram)), reverse=True)[: k.shape[-1]])
         by_rank = np.mean(sizes, 0)
         largest.append(by_rank.max())

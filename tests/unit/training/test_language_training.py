@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from made_trainings import whole_and_resumed
+from made_trainings import recipe_text, whole_and_resumed
 from markov_models import true_log_probabilities
 from torch import nn
 
@@ -26,21 +26,9 @@ from robustbench_kpca.training.text_windows import TextSource
 from robustbench_kpca.types import IGNORE
 
 TASK = task_named("language")
-TEXT = """
-title = "small"
-model = "rpc_lm_tiny"
-model_options = { vocab_size = 7, window = 6, embed_dim = 8, hidden = 8, num_heads = 2, dropout = 0.1 }
-data = "grammar"
-seed = 3
-epochs = 3
-batch_size = 4
-optimizer = "adamw"
-lr = 0.01
-weight_decay = 0.0
-warmup_epochs = 0
-smoothing = 0.0
-max_shift = 0
-
+OPTIONS = "{ vocab_size = 7, window = 6, embed_dim = 8, hidden = 8, num_heads = 2, dropout = 0.1 }"
+TEXT = recipe_text("rpc_lm_tiny", "grammar", OPTIONS, seed=3, epochs=3, optimizer="adamw", lr=0.01)
+TEXT += """
 [text]
 window = 6
 per_epoch = 0

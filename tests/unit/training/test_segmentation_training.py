@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from made_trainings import whole_and_resumed
+from made_trainings import recipe_text, whole_and_resumed
 from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
@@ -36,23 +36,9 @@ TRAINING = task_named("segmentation").compute.training
 PLAIN = {
     "crop": 16, "resize": [], "scale": [1.0, 1.0], "most_of_one": 1.0, "hflip": 0.0, "photometric": False, "workers": 0,
 }  # fmt: skip
-TEXT = """
-title = "small"
-model = "rpc_symvit_shapes"
-model_options = { img_size = 16, patch_size = 4, embed_dim = 8, depth = 2, num_classes = 3, decoder_dropout = 0.1 }
-data = "shapes"
-seed = 3
-epochs = 3
-batch_size = 4
-optimizer = "sgd"
-lr = 0.1
-min_lr = 0.01
-weight_decay = 0.0
-warmup_epochs = 0
-smoothing = 0.0
-max_shift = 0
-schedule = "polynomial"
-
+OPTIONS = "{ img_size = 16, patch_size = 4, embed_dim = 8, depth = 2, num_classes = 3, decoder_dropout = 0.1 }"
+TEXT = recipe_text("rpc_symvit_shapes", "shapes", OPTIONS, seed=3, epochs=3, lr=0.1, min_lr=0.01, schedule="polynomial")
+TEXT += """
 [scenes]
 crop = 16
 resize = []
