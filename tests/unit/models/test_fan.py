@@ -1,8 +1,9 @@
 import math
+from functools import partial
 
 import pytest
 import torch
-from timm.models.xcit import ConvPatchEmbed, PositionalEncodingFourier
+from timm.models.xcit import ClassAttentionBlock, ConvPatchEmbed, PositionalEncodingFourier
 from torch import nn
 
 from robustbench_kpca._core.errors import BadInputError
@@ -165,7 +166,16 @@ def test_channel_attention_against_a_literal_transcription(fork):
                 assert torch.allclose(out[b, :, c], a * v[:, c], rtol=0, atol=1e-10)
 
 
-def test_symmetric_class_blocks_ask_with_the_key(fork):
+def test_class_blocks_are_xcits_and_symmetric_ones_ask_with_the_key(fork):
+    block = random_parameters(FAN(**SMALL)).cls_attn_blocks[0]
+    norm = partial(nn.LayerNorm, eps=1e-6)
+    reference = ClassAttentionBlock(16, 2, 2, qkv_bias=True, norm_layer=norm, eta=1.0, tokens_norm=True).double()
+    reference.load_state_dict(block.state_dict())
+    x = tokens(2, 7, 16)
+    out = block(x)
+    assert torch.equal(out, reference(x))
+    patches = block.norm2(x + block.gamma1 * block.norm1(x))[:, 1:]
+    assert torch.allclose(out[:, 1:], 2 * patches, atol=1e-12)
     attention, x = random_parameters(SymmetricClassAttention(6, 2)), tokens(2, 5, 6)
     k, v = attention.k(x), attention.v(x)
     heads = []
