@@ -15,6 +15,7 @@ from robustbench_kpca.study.reproduction import pack
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2}
 FEW = {"epochs": 1, "warmup_epochs": 0, "batch_size": 250, "images.workers": 0, "precision": "fp32"}
+pytestmark = pytest.mark.filterwarnings("ignore:constrained_layout")  # long names are wider than a figure
 ITEMS = {
     "teo2024": ("figure-1", "figure-2", "figure-4"),
     "chen2023": ("low-rank", "training"),
@@ -41,7 +42,6 @@ def small(monkeypatch):
 
 
 @pytest.mark.skipif(not WHOLE, reason="minutes")
-@pytest.mark.filterwarnings("ignore:constrained_layout")  # a name of so many changes is wider than a figure
 @pytest.mark.parametrize("name", ITEMS)
 def test_items_of_trainings_are_made(name, small, tmp_path, types_unchecked, capsys):
     data, out = tmp_path / "data", tmp_path / "out"
@@ -60,8 +60,8 @@ def test_claims_are_tested_on_a_network_of_the_published_size(root, tmp_path, ty
     """One of the ten networks, with random weights; the others are absent."""
     name = "deit_tiny_distilled_patch16_224.fb_in1k"
     save_file(timm.create_model(name).state_dict(), tmp_path / "weights.safetensors")
-    words = [f"--item=claim-{number}" for number in (1, 2, 3, 4)] + [f"--data=imagenet:{root / 'imagenet'}"]
+    words = [f"--item=claim-{number}" for number in (1, 2, 3)] + [f"--data=imagenet:{root / 'imagenet'}"]
     words += ["--checkpoint", f"timm:{name}={tmp_path / 'weights.safetensors'}", "-o", str(tmp_path / "out"), "-q"]
-    with measured("claims 1 to 4 of saritas2025, one network", 50_000):
+    with measured("claims 1 to 3 of saritas2025, one network", 50_000):
         assert main(["reproduce", "saritas2025", *words]) == 0
-    assert len(list((tmp_path / "out").rglob("diagnosis.json"))) == 8
+    assert len(list((tmp_path / "out").rglob("diagnosis.json"))) == 6
