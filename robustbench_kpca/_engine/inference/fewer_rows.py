@@ -14,6 +14,9 @@ Answer = TypeVar("Answer", bound=tuple[Tensor, ...])
 FEWEST = 8
 """The fewest rows that are shown: below, kernels of single rows begin, which seldom sum in the order of the others."""
 
+ENOUGH = 32
+"""Fewer numbers than these can be equal by chance, so nothing is learnt from them, such as from two logits."""
+
 PATIENCE = 8
 """Logits wait so many times longer: there are some in every evaluation, and thousands where they can be compared."""
 
@@ -63,7 +66,8 @@ class FewerRows:
         """Learn whether fewer rows than a full batch, if `count` needs fewer, give its answer to the bit."""
         rows = rows_for(count)
         equal = rows < full and _equal(answer, lambda: work(rows))
-        self.compared[torch.is_grad_enabled(), full, rows] = count if equal else 0
+        if not equal or sum(part.numel() for part in answer) >= ENOUGH:
+            self.compared[torch.is_grad_enabled(), full, rows] = count if equal else 0
         return equal
 
 

@@ -51,6 +51,7 @@ class Model(Wavy):
 @pytest.mark.parametrize("kind", ["logits", "gradient"])
 def test_answers_are_those_of_a_full_batch(name, kind, monkeypatch):
     monkeypatch.setattr(fewer_rows, "PATIENCE", 1)
+    monkeypatch.setattr(fewer_rows, "ENOUGH", 6)  # three logits of every image
     change, *equal = MODELS[name]
     model = Model(change).eval()
     runner = Runner(model, FULL, torch.device("cpu"))
@@ -74,3 +75,11 @@ def test_few_sizes_are_tried_and_little_is_left_empty():
     assert sizes > {8, 16, 24, 32, 40, 48, 56, 64, 80}
     assert len(sizes) == 24
     assert all(count <= rows_for(count) <= max(8, count + 7, 1.25 * count) for count in counts)
+
+
+def test_nothing_is_learnt_from_numbers_that_can_be_equal_by_chance():
+    runner = Runner(Model(lambda x: x).eval(), FULL, torch.device("cpu"))
+    for count, learnt in ((2, []), (16, [16])):
+        x = rand(0, count, *SHAPE, dtype=torch.float32)
+        assert runner.agrees_apart(x, runner.logits(x))
+        assert list(runner.fewer.compared.values()) == learnt
