@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from robustbench_kpca.protocols.scenario import Corruption
     from robustbench_kpca.records.record import Record
     from robustbench_kpca.verification.cross_check import Agreement
-    from robustbench_kpca.verification.pictures import CellAgreement, Gap
+    from robustbench_kpca.verification.pictures import Gap
 
 _IMAGES = 8  # of every cell, where pictures are compared
 _OF_PICTURES = ("model", "protocol", "data", "split", "limit", "seed", "set_", "quiet")
@@ -121,7 +121,10 @@ def _check_pictures(protocol: "Corruption", data: str, split: str | None, limit:
     with _console.screen(quiet=quiet) as on_screen:
         cells = compare_pictures(protocol, images, seed, on_screen.start("cells"))
     agree = all(cell.agrees for cell in cells)
-    rows = [(cell.corruption, cell.severity, _gap(cell.exact), _gap(cell.fast), _verdict(cell)) for cell in cells]
+    rows = [
+        (cell.corruption, cell.severity, _gap(cell.exact), _gap(cell.fast), "" if cell.agrees else "DIFFERENT")
+        for cell in cells
+    ]
     _console.show_table("", ("Corruption", "Severity", "Exact", "Fast", ""), rows)
     _console.out().print()
     differing = sum(not cell.agrees for cell in cells)
@@ -134,10 +137,6 @@ def _gap(gap: "Gap") -> str:
     if gap.kind == "statistics":
         return f"distribution, {gap.value:.2f} of the limit"
     return "equal" if gap.value == 0 else f"{100 * gap.value:.2g} % of values, by {gap.levels}"
-
-
-def _verdict(cell: "CellAgreement") -> str:
-    return "" if cell.agrees else "DIFFERENT"
 
 
 def _show(agreement: "Agreement") -> None:

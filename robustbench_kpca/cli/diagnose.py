@@ -97,7 +97,8 @@ def diagnose(
     if json:
         _console.show_json(done.model_dump(mode="json"))
     else:
-        _console.show_table(done.model.name, tables.VERDICTS, tables.verdict_rows(done))
+        rows = [(judged.title, judged.outcome, judged.why) for judged in done.claims.values()]
+        _console.show_table(done.model.name, tables.VERDICTS, rows)
 
 
 def _compare(folders: list[Path], model: str | None, out: Path | None, *, quiet: bool) -> None:

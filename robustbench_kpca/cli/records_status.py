@@ -52,7 +52,12 @@ def _row(record: "Unfinished") -> tuple[Any, ...]:
     from robustbench_kpca._core.progress import spell
 
     state = record.state
-    shards = (record.done, len(record.running), _or_unknown(record.waiting), len(record.failed))
+    shards = (
+        record.done,
+        len(record.running),
+        "?" if record.waiting is None else str(record.waiting),
+        len(record.failed),
+    )
     if state is None:
         return (record.stem, "?", "?", "?", *shards, "?", _who(record))
     samples = f"{100 * state.done / state.rows:.0f} %" if state.rows else "?"
@@ -71,10 +76,6 @@ def _content(record: "Unfinished") -> dict[str, Any]:
 
 def _who(record: "Unfinished") -> str:
     return "running" if record.active else "stopped"
-
-
-def _or_unknown(number: int | None) -> str:
-    return "?" if number is None else str(number)
 
 
 def _rate(per_second: float | None) -> str:

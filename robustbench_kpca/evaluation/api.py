@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustbench_kpca._core.early_exit import no_early_exit
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca._core.progress import Progress
+from robustbench_kpca._core.progress import Progress, python_screen
 from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.attack_loop.passes import takes_gradients
 from robustbench_kpca._engine.attack_loop.pool import Sample
@@ -25,7 +25,7 @@ from robustbench_kpca.evaluation.execute import execute
 from robustbench_kpca.evaluation.options import run_options
 from robustbench_kpca.evaluation.part import attack_all
 from robustbench_kpca.evaluation.plan import Job, make_plan
-from robustbench_kpca.evaluation.reporter import python_reporter
+from robustbench_kpca.evaluation.reporter import Reporter
 from robustbench_kpca.evaluation.requests import Models, data_of, models_of
 from robustbench_kpca.models.source import class_names_of
 from robustbench_kpca.protocols.scenario import Attack, Override
@@ -225,8 +225,8 @@ def evaluate(
     budgets = tuple({parse_fraction(value): str(value) for value in curve}.values())
     jobs = [Job(each, protocols, overrides, budgets, independent) for each in models]
     plan = make_plan(jobs, data_of(model, images, labels, **view), options, audit=audit)
-    with python_reporter(progress, quiet=quiet) as reporter:
-        records = execute(plan, reporter)
+    with python_screen(quiet=quiet) as screen:
+        records = execute(plan, Reporter(screen, progress))
     return records if several else records[0]
 
 

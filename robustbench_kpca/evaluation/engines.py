@@ -143,10 +143,13 @@ def make_records(
             stack.enter_context(evaluation.holding_lock(wait=engine.waits))
         unfinished = [evaluation for evaluation in group if evaluation.look() is None]
         parts = iter(engine.make(unfinished, below, progress) if unfinished else ())
-        return [
-            evaluation.finished or _finished(evaluation, next(parts), remarks, smaller)
-            for evaluation, remarks in zip(group, notes, strict=True)
-        ]
+        results: list[Result] = []
+        for evaluation, remarks in zip(group, notes, strict=True):
+            made = evaluation.finished or next(parts)
+            results.append(
+                evaluation.finish(*made, remarks=remarks, smaller=smaller) if isinstance(made, tuple) else made
+            )
+        return results
 
 
 def make_record(evaluation: Evaluation, engine: Engine, progress: Progress | None = None) -> Record:
@@ -155,12 +158,6 @@ def make_record(evaluation: Evaluation, engine: Engine, progress: Progress | Non
     if isinstance(result, EvaluationError):
         raise result
     return result
-
-
-def _finished(
-    evaluation: Evaluation, part: Part | EvaluationError, notes: Sequence[str], smaller: Record | None
-) -> Result:
-    return part if isinstance(part, EvaluationError) else evaluation.finish(*part, remarks=notes, smaller=smaller)
 
 
 def _preflight(evaluation: Evaluation, *, alone: bool) -> list[str]:

@@ -1,11 +1,9 @@
 """Show a run to its user: audits and records in one line each, on a terminal, in a notebook or in the log."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from robustbench_kpca._core.progress import Progress, Screen, python_screen
+from robustbench_kpca._core.progress import Progress, Screen
 
 if TYPE_CHECKING:
     from robustbench_kpca.records.record import Record
@@ -58,13 +56,6 @@ class Reporter:
         if line and line not in self.insisted:  # numbers are read with it
             self.insisted.add(line)
             self.screen.insist(line)
-
-
-@contextmanager
-def python_reporter(progress: Progress | None, *, quiet: bool) -> Iterator[Reporter]:
-    """Report to a Python program: `progress.python_screen`."""
-    with python_screen(quiet=quiet) as screen:
-        yield Reporter(screen, progress)
 
 
 def _code_of(record: "Record") -> str:

@@ -44,7 +44,6 @@ from robustbench_kpca.report.table import (
     common_flags,
     heading,
     shown,
-    single_heads,
     single_trainings,
 )
 
@@ -160,7 +159,8 @@ def _beside_the_table(board: Board) -> list[doc.Block]:
     blocks: list[doc.Block] = [*[doc.Bullets(broken)] * bool(broken), *remarks, doc.Details("How to read this", read)]
     single: list[Sequence[doc.Line]] = [(*row[:2], *map(doc.Numbers, row[2:])) for row in single_trainings(board)]
     if single:
-        blocks.append(doc.Details("Single trainings", [doc.Table(single_heads(board), single)]))
+        heads = ["Row", "Training", *(heading(board, column) for column in board.columns)]
+        blocks.append(doc.Details("Single trainings", [doc.Table(heads, single)]))
     return blocks
 
 

@@ -130,11 +130,6 @@ def _text(estimate: Estimate | None, column: Column) -> str:
     return MISSING if estimate is None else spell(estimate, metric_for(column.metric).unit)
 
 
-def single_heads(board: Board) -> list[str]:
-    """Return the headings of that table."""
-    return ["Row", "Training", *(heading(board, column) for column in board.columns)]
-
-
 def frame(board: Board) -> pd.DataFrame:
     """Return the rows that have a number as a table for terminals; the best value is starred only as a clear winner."""
     table = [

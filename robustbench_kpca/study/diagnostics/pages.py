@@ -91,8 +91,9 @@ def document(diagnosis: Diagnosis) -> doc.Document:
     for name, judged in diagnosis.claims.items():
         blocks += _claim(diagnosis, name, judged)
     if diagnosis.chance:
-        chance = doc.Table(tables.CHANCE, tables.chance_rows(diagnosis))
-        blocks.append(doc.Details("Similarity of unrelated matrices", [chance]))
+        number = tables.number
+        rows = [(pair.pair, pair.statistic, number(pair.mean), number(pair.deviation)) for pair in diagnosis.chance]
+        blocks.append(doc.Details("Similarity of unrelated matrices", [doc.Table(tables.CHANCE, rows)]))
     return doc.Document(
         _title(diagnosis), [*blocks, *_how_made(_intro(diagnosis), _provenance(diagnosis))], _mark("model"), STYLE
     )

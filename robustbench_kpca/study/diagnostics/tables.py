@@ -18,11 +18,6 @@ PROFILES = ("claim", "profile", "layer", "number", "mean", "deviation")
 Cell = str | int | float | None
 
 
-def verdict_rows(diagnosis: Diagnosis) -> list[Row]:
-    """Return one row per claim."""
-    return [(judged.title, judged.outcome, judged.why) for judged in diagnosis.claims.values()]
-
-
 def statistic_rows(diagnosis: Diagnosis) -> list[Row]:
     """Return one row per statistic, over the whole model, with its null model."""
     return [
@@ -74,11 +69,6 @@ def _against(diagnosis: Diagnosis, claim: str, name: str) -> str:
     )
 
 
-def chance_rows(diagnosis: Diagnosis) -> list[Row]:
-    """Return one row per pair of unrelated matrices and similarity."""
-    return [(pair.pair, pair.statistic, number(pair.mean), number(pair.deviation)) for pair in diagnosis.chance]
-
-
 def number(value: float) -> str:
     """Format with three significant digits."""
     return f"{value:.3g}"
@@ -89,17 +79,13 @@ def interval(estimate: Estimate) -> str:
     return "" if estimate.n < 2 else f"[{number(estimate.low)}, {number(estimate.high)}]"
 
 
-def heads_beyond_chance(measured: Measured, level: float) -> int:
-    """Count the heads whose adjusted p is at most `level`, in the direction that supports the claim."""
-    return sum(unit.p_holm is not None and unit.p_holm <= level for unit in measured.units)
-
-
 def _null_cells(measured: Measured, diagnosis: Diagnosis) -> Row:
     null = measured.null
     if null is None:
         return ("", "", "", "")
     level = diagnosis.protocol.thresholds["SIGNIFICANCE"]
-    beyond = f"{heads_beyond_chance(measured, level)} of {len(measured.units)}"
+    significant = sum(unit.p_holm is not None and unit.p_holm <= level for unit in measured.units)
+    beyond = f"{significant} of {len(measured.units)}"
     return (number(null.chance), "" if null.z is None else f"{null.z:.1f}", number(null.p), beyond)
 
 
