@@ -57,7 +57,7 @@ class Command:
         presets = ["--presets", self.presets] if self.presets else []
         subject = (*_words(self.model, _MODEL, ModelRequest("")), *_words(self.data, _DATA, DataRequest("")))
         written = [START[0], *presets, START[1], *subject]
-        written += option_words(self.options)
+        written += _words(self.options, _RUN, RunOptions())  # what has its default is left out, but for the seed
         settings = {f"model.{key}": value for key, value in self.model.settings.items()} | dict(self.overrides)
         written += ["--protocol", str(self.protocol)]
         written += [word for key, value in settings.items() for word in ("--set", assignment(key, value))]
@@ -67,11 +67,6 @@ class Command:
     def at_batch_size(self, size: int) -> "Command":
         """Return the command with the batch size that was used, whatever the default will be."""
         return replace(self, options=replace(self.options, batch_size=size))
-
-
-def option_words(options: RunOptions) -> list[str]:
-    """Return the options of a run that are recorded, as words; what has its default is left out, but for the seed."""
-    return _words(options, _RUN, RunOptions())
 
 
 def _words(request: object, table: Mapping[str, str], usual: object) -> list[str]:

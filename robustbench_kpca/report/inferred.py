@@ -99,13 +99,12 @@ def _board(records: Sequence[Record], columns: Sequence[Column], data: str, titl
         models=tuple(dict.fromkeys(record.spec.model.name for record in records)),
         rank_by=_rank_by(columns, records),
         column=tuple(columns),
-        protocols={record.spec.protocol.name: record.spec.protocol.resolved for record in sorted(records, key=_age)},
+        protocols={
+            record.spec.protocol.name: record.spec.protocol.resolved
+            for record in sorted(records, key=lambda record: record.created)
+        },
     )
     return fill(title, spec, records, "inferred from records", remake=command, missing="rbk eval -m MODEL -p PROTOCOL")
-
-
-def _age(record: Record) -> str:
-    return record.created
 
 
 def _columns(records: Sequence[Record], metrics: Sequence[str]) -> list[Column]:

@@ -105,7 +105,7 @@ def power_of(board: "Board") -> str:
     metrics = {column.title: column.metric for column in board.columns}
     gaps = [
         f"{quoted(gap.column)}: {metric_for(metrics[gap.column]).unit.gap(gap.difference)} "
-        f"({_trainings(gap)}{gap.samples:,} samples)"
+        f"({f'{gap.trainings} seeds, ' if gap.trainings > 1 else ''}{gap.samples:,} samples)"
         for gap in columns
     ]
     cards = " An answer says it of its own rows, with p below half of that." if board.spec.question else ""
@@ -115,7 +115,3 @@ def power_of(board: "Board") -> str:
         f"rows and trainings are taken to vary as these do, and the median of all such pairs is shown.{cards} "
         f"{'; '.join(gaps)}."
     )
-
-
-def _trainings(gap: Detectable) -> str:
-    return f"{gap.trainings} seeds, " if gap.trainings > 1 else ""

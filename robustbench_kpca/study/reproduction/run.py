@@ -67,7 +67,11 @@ def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Re
     trained_again: set[str] = set()
     steps = steps if settings.budget is None else most_valuable_first(steps)
     units = _units(steps, one_by_one=settings.budget is not None, together=settings.together)
-    open_units = {number: unit for number, unit in enumerate(units) if settings.train and _is_open_training(unit[0])}
+    open_units = {
+        number: unit
+        for number, unit in enumerate(units)
+        if settings.train and unit[0].state == "open" and isinstance(unit[0].step, Train)
+    }
     trainings = Trainings(open_units, processes_of(settings.options), end, roles, reporter)
     if launched() and settings.train:
         trainings.on_all_processes()
@@ -93,10 +97,6 @@ def run(steps: Sequence[Planned], roles: Roles, settings: Settings, reporter: Re
             continue
         after += _done(unit, roles, settings, evaluating if isinstance(unit[0].step, Evaluate) else reporter)
     return after
-
-
-def _is_open_training(planned: Planned) -> bool:
-    return planned.state == "open" and isinstance(planned.step, Train)
 
 
 class _SpentError(Exception):

@@ -168,7 +168,8 @@ class LanguagePages(Pages):
         titled = super().tables(record)
         if record.kind == "corruption":
             columns = ["corruption", "severity", "words", "swapped_words", "perplexity", "unchanged", "swapped"]
-            cells = pd.DataFrame(self.cells(record))[columns].set_index("corruption").rename(columns=_spelled)
+            cells = pd.DataFrame(self.cells(record))[columns].set_index("corruption")
+            cells = cells.rename(columns=lambda name: name.replace("_", " "))
             titled.append(("Perplexity of all, of unchanged and of swapped words", cells))
         best = self._excess(record)
         return titled if best is None else [*titled, ("Beside the best that any model can do", best)]
@@ -187,10 +188,6 @@ class LanguagePages(Pages):
         best = math.exp(entropy)
         row = {"perplexity": perplexity.value, "best possible": best, "ratio": perplexity.value / best}
         return pd.DataFrame([row], index=pd.Index(["text as it is"], name=""))
-
-
-def _spelled(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _positions(record: Record) -> pd.DataFrame:
