@@ -46,7 +46,6 @@ def small(monkeypatch):
 def test_items_of_trainings_are_made(name, small, tmp_path, types_unchecked, capsys):
     data, out = tmp_path / "data", tmp_path / "out"
     trees.make(data, 1 / 1282, ["imagenet", "imagenet/train"])
-    trees.renumber(data)
     words = [f"--item={item}" for item in ITEMS[name]]
     with measured(f"{', '.join(ITEMS[name])} of {name}, small networks", 1_000):
         assert main(["reproduce", name, *words, f"--data=imagenet:{data / 'imagenet'}", "-o", str(out), "-q"]) == 0
