@@ -100,8 +100,6 @@ class PixelPairs:
         return state | {
             "x": choose(lowest < state["lowest"], painted(clean, best), state["x"]),
             "singles": choose(pairing, state["singles"], known),
-            "pairs": choose(pairing, state["pairs"].roll(-self.tries, 1), state["pairs"]),
-            "predicted": choose(pairing, _without_first(state["predicted"], self.tries), state["predicted"]),
             "lowest": torch.minimum(lowest, state["lowest"]),
             "step": step + 1,
             "finished": step + 1 >= last,
@@ -128,8 +126,9 @@ class PixelPairs:
         used = state["used"] | torch.zeros_like(state["used"]).scatter(1, number, pairing[:, None])
         excluded = used | (place == number // corners) | ~pairing[:, None]
         worth, partner = worth.masked_fill(excluded, torch.inf).topk(min(_KEPT, known.shape[1]), largest=False)
+        shown = torch.arange(self.tries, device=known.device)
+        worth = torch.cat([state["predicted"].index_fill(1, shown, torch.inf), worth], 1)
         pairs = torch.cat([state["pairs"], torch.stack([number.expand_as(partner), partner], 2)], 1)
-        worth = torch.cat([state["predicted"], worth], 1)
         order = worth.argsort(dim=1, stable=True)[:, :_KEPT]
         chosen = pairs.gather(1, order[..., None].expand(-1, -1, 2))
         return {"pairs": chosen, "predicted": worth.gather(1, order), "used": used}
@@ -156,10 +155,6 @@ def _changes(clean: Images) -> Float[Tensor, "batch channel place corner"]:
 
 def _linear(height: PerSample, slope: Images, change: Tensor) -> Worth:
     return height[:, None] + (slope.flatten(2)[..., None] * change).sum(1).flatten(1)
-
-
-def _without_first(predicted: Tensor, count: int) -> Tensor:
-    return torch.cat([predicted[:, count:], torch.full_like(predicted[:, :count], torch.inf)], 1)
 
 
 ATTACK = PixelPairs

@@ -27,7 +27,8 @@ STEMS = {
     "AutoAttack fast 4/255": "autoattack-fast-linf-8_255+eps=4_255",
     "AutoAttack fast 8/255": "autoattack-fast-linf-8_255",
     "AutoAttack fast 16/255": "autoattack-fast-linf-8_255+eps=16_255", "PGD, literal": "teo2024-pgd",
-    "PGD, corrected": "teo2024-corrected-pgd", "2 pixels": "l0-8+eps=2", "1 token": "patches-1",
+    "PGD, corrected": "teo2024-corrected-pgd", "2 pixels, search not flat": "l0-8+eps=2", "1 token": "patches-1",
+    "2 pixels, both searches": "l0-8+eps=2 pixel-pairs",
     "Pursuit PGD-20 4/255": "pursuit-pgd20-linf-8_255+eps=4_255",
 }  # fmt: skip
 LEAGUE = {
@@ -51,10 +52,15 @@ CARDS = [
 ]
 
 
-def stands(pack, arm, seed, column):
-    file = files(BOARDS / pack)[f"{NAMES[pack][arm]}-s{seed}", STEMS[column]]
+def outcomes(pack, arm, seed, stem):
+    file = files(BOARDS / pack)[f"{NAMES[pack][arm]}-s{seed}", stem]
     with lzma.open(BOARDS / pack / "records" / file, "rt") as lines:
-        return {row["sample"]: float(not row["broken_by"]) for row in csv.DictReader(lines)}
+        return [*csv.DictReader(lines)]
+
+
+def stands(pack, arm, seed, column):
+    of_all = [outcomes(pack, arm, seed, stem) for stem in STEMS[column].split()]
+    return {rows[0]["sample"]: float(not any(row["broken_by"] for row in rows)) for rows in zip(*of_all, strict=True)}
 
 
 @cache
@@ -72,8 +78,8 @@ def compared(pack, first, second, column):
     alone = single.mean(1).var(ddof=1)
     arms = [arm for arm in NAMES[pack] if arm.endswith(AGAINST) == first.endswith(AGAINST)]
     pooled, pairs = 2 * residual(np.array([table(pack, arm, column).mean(1) for arm in arms])), len(arms) - 1
-    others = (pairs * pooled - alone) / (pairs - 1)
-    apart = alone / others > stats.f.ppf(0.9, seeds - 1, (pairs - 1) * (seeds - 1))
+    others = (pairs * pooled - alone) / max(pairs - 1, 1)
+    apart = pairs > 1 and alone / others > stats.f.ppf(0.9, seeds - 1, (pairs - 1) * (seeds - 1))
     by_seed, freedom = max(alone, pooled), (1 if apart else pairs) * (seeds - 1)
     return *two_sources(single, by_seed, freedom), 2 if apart else len(arms)
 
@@ -115,3 +121,46 @@ def test_a_card_follows_from_outcomes(pack, card):
     same = "equivalent" if inside[0] < margin else "no difference found"
     less = "hurts" if signs[0] < 0 else "worse than its control" if signs[1] < 0 else ""
     assert card["verdict"] == (less or ("helps" if min(signs) > 0 else "no difference found" if signs[0] else same))
+
+
+SEARCHED = {
+    "answer": ["SymViT", "RPC-SymViT, first layer"],
+    "league-digits": [f"Softmax{AGAINST}", f"ProAttention, MCP{AGAINST}"],
+}
+TELL = {
+    "answer": [BOARDS / "answer" / "pixels.toml", BOARDS / "league-digits" / "table-1.toml"],
+    "league-digits": [BOARDS / "league-digits" / "table-2.toml"],
+}
+"""What states how much a longer search leaves, beside the findings."""
+PASSES = (500, 1500, 2000, 2533, 5067)
+"""Of `pixel-pairs`, which spends the last number on an image that it does not break; the one before is its half."""
+
+
+@pytest.mark.parametrize("pack", SEARCHED)
+def test_what_the_longer_search_for_two_pixels_breaks_and_when(pack, monkeypatch):
+    notes, findings = (
+        path.read_text() for path in (BOARDS / pack / "notes.md", BOARDS.parent / "docs" / "findings.md")
+    )
+    made = [{seed for seed in SEEDS[pack] if (f"{NAMES[pack][arm]}-s{seed}", "pixel-pairs") in files(BOARDS / pack)}
+            for arm in SEARCHED[pack]]  # fmt: skip
+    monkeypatch.setitem(SEEDS, pack, sorted(set.intersection(*made)))
+    monkeypatch.setitem(NAMES, pack, {arm: NAMES[pack][arm] for arm in SEARCHED[pack]})
+    table.cache_clear()
+    left = []
+    for arm in SEARCHED[pack]:
+        kept = [table(pack, arm, f"2 pixels, {how}").mean() for how in ("search not flat", "both searches")]
+        rows = [row for seed in SEEDS[pack] for row in outcomes(pack, arm, seed, "pixel-pairs")]
+        spent = [int(row["forwards"]) + int(row["backwards"]) for row in rows if row["broken_by"] == "pixel_pairs"]
+        broken = [np.sum(np.array(spent) <= passes) / len(rows) for passes in PASSES]
+        cells = [f"{100 * share:.1f}" for share in (*kept, *broken)]
+        assert f"| {arm} | {' | '.join(cells)} |" in notes
+        left.append(cells[1])
+    difference, error, freedom, _ = compared(pack, *reversed(SEARCHED[pack]), "2 pixels, both searches")
+    low, high = (100 * (difference + sign * stats.t.ppf(0.975, freedom) * error) for sign in (-1, 1))
+    said = f"{100 * difference:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-", "\u2212")
+    assert said in notes
+    assert said in findings
+    assert pack == "answer" or said in (BOARDS.parent / "README.md").read_text()
+    for text in (findings, *(path.read_text() for path in TELL[pack])):
+        assert f"{' and '.join(left)} %" in " ".join(text.split())
+    table.cache_clear()
