@@ -58,16 +58,6 @@ def test_the_projection_in_l1_is_the_nearest_point_of_the_ball(seed, eps, dtype)
     assert torch.allclose(inside.double(), expected, atol=1e-6 if dtype == torch.float32 else 1e-12, rtol=0)
 
 
-def test_rounding_never_leaves_the_l1_ball():
-    """10^5 errors of half a unit in the last place would add up to more than the loop forgives."""
-    centre = rand(0, 2, 3, 224, 224)
-    x = rand(1, 2, 3, 224, 224)
-    for threat in (Threat("l1", 12.0), Threat("l1", 5000.0)):
-        far = distance(project(x, centre, threat), centre, "l1")
-        assert float(far.max()) <= threat.eps
-        assert float(far.min()) > 0.999 * threat.eps
-
-
 @pytest.mark.parametrize("norm", NORMS)
 def test_uniform_draws(norm):
     threat, n = Threat(norm, 0.2), 2000
@@ -117,15 +107,13 @@ def test_large_values_are_not_rounded_out_of_their_ball(seed, power, eps):
     assert bool((distance(found, centre, "linf") <= furthest(eps)).all())
 
 
-@pytest.mark.parametrize("norm", ["l2", "l1"])
-def test_a_large_image_is_not_rounded_out_of_its_ball(norm):
-    rng = torch.Generator().manual_seed(0)
-    centre, moved = (torch.rand(2, 3, 224, 224, generator=rng) for _ in range(2))
-    eps = 3.0 if norm == "l2" else 300.0
-    found = project(moved, centre, Threat(norm, eps))
-    reach = distance(found, centre, norm)
-    assert bool((reach <= eps).all())
-    assert bool((reach >= eps * (1 - 1e-3)).all())
+@pytest.mark.parametrize("threat", [Threat("l2", 3.0), Threat("l1", 12.0), Threat("l1", 5000.0)], ids=str)
+def test_a_large_image_is_not_rounded_out_of_its_ball(threat):
+    """10^5 errors of half a unit in the last place would add up to more than the loop forgives."""
+    centre, moved = rand(0, 2, 3, 224, 224), rand(1, 2, 3, 224, 224)
+    reach = distance(project(moved, centre, threat), centre, threat.norm)
+    assert bool((reach <= threat.eps).all())
+    assert bool((reach >= threat.eps * (1 - 1e-3)).all())
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e20])
