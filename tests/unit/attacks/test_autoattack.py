@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attack_checks import batch, network
+from attack_checks import Unbreakable, batch, network
 
 from robustbench_kpca import attack, load_data, load_model
 from robustbench_kpca.protocols.loading import load_scenario
@@ -64,19 +64,6 @@ def test_its_numbers_are_those_of_the_reference(name, norm):
     assert (square.n_queries, square.n_restarts, square.p_init, square.rescale_schedule) == (5000, 1, 0.8, False)
 
 
-class _Unbreakable(torch.nn.Module):
-    """Class 0 whatever the image, with gradients that are not zero."""
-
-    def __init__(self, classes=10):
-        super().__init__()
-        self.others = classes - 1
-
-    def forward(self, x):
-        weight = torch.linspace(-0.02, 0.02, x[0].numel() * self.others, dtype=x.dtype).view(-1, self.others)
-        scores = x.flatten(1) @ weight
-        return torch.cat([5 + 0 * scores[:, :1], scores], 1)
-
-
 def cost(name, classes=10, steps=100, queries=5000):
     forwards = backwards = 0
     for member, restarts, options in PRESETS[name][2]:
@@ -107,7 +94,7 @@ def test_the_cost_of_the_published_ensembles_and_of_a_model_that_falls():
 def stands(name, classes=10, **changes):
     images = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     labels, eps = torch.zeros(2, dtype=torch.int64), {"eps": 0.5} if "l1" in name else {}
-    result = attack(_Unbreakable(classes).eval(), images, labels, name, batch_size=2, **changes, **eps)
+    result = attack(Unbreakable(classes).eval(), images, labels, name, batch_size=2, **changes, **eps)
     assert not bool(result.broken.any())
     found = set(zip(result.forwards.tolist(), result.backwards.tolist(), strict=True))
     return found.pop() if len(found) == 1 else found

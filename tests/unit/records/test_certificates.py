@@ -64,8 +64,10 @@ class Small(nn.Module):
 class Bright(nn.Module):
     """Class 1 where any pixel is bright: one bright column more is one vote more."""
 
+    dtype = torch.float32
+
     def forward(self, x):
-        bright = (x.amax((1, 2, 3)) > 0.6).float()
+        bright = (x.amax((1, 2, 3)) > 0.6).to(self.dtype)
         return torch.stack([1 - bright, bright], 1)
 
 
@@ -258,12 +260,10 @@ def test_brackets_of_attack_and_certificate(tmp_path, monkeypatch):
         require_no_contradiction(bracket(tmp_path, 5), [])
 
 
-class Halves(nn.Module):
+class Halves(Bright):
     """Answers in bfloat16, which holds whole numbers up to 256."""
 
-    def forward(self, x):
-        bright = (x.amax((1, 2, 3)) > 0.6).bfloat16()
-        return torch.stack([1 - bright, bright], 1)
+    dtype = torch.bfloat16
 
 
 def test_votes_are_counted_exactly_and_belong_to_networks():
