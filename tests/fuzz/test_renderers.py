@@ -18,7 +18,7 @@ from robustbench_kpca.records.collection import Records
 from robustbench_kpca.records.record import find_records, load_record
 from robustbench_kpca.report.compare import Rule, annotations, comment, compare, junit, table
 from robustbench_kpca.report.consistency import load_all
-from robustbench_kpca.report.export import FORMATS, export
+from robustbench_kpca.report.export import export
 from robustbench_kpca.report.inferred import infer
 from robustbench_kpca.report.matching import load_board
 from robustbench_kpca.report.render import write_board, write_report
@@ -88,7 +88,7 @@ def renderers(records, folder, honest, board, to):
         lambda: write_report(infer(records, title="T", command="C")[0], to),
         lambda: records._repr_html_() + repr(records[0]),
         *(partial(comparison, records, honest, rule) for rule in rules),
-        *(partial(export, records, form) for form in FORMATS),
+        *(partial(export, records, form) for form in ("csv", "json")),
         lambda: export(records, "csv", "sample"),
     ]
 
