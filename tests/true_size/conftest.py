@@ -7,7 +7,7 @@ import trees
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory):
-    """Folders of all sets, made once."""
+    """Folders of all sets, made once; `test_stopped.py`, the last that reads them, changes their pictures."""
     folder = tmp_path_factory.mktemp("true")
     whole = ["imagenet", "imagenet-a", "imagenet-o", "imagenet-r", "imagenet-v2", "imagenet-sketch", "ade20k"]
     trees.make(folder, sets=[*whole, *(["imagenet/train", "imagenet-c"] if form.WHOLE else [])])

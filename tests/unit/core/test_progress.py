@@ -2,7 +2,6 @@
 
 import logging
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,12 +9,9 @@ from stand_ins import Flat, short_audits
 from unfinished_states import Clock
 
 from robustbench_kpca import evaluate, load_data, load_model
-from robustbench_kpca._core import progress
-from robustbench_kpca._core.progress import Every, Line, Screen, spell
+from robustbench_kpca._core.progress import Every, Line, spell
 from robustbench_kpca._engine.attack_loop import passes
 from robustbench_kpca.audit.run import audit
-from robustbench_kpca.cli._tally import Tally
-from robustbench_kpca.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -113,24 +109,6 @@ def test_an_attack_that_goes_on_after_success_says_nothing_of_those_that_stand(d
     assert set(told) == {""}
 
 
-def test_a_log_gets_lines_and_the_result_line_has_the_clean_accuracy(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "HEARTBEAT", 0.0)
-    monkeypatch.setattr(passes, "EVERY", 0.0)
-    command = ["eval", "-m", "vit_digits", "-p", "pgd20-linf-2_255", "--limit", "8", "--batch-size", "8"]
-    with short_audits():
-        assert main([*command, "-o", str(tmp_path)]) == 0
-        first = capsys.readouterr().err
-        assert main([*command, "-o", str(tmp_path)]) == 0
-        second = capsys.readouterr().err
-    assert re.search(r"vit_digits  quick audit: at most [\d,]+ passes", first)
-    assert re.search(
-        r"pgd20-linf-2_255  pgd  \d/8, \d+ of at most \d+ passes  [\d.]+ % of 8 stand  at most \d+ s left", first
-    )
-    assert re.search(r"vit_digits  pgd20-linf-2_255  clean_accuracy [\d.]+ %, robust_accuracy [\d.]+ %  \(", first)
-    assert re.search(r"vit_digits  quick audit  .*\(kept\)", second)
-    assert "at most" not in second
-
-
 ASKED = {"protocol": "fgsm-linf-8_255", "audit": "quick", "allow": ["vanishing-loss"]}
 
 
@@ -193,22 +171,3 @@ class TestPythonShowsWhatTheCommandShows:
         )
         assert told[-1] == len(digits)
         assert "━" not in capsys.readouterr().err
-
-
-def test_many_records_are_counted_and_a_model_is_a_line():
-    said, begun = [], []
-
-    def start(title):
-        begun.append(title)
-        return lambda *done, **of: None
-
-    shown = Screen(said.append, said.append, said.append, start)
-    tally = Tally(shown, models=2, protocols=2)
-    for model in ("a", "b"):
-        for protocol, value in (("clean", 0.98), ("pgd", 0.5)):
-            tally.start(f"{model}  {protocol}")
-            spec = SimpleNamespace(model=SimpleNamespace(name=model), protocol=SimpleNamespace(name=protocol))
-            metrics = {"clean_accuracy": SimpleNamespace(value=value), "ece": SimpleNamespace(value=0.1)}
-            tally.recorded(SimpleNamespace(spec=spec, metrics=metrics))
-    assert begun[::3] == ["0 of 4  a  clean", "3 of 4  b  pgd"]
-    assert said == ["a  clean 98.0 %, pgd 50.0 %", "b  clean 98.0 %, pgd 50.0 %"]

@@ -284,27 +284,6 @@ def test_a_flagged_model_is_marked_and_its_flags_are_spelled_out(tmp_path, recor
         assert "not audited" not in page
 
 
-def test_a_flag_that_all_records_share_is_said_once(tmp_path, records):
-    names = ["vit_digits", "vit_digits_adv", "third", "fourth"]
-    (tmp_path / "board.toml").write_text(TOML.replace('"nobody"', '"third", "fourth"'))
-    copies = shutil.copytree(records, tmp_path / "records")
-    for name, network in zip(names[2:], ("symvit_digits", "symvit_digits_adv"), strict=True):
-        made_of(network, name, copies)
-    for record in map(load_record, find_records(copies)):
-        flags = ("strided", "of few words") if record.spec.model.name == "third" else ("strided",)
-        record.model_copy(update={"flags": flags}).save(copies)
-    board = load_board(str(tmp_path), find_records(copies))
-    page = markdown(board)
-    assert html(board).count('aria-label="flag"') == html(board).count(' title="of few words"') == 2
-    said = [line for line in page.splitlines() if line.endswith((": strided", ": of few words"))]
-    assert said == [
-        "- all 4 runs under `clean`: strided",
-        "- all 4 runs under `pgd20-linf-8_255`: strided",
-        "- `third` under `clean`: of few words",
-        "- `third` under `pgd20-linf-8_255`: of few words",
-    ]
-
-
 def test_what_was_not_audited_or_in_part_is_shown(tmp_path, records, board):
     for page in (markdown(board), html(board)):
         assert "vit_digits; vit_digits_adv" in page
