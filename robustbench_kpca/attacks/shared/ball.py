@@ -13,7 +13,7 @@ from robustbench_kpca.attacks.shared.generators import first_uniforms
 from robustbench_kpca.attacks.shared.patches import nearest, random_places
 from robustbench_kpca.attacks.shared.rows import waits
 from robustbench_kpca.protocols.threat import COUNTED, Norm, Threat
-from robustbench_kpca.types import Images, Keys, Mask, PerSample
+from robustbench_kpca.types import Images, Keys, Logits, Mask, PerSample
 
 SLACK = 1e-6
 """Rounding in single precision that is allowed beyond eps: absolute for eps <= 1, relative to eps above."""
@@ -80,8 +80,8 @@ def in_parts(work: Callable[[Tensor, Tensor], Tensor], a: Images, b: Images) -> 
     return torch.cat([work(*pair) for pair in pairs])
 
 
-def finite(x: Images) -> Mask:
-    """Tell in which images all values are finite."""
+def finite(x: Images | Logits) -> Mask:
+    """Tell in which rows all values are finite."""
     rows = x.flatten(1)
     return torch.isfinite(rows.amax(1)) & torch.isfinite(rows.amin(1))  # NaN is passed on; to ask each value takes long
 
