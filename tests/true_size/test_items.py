@@ -6,6 +6,7 @@ claims about pretrained networks draw their images from all 50,000, and show the
 
 import pytest
 import timm
+import torch
 import trees
 from form import WHOLE, measured
 from safetensors.torch import save_file
@@ -58,7 +59,8 @@ def test_items_of_trainings_are_made(name, small, tmp_path, types_unchecked, cap
 def test_claims_are_tested_on_a_network_of_the_published_size(root, tmp_path, types_unchecked):
     """One of the ten networks, with random weights; the others are absent."""
     name = "deit_tiny_distilled_patch16_224.fb_in1k"
-    save_file(timm.create_model(name).state_dict(), tmp_path / "weights.safetensors")
+    with torch.random.fork_rng():
+        save_file(timm.create_model(name).state_dict(), tmp_path / "weights.safetensors")
     words = [f"--item=claim-{number}" for number in (1, 2, 3)] + [f"--data=imagenet:{root / 'imagenet'}"]
     words += ["--checkpoint", f"timm:{name}={tmp_path / 'weights.safetensors'}", "-o", str(tmp_path / "out"), "-q"]
     with measured("claims 1 to 3 of saritas2025, one network", 50_000):
