@@ -2,6 +2,7 @@
 
     RBK_DATA=FOLDER python benchmarks/compare.py protocols [--only digits] [--write]
     python benchmarks/compare.py recipes leaderboards/cifar10/records /tmp/before/leaderboards/cifar10/records
+    python benchmarks/compare.py stages leaderboards
     python benchmarks/compare.py error-rates [--trainings 3 5 10] [--recipes 4] [--repeats 4000] [--level 0.05]
 
 `protocols`: how often `autoattack-fast` and `autoattack` give the same verdict, and what each costs. Both attack the
@@ -9,6 +10,9 @@ same images of the same networks, at several eps. Where they differ, the images 
 into `attacks/agreement.json`, from where `rbk eval`, `rbk records show` and boards take them. Records are kept in
 `--out`, so an interrupted measurement goes on; the whole list takes about three quarters of an hour of one core.
 `RBK_DATA` names the folder with `peers.py`, which defines the CIFAR-10 networks and reads their images.
+
+`stages`: what each stage of `autoattack-fast` broke in all records below the folders, and after how many backward
+passes, or queries, of that stage.
 
 `recipes`: recipes over the trainings in several folders of records, such as those of two revisions of a board. For each
 folder alone, and for all together, it prints the difference of the first recipe from each other one under one protocol,
@@ -27,6 +31,7 @@ import argparse
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -52,11 +57,11 @@ from robustbench_kpca.records.record import Record, find_records, load_record
 from robustbench_kpca.records.trainings import OverSamples
 from robustbench_kpca.records.trainings import compare as compare_recipes
 from robustbench_kpca.report import rows as board_rows
-from robustbench_kpca.report.answers import COMPARISONS
 from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.difference import difference
 from robustbench_kpca.tasks.caveats import in_full
 
+COMPARISONS = 2  # of a question: with its baseline, and with its control
 PROTOCOLS = {
     "linf": ("autoattack-fast-linf-8_255", "autoattack-linf-8_255"),
     "l2": ("autoattack-fast-l2-128_255", "autoattack-l2-128_255"),
@@ -249,6 +254,23 @@ def protocols(arguments: argparse.Namespace) -> None:
         write_atomic(file, (Measurements(measured=tuple(measured)).model_dump_json(indent=1) + "\n").encode())
 
 
+def stages(asked: argparse.Namespace) -> None:
+    """Print how many images each stage broke, at which target of MALT, and at which query of Square."""
+    found = [path for folder in asked.folders for path in find_records(folder)]
+    records = [load_record(path) for path in found if "__autoattack-fast-" in path.name]
+    broken, targets, queries = Counter[str](), Counter[int](), []
+    for record in records:
+        outcomes = record.outcomes
+        broken.update(map(str, outcomes["broken_by"]))
+        for by, forth, back in zip(*(outcomes[key] for key in ("broken_by", "forwards", "backwards")), strict=True):
+            if by == "malt":  # after 20 passes of the first stage and one for each of ten logits
+                targets[(int(back) - 31) // 41 + 1] += 1
+            if by == "square":  # each query is a forward pass alone
+                queries.append(int(forth) - int(back) - 3)
+    print(f"{len(records)} records, {broken.total()} images: {dict(broken)} (no name: robust)")
+    print(f"MALT by target: {dict(sorted(targets.items()))}; Square by query: {sorted(queries)}")
+
+
 def trainings(folders: list[Path], recipe: str, protocol: str, samples: int) -> dict[int, list[Record]]:
     """Return one cell for each network of a recipe; a seed of another folder is another seed."""
     seeds: dict[str, int] = {}
@@ -325,6 +347,9 @@ def main() -> None:
     part.add_argument("--out", type=Path, default=Path("runs/agreement"), help="folder of the records")
     part.add_argument("--write", action="store_true", help=f"put the rows into attacks/{FILE}")
     part.set_defaults(run=protocols)
+    part = parts.add_parser("stages", help="count what each stage of autoattack-fast broke in records")
+    part.add_argument("folders", nargs="+", type=Path)
+    part.set_defaults(run=stages)
     part = parts.add_parser("recipes", help="compare recipes over the trainings in several folders of records")
     part.add_argument("folders", nargs="+", type=Path)
     part.add_argument("--recipes", nargs="+", default=RECIPES, help="the first is compared with each other one")

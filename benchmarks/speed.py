@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from _references import REFERENCE, foolbox, peer, reference_autoattack, torchattacks
 from _shared import header, interleaved
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from attacks import REFERENCE, foolbox, peer, reference_autoattack, torchattacks
 from corruptions import imagecorruptions, photographs
 from corruptions import ours as exact
 from corruptions import theirs as library
@@ -132,7 +132,7 @@ def corruptions(repeats: int) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare one batch and one call with other libraries.")
-    parser.add_argument("--peers", required=True, help="see attacks.py")
+    parser.add_argument("--peers", required=True, help="a Python file of networks (_references.py)")
     parser.add_argument("--images", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], help="rows whose name contains a given word")
