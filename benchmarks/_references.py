@@ -24,7 +24,7 @@ def torchattacks(name: str, **options: Any) -> REFERENCE:
     """Attack with torchattacks and classify the results."""
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-        import torchattacks as library  # type: ignore[import-untyped]
+        import torchattacks as library
 
         torch.manual_seed(0)
         attacker, robust = getattr(library, name)(model, **options), []
@@ -41,11 +41,12 @@ def foolbox(reach: float, name: str, **options: Any) -> REFERENCE:
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         import foolbox as library
+        from foolbox.models.pytorch import PyTorchModel
 
         torch.manual_seed(0)
         attack, robust = getattr(library.attacks, name)(**options), []
         for x, y in zip(images.split(BATCH_SIZE), labels.split(BATCH_SIZE), strict=True):
-            *_, broken = attack(library.PyTorchModel(model, bounds=(0, 1)), x, y, epsilons=[reach])
+            *_, broken = attack(PyTorchModel(model, bounds=(0, 1)), x, y, epsilons=[reach])
             robust.append(_correct(model, x, y) & ~broken[0])
         return torch.cat(robust)
 
@@ -56,7 +57,7 @@ def reference_autoattack(eps: float, only: str | None = None, norm: str = "Linf"
     """Run the authors' ensemble, or one of its attacks with its settings there."""
 
     def run(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-        import pyautoattack as library  # type: ignore[import-untyped]
+        import pyautoattack as library
 
         attack = library.AutoAttack(model, norm=norm, eps=eps, version="standard", seed=0)
         attack.attacks_to_run = attack.attacks_to_run if only is None else [only]

@@ -53,21 +53,22 @@ class Load:
 
 
 class Elsewhere(Tensor):
-    """A tensor of the stand-in device; `inner` holds its numbers."""
+    """A tensor of the stand-in device; `numbers` lies on the CPU."""
 
-    inner: Tensor
+    numbers: Tensor
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> "Elsewhere":
-        shape = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "dtype": inner.dtype}
-        own: Elsewhere = torch.Tensor._make_wrapper_subclass(cls, inner.size(), **shape, device=DEVICE)  # type: ignore[attr-defined]
-        own.inner = inner
+    def __new__(cls, numbers: Tensor) -> "Elsewhere":
+        own = torch.Tensor._make_wrapper_subclass(
+            cls, numbers.size(), numbers.stride(), numbers.storage_offset(), dtype=numbers.dtype, device=DEVICE
+        )
+        own.numbers = numbers
         return own
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Refuse work where nothing counts it."""
         raise RuntimeError(f"{func} on the stand-in device outside of stand_in()")
 
@@ -90,14 +91,14 @@ class Counter(TorchDispatchMode):
     """Does the work on the CPU, and counts it in `load`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.load = Load()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given, kwargs = _tensors((args, kwargs)), dict(kwargs or {})
         there = any(isinstance(one, Elsewhere) for one in given)
         to_there = there if kwargs.get("device") is None else kwargs["device"] == DEVICE
-        bare_args, bare = tree_map_only(Elsewhere, lambda one: one.inner, (args, kwargs))
+        bare_args, bare = tree_map_only(Elsewhere, lambda one: one.numbers, (args, kwargs))
         result = func(*bare_args, **bare | ({"device": "cpu"} if bare.get("device") is not None else {}))
         name, results = func._schema.name.removeprefix("aten::"), _tensors(result)
         if name in ("_to_copy", "copy_") and len({there, to_there, *(isinstance(one, Elsewhere) for one in given)}) > 1:
@@ -106,7 +107,7 @@ class Counter(TorchDispatchMode):
             self._work(func, name, args, given, results)
         if not to_there:
             return result
-        known = {id(one.inner): one for one in given if isinstance(one, Elsewhere)}
+        known = {id(one.numbers): one for one in given if isinstance(one, Elsewhere)}
         return tree_map_only(Tensor, lambda one: known[id(one)] if id(one) in known else Elsewhere(one), result)
 
     def _cross(self, moved: Tensor, *, blocks: bool, up: bool) -> None:
@@ -130,7 +131,7 @@ class Counter(TorchDispatchMode):
         masked = any(one.dtype == torch.bool or not isinstance(one, Elsewhere) for one in indexed) and not filled
         counted = name == "repeat_interleave" and len(args) < 3
         self.load.waits += name in _LOOKS or masked or counted
-        inner = [one.inner if isinstance(one, Elsewhere) else one for one in given]
+        inner = [one.numbers if isinstance(one, Elsewhere) else one for one in given]
         kept = {one.untyped_storage().data_ptr() for one in inner}
         view = not func._schema.is_mutable and all(one.untyped_storage().data_ptr() in kept for one in results)
         if name in _IDLE or (view and results):
@@ -161,6 +162,9 @@ def move(model: nn.Module) -> nn.Module:
 
 class Steady(nn.Module):
     """Ten logits of an image, or of every pixel, linear in it; class 0 leads by more than any image can change."""
+
+    weight: Tensor
+    lead: Tensor
 
     def __init__(self, side: int, *, dense: bool) -> None:
         super().__init__()

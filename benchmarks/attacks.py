@@ -16,7 +16,7 @@ import logging
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +25,13 @@ from typing import Any
 import timm
 import torch
 from _references import REFERENCE, foolbox, peer, reference_autoattack, torchattacks
-from _shared import header, interleaved
+from _shared import header
 from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, perturb
 from robustbench_kpca._engine.inference.mode import frozen
+from robustbench_kpca.study.reproduction.measuring import interleaved
 
 BATCH_SIZE = 32
 
@@ -236,11 +237,11 @@ def _stage(protocol: str, folder: str) -> str:
     return str(path)
 
 
-def spent(line: Line, side: str, model: nn.Module, data: tuple[Tensor, Tensor], eps: float) -> list[float]:
+def spent(line: Line, side: str, model: nn.Module, data: Sequence[Tensor], eps: float) -> list[float]:
     """Return the passes that broke each image, infinity where none did."""
-    fields = {"eps": eps, **line.fields}
-    if side == "ours" and (line.protocol or "").startswith("autoattack"):  # several stages: as evaluate counts them
-        record = evaluate(model, *data, classes=10, protocol=line.protocol, audit=False, quiet=True, **fields)
+    fields, protocol = {"eps": eps, **line.fields}, line.protocol or ""
+    if side == "ours" and protocol.startswith("autoattack"):  # several stages: as evaluate counts them
+        record = evaluate(model, *data, classes=10, protocol=protocol, audit=False, quiet=True, **fields)
         columns = (record.outcomes[name] for name in ("broken_by", "forwards", "backwards"))
         return [int(forth) + int(back) if by else torch.inf for by, forth, back in zip(*columns, strict=True)]
     passes = []
@@ -249,8 +250,7 @@ def spent(line: Line, side: str, model: nn.Module, data: tuple[Tensor, Tensor], 
             watched = Watched(model, x, y, line.norm, eps)
             try:
                 if side == "ours":
-                    assert line.protocol is not None
-                    perturb(watched, x, y, _stage(line.protocol, folder), **fields)
+                    perturb(watched, x, y, _stage(protocol, folder), **fields)
                 else:
                     assert line.theirs is not None
                     line.theirs(eps)(watched, x, y)

@@ -17,6 +17,8 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +35,14 @@ from small_eps_fakes import BASE, FAKES, HONEST, PEERS, peers, stairs
 
 from robustbench_kpca import attack, load_data, load_model
 from robustbench_kpca._core.errors import BenchmarkError
+from robustbench_kpca._core.strict import parse_fraction
 from robustbench_kpca._engine.inference.runner import Runner, is_stochastic
 from robustbench_kpca.audit.checks import CHECKS as QUESTIONS
 from robustbench_kpca.audit.context import AuditContext
 from robustbench_kpca.audit.preflight import CHECKS
 from robustbench_kpca.audit.run import audit
 from robustbench_kpca.models import bundled
-from robustbench_kpca.protocols.threat import Threat, parse_fraction
+from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.records.audit_versions import CHECKS as LISTS
 from robustbench_kpca.records.audit_versions import LATEST, samples_allowed
 from robustbench_kpca.records.estimate import proportion
@@ -69,11 +72,16 @@ def stands(model: nn.Module, base: nn.Module, images: Tensor, labels: Tensor, ep
     return claim, int((~broken).sum())
 
 
+def planted(plant: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    """Plant a fake in the bundled network."""
+    return plant(load_model(BASE))
+
+
 def models(count: int) -> Iterator[tuple[str, str, Callable[[], nn.Module], Any]]:
     """Yield kind, name, how the model is made, and its data."""
     digits = load_data("digits", limit=count)
     for name, plant in FAKES.items():
-        yield "fake", name, lambda plant=plant: plant(load_model(BASE)), digits
+        yield "fake", name, partial(planted, plant), digits
     for name, make in HONEST.items():
         yield "honest", name, make, digits
     others = peers()
@@ -90,7 +98,8 @@ def measure(kind: str, name: str, model: nn.Module, data: Any, eps: str, count: 
     given = data if isinstance(data, tuple) else (data,)
     claim = truth = None
     if kind == "fake":
-        claim, truth = stands(model, load_model(BASE), *data.tensors(), eps)
+        images, labels = data.tensors()
+        claim, truth = stands(model, load_model(BASE), images, labels, eps)
     done = audit(model, *given, eps=eps, batch_size=count)
     flags = [check.name for check in done.flags]
     return {"kind": kind, "name": name, "eps": eps, "claim": claim, "truth": truth, "flags": flags,
@@ -102,13 +111,12 @@ def quick(row: dict[str, Any]) -> list[str]:
     return [name for name in row["flags"] if name in LISTS[LATEST]["quick"]]
 
 
-def rate(rows: list[dict[str, Any]], bad: Callable[[dict[str, Any]], bool]) -> str:
-    """Return how many rows are bad, with an interval."""
-    if not rows:
+def rate(bad: list[bool]) -> str:
+    """Return how many are bad, with an interval."""
+    if not bad:
         return "none"
-    wrong = sum(map(bad, rows))
-    found = proportion(wrong, len(rows))
-    return f"{wrong} of {len(rows)} ({100 * found.low:.0f}–{100 * found.high:.0f} %)"
+    found = proportion(sum(bad), len(bad))
+    return f"{sum(bad)} of {len(bad)} ({100 * found.low:.0f}–{100 * found.high:.0f} %)"
 
 
 def main() -> None:
@@ -186,13 +194,13 @@ def ask(name: str, model: nn.Module, images: Tensor, labels: Tensor, eps: str) -
 def report_check(name: str, eps: str, count: int) -> None:
     """Print how many honest networks a check flags; of `stairs`, how many networks with soft stairs, too."""
     print(header(("torch", "robustbench-kpca")), f"{name} at {eps}", f"{count} images", sep="; ", flush=True)
-    rows = []
-    for network, model, given in honest_networks(count, small=name != "stairs"):
+    rows: list[dict[str, Any]] = []
+    for network, model, (images, labels) in honest_networks(count, small=name != "stairs"):
         if not is_stochastic(model):
-            found, flag = ask(name, model, *given, eps)
-            rows.append({"name": network, "found": found, "of": len(given[1]), "flag": flag})
-            print(f"honest  {network}  {found} of {len(given[1])}{'  FLAG' * flag}", flush=True)
-    print(f"honest networks flagged: {rate(rows, lambda row: row['flag'])}; images counted: "
+            found, flag = ask(name, model, images, labels, eps)
+            rows.append({"name": network, "found": found, "of": len(labels), "flag": flag})
+            print(f"honest  {network}  {found} of {len(labels)}{'  FLAG' * flag}", flush=True)
+    print(f"honest networks flagged: {rate([row['flag'] for row in rows])}; images counted: "
           f"{sum(row['found'] for row in rows)} of {sum(row['of'] for row in rows)}, at most "
           f"{max(row['found'] for row in rows)} of a network")  # fmt: skip
     if name == "stairs":
@@ -205,7 +213,7 @@ def report_soft_stairs(eps: str, count: int) -> None:
     table = []
     for levels in LEVELS:
         softened = ([(Fake(model, **stairs(levels, steep)), given) for model, given in bases] for steep in STEEP)
-        found = [sum(ask("stairs", model, *given, eps)[1] for model, given in several) for several in softened]
+        found = [sum(ask("stairs", model, x, y, eps)[1] for model, (x, y) in several) for several in softened]
         table.append([levels, *(f"{flags} of {len(bases)}" for flags in found)])
     print(tabulate(table, headers=["levels", *(f"steepness {steep}" for steep in STEEP)], tablefmt="github"))
 
@@ -225,12 +233,13 @@ def report(rows: list[dict[str, Any]], count: int) -> None:
         table = [[name, *(cells.get((name, eps), "") for eps in EPS)] for name in names]
         print(tabulate(table, headers=[group[0]["kind"] if group else "", *EPS], tablefmt="github"), end="\n\n")
     hide = [row for row in fakes if row["claim"] - row["truth"] > samples_allowed(count)]
-    table = []
-    for level, flags in (("full", lambda row: row["flags"]), ("quick", quick)):
-        cells = [rate(group, lambda row, flags=flags: not flags(row)) for group in (fakes, hide)]
-        table.append([level, *cells, rate(honest, lambda row, flags=flags: bool(flags(row)))])
+    levels: dict[str, Callable[[dict[str, Any]], list[str]]] = {"full": itemgetter("flags"), "quick": quick}
+    errors = []
+    for level, flags in levels.items():
+        missed = [rate([not flags(row) for row in group]) for group in (fakes, hide)]
+        errors.append([level, *missed, rate([bool(flags(row)) for row in honest])])
     heads = ["audit", "fakes missed", "of those that hide images", "honest models flagged"]
-    print(tabulate(table, headers=heads, tablefmt="github"))
+    print(tabulate(errors, headers=heads, tablefmt="github"))
 
 
 def shown(row: dict[str, Any]) -> str:

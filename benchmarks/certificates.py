@@ -7,6 +7,7 @@ bundled ones, double masking proved no answer on 48 digits.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,25 +16,26 @@ from torch.nn import functional as F  # noqa: N812
 
 from robustbench_kpca import load_data
 from robustbench_kpca._core.files import write_atomic
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.models.build import create_model
 from robustbench_kpca.models.certified import Certified, Viewed
 from robustbench_kpca.models.sources.ablated import Ablated
 from robustbench_kpca.models.sources.masked import Masked
 from robustbench_kpca.models.sources.smoothed import Sparse
-from robustbench_kpca.records.proof import Bands, Masks, Pixels
+from robustbench_kpca.records.proof import Bands, Masks, Pixels, Proof
 
-MODELS = {
+MODELS: dict[str, tuple[Callable[..., Viewed | Sparse], Proof]] = {
     "ablated": (Ablated, Bands(band=8, stride=2, fill=0)),
     "masked": (Masked, Masks(patch=4, masks=3, fill=0)),
     "sparse": (Sparse, Pixels(keep=256, pixels=1024, fill=0)),
 }
 
 
-def trained(kind: type, proof, epochs: int) -> Certified:
+def trained(kind: Callable[..., Viewed | Sparse], proof: Proof, epochs: int) -> Certified:
     """Train a network on images changed as its views or draws are, a random view for each batch."""
     torch.manual_seed(0)
     model = kind(create_model("vit_digits").train(), proof)
-    images, labels = load_data("digits", "train").tensors()
+    images, labels = Samples.require(load_data("digits", "train")).tensors()
     steps = epochs * -(-len(images) // 64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)

@@ -48,6 +48,7 @@ from torch import Tensor, nn
 from robustbench_kpca import evaluate, load_data, load_model
 from robustbench_kpca._core.files import without_seed, write_atomic
 from robustbench_kpca._core.strict import validate_json
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.metrics.shared.power import ALPHA, detectable_difference
 from robustbench_kpca.protocols.agreement import FILE, Agreement, Measurements, Part, search_digest
@@ -105,7 +106,7 @@ def _cifar_images() -> tuple[Tensor, Tensor]:
 
 def digits(name: str) -> Loaded:
     """Load a bundled network and the test digits."""
-    return (load_model(name), *load_data("digits").in_order().tensors())
+    return (load_model(name), *Samples.require(load_data("digits")).in_order().tensors())
 
 
 def masked(name: str) -> Loaded:

@@ -25,6 +25,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import cv2
 import numpy as np
 import torch
-from _shared import header, interleaved
+from _shared import header
 from patched import imagecorruptions, source
 from PIL import Image
 from sklearn.datasets import load_sample_images
@@ -51,6 +52,7 @@ from robustbench_kpca.models import load_model
 from robustbench_kpca.protocols.corruption_names import COMMON, EXTRA, SEVERITIES
 from robustbench_kpca.protocols.loading import load_scenario
 from robustbench_kpca.protocols.scenario import cells_of
+from robustbench_kpca.study.reproduction.measuring import interleaved
 from robustbench_kpca.tasks import task_named
 
 PACKAGES = ("imagecorruptions", "numpy", "scipy", "opencv-python-headless", "pillow", "scikit-image", "numba")
@@ -81,8 +83,9 @@ def load_fork(folder: Path) -> ModuleType:
     return importlib.import_module("imagecorruptions_fork.corruptions")
 
 
-def theirs(library: ModuleType, name: str, severity: int, images: list[Pixels]) -> Callable[[], None]:
-    function = getattr(library, name)
+def theirs(name: str, severity: int, images: list[Pixels], library: ModuleType | None = None) -> Callable[[], None]:
+    """Return a run of the library, by default imagecorruptions."""
+    function = getattr(library or imagecorruptions(), name)
 
     def run() -> None:
         for image in images:
@@ -108,8 +111,8 @@ def measure(name: str, images: list[Pixels], repeats: int, fork: ModuleType | No
     times = []
     for severity in SEVERITIES:
         here = (name, severity, images)
-        contenders = [theirs(imagecorruptions(), *here), ours("exact", *here), ours("fast", *here)]
-        contenders += [ours("fast", *here, stored=True)] + ([theirs(fork, *here)] if fork else [])
+        contenders = [theirs(*here), ours("exact", *here), ours("fast", *here)]
+        contenders += [ours("fast", *here, stored=True)] + ([theirs(*here, fork)] if fork else [])
         interleaved(contenders, 1, time.process_time)
         seconds = [statistics.median(own) for own in interleaved(contenders, repeats, time.process_time)]
         times.append([1e3 * each / len(images) for each in seconds] + ([] if fork else [np.nan]))
@@ -164,6 +167,7 @@ def timed(run: Callable[[], int]) -> tuple[int, float, float]:
 def grid(asked: argparse.Namespace) -> None:
     """Print the speed of the model, of making the pictures, and of both."""
     print(header())
+    size: int = asked.batch_size
     model = load_model(asked.model, asked.checkpoint)
     data = DataRequest(asked.data, limit=asked.limit).load_for(model).in_order()
     protocol = load_scenario(asked.protocol)[1]
@@ -171,35 +175,35 @@ def grid(asked: argparse.Namespace) -> None:
     rows = range(len(cells_of(protocol)) * len(data))
 
     def make(workers: int) -> int:
-        how = {"batch_size": asked.batch_size, "workers": workers, "seed": 0, "frost": "generated"}
-        return sum(len(numbers) for numbers, _ in compute.shown(data, protocol, rows, **how))
+        shown = compute.shown(data, protocol, rows, batch_size=size, workers=workers, seed=0, frost="generated")
+        return sum(len(numbers) for numbers, _ in shown)
 
     def classify() -> int:
-        runner = Runner(model, asked.batch_size, torch.device("cpu"))
-        images = torch.rand(asked.batch_size, 3, *data.size(0))
+        runner = Runner(model, size, torch.device("cpu"))
+        images = torch.rand(size, 3, *data.size(0))
         with frozen(model):
             for _ in range(batches):
                 runner.logits(images)
-        return batches * asked.batch_size
+        return batches * size
 
     def both(workers: int) -> int:
-        runner = Runner(model, asked.batch_size, torch.device("cpu"))
+        runner = Runner(model, size, torch.device("cpu"))
         results = compute.results("model", runner, data, protocol, None, 0)
         with frozen(model):
             show_all(
-                [results], data, protocol, batch_size=asked.batch_size, seed=0, workers=workers, frost="generated",
+                [results], data, protocol, batch_size=size, seed=0, workers=workers, frost="generated",
                 progress=None,
             )  # fmt: skip
         return len(rows)
 
     batches = 1
     classify()
-    batches = max(4, len(rows) // asked.batch_size // 4)
+    batches = max(4, len(rows) // size // 4)
     found = {"model alone": timed(classify)}
     for workers in asked.workers:
-        found[f"pictures alone, workers {workers}"] = timed(lambda workers=workers: make(workers))
+        found[f"pictures alone, workers {workers}"] = timed(partial(make, workers))
     for workers in asked.workers:
-        found[f"end to end, workers {workers}"] = timed(lambda workers=workers: both(workers))
+        found[f"end to end, workers {workers}"] = timed(partial(both, workers))
     table = [
         (name, pictures, f"{pictures / wall:.1f}", f"{1000 * cpu / pictures:.1f}")
         for name, (pictures, wall, cpu) in found.items()

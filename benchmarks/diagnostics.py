@@ -1,6 +1,7 @@
 """Measure the kernel-PCA claims, with time and memory: the data for docs and figures.
 
-- `photographs`: a model on a folder of photographs, all claims, layer by layer; by default DeiT-Tiny, 100 images.
+- `photographs`: a model on a folder of photographs, all claims: verdicts, time and memory; by default DeiT-Tiny,
+  100 images. `rbk diagnose` writes the statistics of every layer.
 - `bundled`: every bundled model on the digits.
 - `power`: the verdict on value vectors for V = alpha V_theory + (1 - alpha) noise, judged like a model's values; keys
   and noise are Gaussian, V_theory and noise have norm 1. The tests of the thresholds use this curve, too; --csv writes
@@ -34,6 +35,7 @@ from torch import Tensor, nn
 from robustbench_kpca import load_model
 from robustbench_kpca._core.randomness import generator, sample_key
 from robustbench_kpca.data.request import DEIT
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.requests import DataRequest, NamedModel
 from robustbench_kpca.models.bundle import bundled as bundled_models
 from robustbench_kpca.models.source import stated_view
@@ -47,9 +49,6 @@ from robustbench_kpca.study.diagnostics.sources import ImageSource
 from robustbench_kpca.study.diagnostics.totals import Totals, block_orders, draws_for
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
-LAYERS = ("Layer", "Statistic", "Mean", "Chance", "Least p (Holm)")
-BY_LAYER = ("linear_cka", "kernel_cka", "subspace_overlap", "matching_cosine")
-BY_LAYER_OF_LOSS = ("projection_error", "log10_phi", "log10_h", "log10_ratio", "inequality")
 
 
 @dataclass(frozen=True)
@@ -107,24 +106,16 @@ def _gaussian(shape: tuple[int, ...], seed: int, scope: str) -> Tensor:
 
 def measured(name: str, data: str, images: int, claims: list[str] | None) -> Diagnosis:
     model = load_model(name)
-    samples = DataRequest(data, limit=images).load(stated_view(model) or DEIT).in_order()
+    samples = Samples.require(DataRequest(data, limit=images).load(stated_view(model) or DEIT)).in_order()
     return diagnose(NamedModel(model, name, name), corrected(ImageSource(samples), claims))
 
 
 def photographs(settings: argparse.Namespace) -> None:
-    """Print every statistic, the comparison with published numbers, the verdicts, and similarities by layer."""
+    """Print the verdicts, and what they cost."""
     started = time.process_time()
     done = measured(settings.model, settings.data, settings.images, settings.claims)
     seconds = time.process_time() - started
-    if settings.out is not None:
-        done.save(settings.out)
-    show(tables.statistic_rows(done), tables.STATISTICS)
-    show(tables.finding_rows(done), tables.FINDINGS)
-    show(tables.verdict_rows(done), tables.VERDICTS)
-    for claim, names in (("value_vectors", BY_LAYER), ("projection_loss", BY_LAYER_OF_LOSS)):
-        if claim in done.claims:
-            there = [name for name in names if name in done.claims[claim].statistics]
-            show(tables.layer_rows(done.claims[claim], there), LAYERS)
+    show([(judged.title, judged.outcome, judged.why) for judged in done.claims.values()], tables.VERDICTS)
     print(f"{settings.images} images: {done.seconds:.0f} s elapsed, {seconds:.0f} s of CPU; {peak():.0f} MB at most")
 
 
@@ -174,7 +165,7 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def show(rows: list[tuple[str, ...]] | list[list[str]], head: tuple[str, ...]) -> None:
+def show(rows: Sequence[Sequence[str]], head: tuple[str, ...]) -> None:
     print(tabulate(rows, head, tablefmt="github", disable_numparse=True), end="\n\n")
 
 
@@ -187,7 +178,6 @@ def main() -> None:
         command.add_argument("--data", required=True)
         command.add_argument("--images", type=int, default=100)
         command.add_argument("--claims", nargs="+")
-        command.add_argument("--out", type=Path)
         command.set_defaults(part=part)
     command = commands.add_parser("bundled")
     command.add_argument("--images", type=int, default=20)

@@ -249,13 +249,12 @@ def syncs(settings: argparse.Namespace) -> None:
         found = []
         for budget in (5, 25):
             field = "queries" if protocol.startswith("square") else "steps"
+            how: dict[str, Any] = {"audit": False, "device": "cuda", field: budget}
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 torch.cuda.set_sync_debug_mode("warn")
                 try:
-                    evaluate(
-                        model, data, protocol=protocol, batch_size=64, audit=False, device="cuda", **{field: budget}
-                    )
+                    evaluate(model, data, protocol=protocol, batch_size=64, **how)
                 finally:
                     torch.cuda.set_sync_debug_mode("default")
             found.append(sum("synchroniz" in str(warning.message) for warning in caught))

@@ -21,6 +21,7 @@ import re
 import resource
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def text(words: int, vocabulary: int) -> Text:
 
 def literal(model: Any, stream: NDArray[Any]) -> list[float]:
     """Return the losses of the loop: the first window counts all its places, a later one its last."""
-    window, found = model.window, []
+    window: int = model.window
+    found: list[float] = []
     words = torch.from_numpy(stream.astype(np.int64))
     with torch.no_grad():
         for start in range(len(stream) - window):
@@ -93,14 +95,14 @@ def compare(name: str, words: int, repeats: int) -> str:
 def table(words: int) -> list[str]:
     """Return what is done with the outcomes of so many positions, and how many seconds each takes."""
     rng, place = np.random.default_rng(0), np.arange(1, words + 1)
-    columns = {
+    columns: dict[str, Any] = {
         "corruption": ["none"] * words, "severity": np.zeros(words), "sample": [f"{(p - 1) // 64:07d}" for p in place],
         "position": place, "article": place // 4000,
         "swapped": np.zeros(words), "nll": rng.gamma(2.0, 2.0, words),
     }  # fmt: skip
     outcomes = Outcomes.from_columns(TASK.table("clean"), columns)
     scenario, file = load_scenario("clean", {})[1], pack(outcomes.to_csv())
-    steps = {
+    steps: dict[str, Callable[[], object]] = {
         "gather columns": lambda: Outcomes.from_columns(TASK.table("clean"), columns),
         "write": lambda: pack(outcomes.to_csv()),
         "read": lambda: Outcomes.from_text(unpack(file, MOST, "file"), TASK.table("clean"), "file"),

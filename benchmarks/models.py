@@ -56,6 +56,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ from robustbench_kpca import load_data, load_model
 from robustbench_kpca._core.web.figures import drawing, on_white, svg_of
 from robustbench_kpca.attention import ATTENTIONS
 from robustbench_kpca.attention.rpc import Iterate, Pursuit
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.requests import ModelRequest
 from robustbench_kpca.models.mixing import at_most, attention_weights, densities, density, rpc_layers
 from robustbench_kpca.models.source import stated_view
@@ -151,7 +153,8 @@ def pursuit(k: Tensor, v: Tensor, n: int, query: Tensor | None = None) -> Tensor
 def scaled(layer: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Teo & Nguyen (2024), Remark 3: softmax(Q K^T / sqrt(D)) (I - S) V."""
     s = layer.s if layer.s.ndim else layer.s * weights(k, k)
-    return weights(q, k) @ ((torch.eye(k.shape[-2], dtype=k.dtype, device=k.device) - s) @ v)
+    mixed: Tensor = weights(q, k) @ ((torch.eye(k.shape[-2], dtype=k.dtype, device=k.device) - s) @ v)
+    return mixed
 
 
 def scores(layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,7 +162,7 @@ def scores(layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     q, k = heads_of(layer.scores.qk(x), 2, layer.num_heads)
     (data,) = heads_of(x[:, layer.scores.landmarks], 1, layer.num_heads)
     q, k = (u / u.norm(dim=-1, keepdim=True) for u in (q, k))
-    return tuple(u @ (data.transpose(-2, -1) @ w) for u, w in ((q, layer.scores.w_e), (k, layer.scores.w_r)))  # type: ignore[return-value]
+    return tuple(u @ (data.transpose(-2, -1) @ w) for u, w in ((q, layer.scores.w_e), (k, layer.scores.w_r)))
 
 
 def primal(layer: Any, x: Tensor) -> Tensor:
@@ -256,20 +259,20 @@ def compare(name: str, settings: argparse.Namespace, shape: tuple[int, int, int,
     contest = Contest(name, shape, settings.device, getattr(torch, settings.dtype))
     runs: list[Run] = [contest.layer, contest.literal]
     if settings.compile:
-        torch._dynamo.reset()  # noqa: SLF001 (there is no public name)
+        torch.compiler.reset()
         runs.append(torch.compile(contest.literal))
     ours, theirs = (contest.forward(run).detach() for run in runs[:2])
     row = [name, float((ours - theirs).norm() / theirs.norm())]
     for measure in (contest.forward, contest.both):
-        calls = [lambda run=run, measure=measure: measure(run) for run in runs]
+        calls = [partial(measure, run) for run in runs]
         for call in calls * 2:
             call()
         alone = settings.device == "cpu" and threads == 1
         found = cpu_times(calls, settings.repeats) if alone else wall_times(calls, settings.repeats, settings.device)
         row += [1e3 * found[0], *(part for time in found[1:] for part in (1e3 * time, time / found[0]))]
     given = (*contest.inputs, *contest.layer.buffers(), contest.cotangent)
-    kept = [kept_bytes(lambda run=run: run(contest.x), given) / 1e6 for run in runs[:2]]
-    peak = [peak_bytes(lambda run=run: contest.both(run), settings.device) / 1e6 for run in runs[:2]]
+    kept = [kept_bytes(partial(run, contest.x), given) / 1e6 for run in runs[:2]]
+    peak = [peak_bytes(partial(contest.both, run), settings.device) / 1e6 for run in runs[:2]]
     return [*row, *kept, *peak]
 
 
@@ -295,9 +298,9 @@ def floor(settings: argparse.Namespace, shape: tuple[int, int, int, int], thread
             torch.bmm(attention, v, out=out)
 
     calls: list[Callable[[], object]] = [lambda: products(1), lambda: [made.softmax(-1) for _ in range(4)]]
-    calls += [lambda run=run: contest.forward(run) for run in (contest.layer, contest.literal)]
+    calls += [partial(contest.forward, run) for run in (contest.layer, contest.literal)]
     calls += [lambda: products(3)]
-    calls += [lambda run=run: contest.both(run) for run in (contest.layer, contest.literal)]
+    calls += [partial(contest.both, run) for run in (contest.layer, contest.literal)]
     for call in calls:
         call()
     alone = settings.device == "cpu" and threads == 1
@@ -367,7 +370,7 @@ def keys(settings: argparse.Namespace) -> None:
 
 def pursuits(settings: argparse.Namespace) -> None:
     """Print, for each model, a table of its layers and one of its loss gradients."""
-    images, labels = load_data("digits").tensors()
+    images, labels = Samples.require(load_data("digits")).tensors()
     gradients = []
     for name in settings.names:
         model = load_model(name)
@@ -418,7 +421,7 @@ def by_iteration(pursuit: Pursuit, k: Tensor, v: Tensor) -> list[float]:
 def of_network(settings: argparse.Namespace) -> None:
     """Print how dense S would be in every layer of a network, for the keys that it has."""
     model = load_model(settings.model, checkpoint=settings.checkpoint)
-    data = load_data(settings.data, limit=settings.images, view=stated_view(model))
+    data = Samples.require(load_data(settings.data, limit=settings.images, view=stated_view(model)))
     images, _ = data.tensors()
     with torch.no_grad(), listening(find_taps(model)) as readings:
         model(images)
@@ -426,6 +429,7 @@ def of_network(settings: argparse.Namespace) -> None:
     rows = []
     for number, layer in enumerate(layers, 1):
         k, v, size = layer.k, layer.v, float(layer.k.abs().mean())
+        assert v is not None, "attention with values"
         rows.append([number, k.shape[1], size, k.shape[1] / size, *by_iteration(Pursuit(), k, v)])
     head = ("layer", "H", "mean |k|", "λμ", *(f"S in iteration {n}" for n in range(1, 5)))
     show(rows, head, ("", "", ".2f", ".1f", *[".4f"] * 4))
@@ -460,7 +464,7 @@ def density_of(arm: Any, folder: Path, names: list[str]) -> tuple[float, float, 
     """Return the mean density of S of trainings on the clean test images of digits, with its interval over seeds."""
     if not arm.recipe.startswith("rpc_"):
         return 0.0, 0.0, 0.0
-    images, _ = load_data("digits", "test").tensors()
+    images, _ = Samples.require(load_data("digits", "test")).tensors()
     options = {key.removeprefix("model_options."): value for key, value in arm.set.items()}
     models = (load_model(arm.recipe, folder / name / f"{name}.safetensors", **options) for name in names)
     shares = np.array([densities(model, images)[0] for model in models])

@@ -6,17 +6,19 @@ python benchmarks/pathfinder.py [SOURCE], by default that of the board. Test acc
 import sys
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.neural_network import MLPClassifier
 
 from robustbench_kpca.data.load import load_data
+from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.data.sets._sized import sized
 from robustbench_kpca.data.sets.pathfinder import Size, draw
 
 SOURCE = "pathfinder:side=10,contour=2,distractors=0"
 
 
-def discs(size: Size, split: str) -> np.ndarray:
+def discs(size: Size, split: str) -> NDArray[np.float64]:
     """Return the places of the discs of every picture, (pictures, 4), in pixels."""
     rows = []
     for index in range(getattr(size, split)):
@@ -29,11 +31,11 @@ def discs(size: Size, split: str) -> np.ndarray:
 def main(source: str) -> None:
     """Print a table."""
     size = sized(Size, "pathfinder", source.partition(":")[2])[0]
-    parts = [load_data(source, split) for split in ("train", "test")]
-    labels = [part.labels for part in parts]
+    parts = [Samples.require(load_data(source, split)).tensors() for split in ("train", "test")]
+    labels = [part[1].numpy() for part in parts]
     places = [discs(size, split) for split in ("train", "test")]
     away = [np.hypot(*(place[:, :2] - place[:, 2:]).T)[:, None] for place in places]
-    pixels = [(part.images.flatten(1).numpy() - 2) / 255 for part in parts]
+    pixels = [(images.flatten(1).numpy() - 2) / 255 for images, _ in parts]
     forest = RandomForestClassifier(100, min_samples_leaf=10, random_state=0)
     perceptron = MLPClassifier((256, 128), alpha=1e-3, max_iter=10, random_state=0)
     for name, model, (train, test) in (

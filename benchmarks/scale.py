@@ -36,7 +36,7 @@ from scipy.optimize import nnls
 from tabulate import tabulate
 
 from robustbench_kpca.records.outcomes import Outcomes
-from robustbench_kpca.records.shard_folder import State, write_state
+from robustbench_kpca.records.shard_folder import Running, State, now, write_state
 from robustbench_kpca.records.shards import Made, Shard, merge, plan_shards, read_made, shard_size, to_bytes
 from robustbench_kpca.tasks import task_named
 
@@ -134,10 +134,11 @@ def cpu_seconds(engine: Any) -> float:
 def evaluated(named: Any, samples: int, steps: int, batch_size: int, engine: Any) -> Any:
     """Attack so many digits with an engine; return the record, and the seconds."""
     from robustbench_kpca import load_data
+    from robustbench_kpca._core.progress import python_screen
     from robustbench_kpca.evaluation.execute import execute
     from robustbench_kpca.evaluation.options import RunOptions
     from robustbench_kpca.evaluation.plan import Job, make_plan
-    from robustbench_kpca.evaluation.reporter import python_reporter
+    from robustbench_kpca.evaluation.reporter import Reporter
     from robustbench_kpca.evaluation.requests import DataRequest
 
     data = DataRequest(load_data("digits", "train", limit=samples))
@@ -145,8 +146,8 @@ def evaluated(named: Any, samples: int, steps: int, batch_size: int, engine: Any
         options = RunOptions(batch_size=batch_size, out=Path(out), device="cpu")
         plan = make_plan([Job(named, ["pgd20-linf-8_255"], {"steps": steps})], data, options, audit=False)
         started = time.perf_counter()
-        with python_reporter(None, quiet=True) as reporter:
-            [record] = execute(plan, reporter, lambda _: nullcontext(engine))
+        with python_screen(quiet=True) as screen:
+            [record] = execute(plan, Reporter(screen), lambda _: nullcontext(engine))
         return record, time.perf_counter() - started
 
 
@@ -226,14 +227,17 @@ def fit(model: str, batch: int) -> None:
     row = (many["merge s"] - small["merge s"] / 10) / (2_000 * 500 - 2_000)
     shard = small["merge s"] / 20_000 - row
     with tempfile.TemporaryDirectory() as folder:
-        running = {f"{number:08d}-{number + 1024:08d}-{'0' * 16}.shard": number for number in range(1000)}
+        running = {
+            f"{number:08d}-{number + 1024:08d}-{'0' * 16}.shard": Running("machine", number, now(), 512, 1024, 10.0)
+            for number in range(1000)
+        }
         state, clock = State("m", "d", "p", 10**7, 10_000, running), [time.process_time()]
         for _ in range(100):
             write_state(Path(folder), state)
         told = lap(clock) / 100
-    table = [("plan a shard", small["plan s"] / 20_000), ("look through a shard", small["look through s"] / 20_000),
+    costs = [("plan a shard", small["plan s"] / 20_000), ("look through a shard", small["look through s"] / 20_000),
              ("merge a shard", shard), ("merge a row", row), ("tell a status of 1,000 workers", told)]  # fmt: skip
-    print(tabulate([(name, value * 1e6) for name, value in table], ("the first process", "us"), floatfmt=".1f"))
+    print(tabulate([(name, value * 1e6) for name, value in costs], ("the first process", "us"), floatfmt=".1f"))
 
 
 def run(samples: int, records: range, merged: int, world: World) -> None:

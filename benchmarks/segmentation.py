@@ -23,6 +23,7 @@ import torch
 from robustbench_kpca._engine.inference.runner import Runner
 from robustbench_kpca._engine.inference.sliding_window import Stream, Windowing, first_largest, starts
 from robustbench_kpca.models import create_model
+from robustbench_kpca.study.reproduction.measuring import interleaved
 
 CASES = (
     ("symvit_segmenter_tiny", (512, 1024), 512, 1, 2),
@@ -65,7 +66,7 @@ def compare(name: str, size: tuple[int, int], stride: int, batch_size: int, coun
         assert len(found) == count
 
     passes()
-    times = _shared.interleaved([passes, labels, loop], repeats, time.process_time)
+    times = interleaved([passes, labels, loop], repeats, time.process_time)
     shares = [
         f"{100 * (statistics.median(mine / other for mine, other in zip(times[2], own, strict=True)) - 1):+.1f} %"
         for own in times[:2]

@@ -11,21 +11,22 @@ import argparse
 import logging
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from _references import REFERENCE, foolbox, peer, reference_autoattack, torchattacks
-from _shared import header, interleaved
+from _shared import header
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from corruptions import imagecorruptions, photographs
 from corruptions import ours as exact
+from corruptions import photographs
 from corruptions import theirs as library
 from robustbench_kpca import attack, evaluate, perturb
+from robustbench_kpca.study.reproduction.measuring import interleaved
 
 BATCH = 64
 EPS = 2 / 255
@@ -86,14 +87,14 @@ def robust(row: Row, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return torch.tensor([kept[name] for name in sorted(kept, key=int)])
 
 
-def timed(contenders: list[Callable[[], object]], repeats: int, *, once: bool = False) -> list[float]:
+def timed(contenders: Sequence[Callable[[], object]], repeats: int, *, once: bool = False) -> list[float]:
     """Return the median seconds of theirs and of ours, after a run of each that is not timed; `once`: of one run."""
     if not once:
         interleaved(contenders, 1, time.thread_time)
     return [statistics.median(own) for own in interleaved(contenders, 1 if once else repeats, time.thread_time)]
 
 
-def duels(name: str, row: Row, model: nn.Module, data: tuple[Tensor, Tensor], sizes: list[int], repeats: int) -> Any:
+def duels(name: str, row: Row, model: nn.Module, data: Sequence[Tensor], sizes: list[int], repeats: int) -> Any:
     for n in sizes:
         if n <= row.images:
             x, y = (part[:n] for part in data)
@@ -108,7 +109,7 @@ def _keep(verdicts: list[Tensor], at: int, judged: Callable[[], Tensor]) -> None
     verdicts[at] = judged()
 
 
-def loops(model: nn.Module, data: tuple[Tensor, Tensor], repeats: int) -> Any:
+def loops(model: nn.Module, data: Sequence[Tensor], repeats: int) -> Any:
     import torchattacks as package
 
     x, y = (part[:BATCH] for part in data)
@@ -125,9 +126,14 @@ def corruptions(repeats: int) -> Any:
     pictures = photographs(4, 224)
     for name in ("gaussian_noise", "pixelate", "jpeg_compression"):
         cells = [(name, severity, pictures) for severity in range(1, 6)]
-        both = [[library(imagecorruptions(), *cell) for cell in cells], [exact("exact", *cell) for cell in cells]]
-        theirs, ours = timed([lambda each=each: [run() for run in each] for each in both], 3 * repeats)
+        both = [[library(*cell) for cell in cells], [exact("exact", *cell) for cell in cells]]
+        theirs, ours = timed([partial(_all, each) for each in both], 3 * repeats)
         yield [f"{name}, exact, 224 px", 20, theirs, ours, theirs / ours, None]
+
+
+def _all(runs: list[Callable[[], None]]) -> None:
+    for run in runs:
+        run()
 
 
 def main() -> None:
@@ -142,10 +148,9 @@ def main() -> None:
     model, *data = peer(arguments.peers)
     print(header(("torch", "torchattacks", "foolbox", "pyautoattack", "imagecorruptions", "numpy")))
     sources: dict[str, Callable[[], Any]] = {
-        name: partial(duels, name, row, model, tuple(data), arguments.images, arguments.repeats)
-        for name, row in ROWS.items()
+        name: partial(duels, name, row, model, data, arguments.images, arguments.repeats) for name, row in ROWS.items()
     }
-    sources["perturb"] = partial(loops, model, tuple(data), arguments.repeats)
+    sources["perturb"] = partial(loops, model, data, arguments.repeats)
     sources["corruptions"] = partial(corruptions, arguments.repeats)
     rows = []
     for name, source in sources.items():

@@ -33,10 +33,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tabulate import tabulate
 
 from robustbench_kpca.metrics import measure
@@ -78,7 +80,7 @@ main(sys.argv[1:])
 """Imports what `rbk eval` imports first anyway, torch among it."""
 
 
-def columns(scenario: Scenario, images: int) -> dict[str, np.ndarray]:
+def columns(scenario: Scenario, images: int) -> dict[str, NDArray[Any]]:
     """Return what a model of about 76 % clean accuracy leaves, with made-up answers, cell by cell."""
     rng = np.random.default_rng(0)
     cells = scenario.cells if isinstance(scenario, Corruption) else [("none", 0)]
@@ -172,14 +174,14 @@ def make(folder: Path, records: int, metrics: tuple[str, ...] | None = ("clean_a
     models = [f"model_{number:04d}" for number in range(records // 10)]
     text = 'title = "Synthetic"\nintro = ""\ndata = "digits"\nsplit = "test"\nseed = 0\nrank_by = "PGD-20 8/255"\n'
     text += f"models = {models!r}\n".replace("'", '"') + column("Clean", "clean", "clean_accuracy")
-    for eps in BUDGETS:
-        text += column(f"PGD-20 {eps}", "pgd20-linf-8_255", "robust_accuracy", f'eps = "{eps}"\n')
+    for budget in BUDGETS:
+        text += column(f"PGD-20 {budget}", "pgd20-linf-8_255", "robust_accuracy", f'eps = "{budget}"\n')
     (folder / "board.toml").write_text(text)
     clean, pgd = (
         load_record(next(BOARD.glob(f"records/vit_digits__*__{name}__*.record.json")))
         for name in ("clean", "pgd20-linf-8_255")
     )
-    scenarios = {
+    scenarios: dict[str | None, tuple[str, Any]] = {
         None: load_scenario("clean"),
         **{eps: load_scenario("pgd20-linf-8_255", {"eps": eps}) for eps in BUDGETS},
     }
@@ -202,8 +204,8 @@ def make(folder: Path, records: int, metrics: tuple[str, ...] | None = ("clean_a
             spec = source.spec.model_copy(update={"model": named, "protocol": protocol})
             passes = source.passes
             if eps is not None:
-                spent = {name: int(columns[name].sum()) for name in ("forwards", "backwards")}
-                passes = Passes(forwards=len(outcomes) + spent["forwards"], backwards=spent["backwards"])
+                forwards, backwards = (int(columns[name].sum()) for name in ("forwards", "backwards"))
+                passes = Passes(forwards=len(outcomes) + forwards, backwards=backwards)
             audit = pgd.audit if eps is not None else None
             if audit is not None:
                 audit = audit.model_copy(
@@ -263,21 +265,22 @@ def detection_rows(images: int) -> list[tuple[object, ...]]:
     ranking = Ranking.of(scores, ood)
     references = {"AUPR": average_precision_score, "AUROC": roc_auc_score}
     rows: list[tuple[object, ...]] = []
-    for name, ours in (("AUPR", ranking.average_precision), ("AUROC", ranking.auroc), ("FPR95", _fpr95(ranking))):
+    numbers: dict[str, Callable[..., Any]] = {"AUPR": ranking.average_precision, "AUROC": ranking.auroc}
+    for name, ours in (numbers | {"FPR95": _fpr95(ranking)}).items():
         reference = references.get(name)
         if reference is None:
-            rows.append((name, images, 1000 * cpu_times([lambda one=ours: one(weights)], REPEATS)[0]))
+            rows.append((name, images, 1000 * cpu_times([partial(ours, weights)], REPEATS)[0]))
             continue
 
         def theirs(reference: Callable[..., float] = reference) -> list[float]:
             return [reference(ood, scores, sample_weight=row) for row in weights]
 
-        own, other = (1000 * time for time in cpu_times([lambda one=ours: one(weights), theirs], REPEATS))
+        own, other = (1000 * time for time in cpu_times([partial(ours, weights), theirs], REPEATS))
         rows.append((name, images, own, other, other / own, f"{np.abs(ours(weights) - theirs()).max():.0e}"))
     return rows
 
 
-def _fpr95(ranking: Any) -> Callable[..., object]:
+def _fpr95(ranking: Any) -> Callable[..., Any]:
     return lambda weights: ranking.fpr_at_tpr(weights=weights)
 
 

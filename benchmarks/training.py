@@ -124,7 +124,7 @@ def measure(name: str, overrides: dict[str, Any], steps: int, device: str) -> li
     return [name, recipe.batch_size, *speeds, loop / alone, first]
 
 
-def noise(recipe: Recipe, _: Path | None, accelerator: Any) -> Source:
+def noise(recipe: Recipe, folder: Path | None, accelerator: Any) -> Source:  # noqa: ARG001 (signature of `source_of`)
     """Return a source that gives one batch of noise, of the shape that the recipe's own source has, again and again."""
     table = next(table for table in training_run.TABLES if getattr(recipe, table) is not None)
     shape, device, n = shape_of(recipe.model, recipe.model_options), accelerator.device, recipe.batch_size
@@ -298,7 +298,8 @@ def variants(name: str, overrides: dict[str, Any], repeats: int) -> list[list[An
         return lambda: F.cross_entropy(model(images), y).backward()
 
     contenders = {f"passes, {form}": passes(*pair) for form, pair in forms.items()}
-    for form, options in {"one by one": {}, "foreach": {"foreach": True}, "fused": {"fused": True}}.items():
+    steps: dict[str, dict[str, Any]] = {"one by one": {}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+    for form, options in steps.items():
         twin = create_model(recipe.model, **recipe.model_options)
         F.cross_entropy(twin(x), y).backward()
         contenders[f"AdamW, {form}"] = torch.optim.AdamW(twin.parameters(), **options).step
