@@ -2,7 +2,7 @@
 
 - `photographs`: a model on a folder of photographs, all claims: verdicts, time and memory; by default DeiT-Tiny,
   100 images. `rbk diagnose` writes the statistics of every layer.
-- `bundled`: every bundled model on the digits.
+- `bundled`: every bundled model of the digits.
 - `power`: the verdict on value vectors for V = alpha V_theory + (1 - alpha) noise, judged like a model's values; keys
   and noise are Gaussian, V_theory and noise have norm 1. The tests of the thresholds use this curve, too; --csv writes
   the figure's data.
@@ -34,11 +34,9 @@ from torch import Tensor, nn
 
 from robustbench_kpca import load_model
 from robustbench_kpca._core.randomness import generator, sample_key
-from robustbench_kpca.data.request import DEIT
 from robustbench_kpca.data.samples import Samples
 from robustbench_kpca.evaluation.requests import DataRequest, NamedModel
 from robustbench_kpca.models.bundle import bundled as bundled_models
-from robustbench_kpca.models.source import stated_view
 from robustbench_kpca.study.diagnostics import CLAIMS, tables, thresholds
 from robustbench_kpca.study.diagnostics.diagnosis import Diagnosis, Outcome
 from robustbench_kpca.study.diagnostics.kernel import spectrum
@@ -106,7 +104,7 @@ def _gaussian(shape: tuple[int, ...], seed: int, scope: str) -> Tensor:
 
 def measured(name: str, data: str, images: int, claims: list[str] | None) -> Diagnosis:
     model = load_model(name)
-    samples = Samples.require(DataRequest(data, limit=images).load(stated_view(model) or DEIT)).in_order()
+    samples = Samples.require(DataRequest(data, limit=images).load_for(model)).in_order()
     return diagnose(NamedModel(model, name, name), corrected(ImageSource(samples), claims))
 
 
@@ -120,9 +118,9 @@ def photographs(settings: argparse.Namespace) -> None:
 
 
 def bundled(settings: argparse.Namespace) -> None:
-    """Print the verdicts and main numbers of every bundled model."""
+    """Print the verdicts and main numbers of every bundled model of the digits."""
     rows = []
-    for name in bundled_models():
+    for name in (name for name in bundled_models() if "digits" in name):
         done = measured(name, "digits", settings.images, None)
         values, loss = (done.claims[claim].statistics for claim in ("value_vectors", "projection_loss"))
         alike, terms = values["linear_cka"], loss["log10_ratio"].estimate
