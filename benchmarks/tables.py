@@ -68,6 +68,8 @@ COMMANDS = [
         "models", "attacks", "corruptions", "data", "protocols", "metrics", "boards", "packs", "recipes"
     )),
     "list machine", EVAL.format(model="vit_digits", out="{out}"),
+    "eval -m vit_digits -p pgd20-linf-1_255 --limit 8 --audit none -q --fresh -o {out}",
+    "reproduce teo2024 --scale paper --plan -o {out}", "reproduce cifar10 --scale paper --pages -o {out}/cifar10",
 ]  # fmt: skip
 FIRST = ["vit_digits", "rpc_symvit_digits", "fan_digits", "symvit_shapes --data shapes"]
 STOPPED = """
@@ -309,6 +311,7 @@ def commands(asked: argparse.Namespace) -> None:
     from _shared import header
 
     with tempfile.TemporaryDirectory() as out:
+        shutil.copytree(BOARD.parent / "cifar10", Path(out, "cifar10"))  # its 712 records are shown
         programs = {"python -c 'import torch'": ["-c", "import torch"]}
         for line in COMMANDS:
             programs[f"rbk {line.format(out='runs')}"] = ["-m", "robustbench_kpca", *line.format(out=out).split()]
