@@ -28,8 +28,8 @@ def reporting(*, quiet: bool) -> Iterator["Reporter"]:
         yield Reporter(on_screen)
 
 
-def show_plan(plan: "Plan", *, quiet: bool, json: bool) -> None:
-    """Print the most that an evaluation takes, one row per model and protocol."""
+def show_plan(plans: Iterable["Plan"], *, quiet: bool, json: bool) -> None:
+    """Print the most that evaluations take, one row per model and protocol."""
     from dataclasses import asdict
 
     from robustbench_kpca._core.progress import spell
@@ -37,7 +37,7 @@ def show_plan(plan: "Plan", *, quiet: bool, json: bool) -> None:
     from robustbench_kpca.evaluation.execute import foretell
 
     with reporting(quiet=quiet or json) as reporter:
-        rows = foretell(plan, reporter)
+        rows = [row for plan in plans for row in foretell(plan, reporter)]
     if json:
         _console.show_json([asdict(row) for row in rows])
         return

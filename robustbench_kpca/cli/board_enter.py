@@ -103,10 +103,11 @@ def _make(entry: "Entry", options: "RunOptions", *, planned: bool, quiet: bool, 
     from robustbench_kpca.report.entry_checks import board_of
     from robustbench_kpca.verification.entries import plans
 
-    for plan in plans(entry, board_of(entry, ()), options):
-        if planned:
-            show_plan(plan, quiet=quiet, json=json)
-            continue
+    made = plans(entry, board_of(entry, ()), options)
+    if planned:
+        show_plan(made, quiet=quiet, json=json)
+        return
+    for plan in made:
         with reporting(quiet=quiet or json) as reporter:
             execute(plan, reporter)
 

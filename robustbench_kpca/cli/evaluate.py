@@ -97,7 +97,7 @@ def evaluate(
     request = replace(request, size=size, crop=crop, classes=classes)
     plan = make_plan(jobs, request, options, audit=audited != "none" and (audited or True))
     if planned:
-        show_plan(plan, quiet=quiet, json=json)
+        show_plan([plan], quiet=quiet, json=json)
         return
     try:
         with reporting(quiet=quiet or json) as reporter:

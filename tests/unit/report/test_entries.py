@@ -107,6 +107,12 @@ def test_options_without_effect_are_refused(folder, words, capsys):
     assert f"{words.split()[-1].partition('=')[0]} with" in capsys.readouterr().err
 
 
+def test_the_plan_of_an_entry_is_one_table_though_its_columns_are_planned_apart(tmp_path, capsys):
+    words = ["board", "enter", str(HONEST / CARD), "-o", str(tmp_path / HONEST.name), "--plan", "--json", "-q"]
+    assert main(words) == 0
+    assert len({row["protocol"] for row in json.loads(capsys.readouterr().out)}) == 4
+
+
 def test_a_declared_hole_costs_nothing(folder):
     without_number(folder)
     with (folder / CARD).open("a") as file:
