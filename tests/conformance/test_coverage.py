@@ -18,7 +18,7 @@ def test_the_head_counts_the_rows():
     assert wrong_counts(COVERAGE) == []
 
 
-OF_NO_PAPER = ("answer", "answer-active", "answer-cifar10", "cifar10", "league-digits")
+OF_NO_PAPER = ("answer", "answer-active", "answer-cifar10", "cifar10", "league-digits", "league-rivals")
 
 
 @pytest.mark.parametrize("pack", [name for name in presets.find("packs") if name not in OF_NO_PAPER])

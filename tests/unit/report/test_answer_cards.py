@@ -8,6 +8,7 @@ import csv
 import json
 import lzma
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -28,28 +29,36 @@ STEMS = {
     "AutoAttack fast 8/255": "autoattack-fast-linf-8_255",
     "AutoAttack fast 16/255": "autoattack-fast-linf-8_255+eps=16_255", "PGD, literal": "teo2024-pgd",
     "PGD, corrected": "teo2024-corrected-pgd", "2 pixels, search not flat": "l0-8+eps=2", "1 token": "patches-1",
-    "2 pixels, both searches": "l0-8+eps=2 pixel-pairs",
+    "2 pixels, both searches": "l0-8+eps=2 pixel-pairs", "2 pixels": "l0-8+eps=2 pixel-pairs+eps=2",
     "Pursuit PGD-20 4/255": "pursuit-pgd20-linf-8_255+eps=4_255",
 }  # fmt: skip
-LEAGUE = {
-    arm["title"]: "-".join([arm["recipe"], *(f"{key}{value}" for key, value in sorted(arm.get("set", {}).items()))])
-    for arm in tomllib.loads((BOARDS / "league-digits" / "pack.toml").read_text())["paper"]["arms"].values()
-}
+
+
+def arms(pack):
+    """Return the title of each arm -> the names of its records, up to the seed."""
+    return {
+        arm["title"]: "-".join([arm["recipe"], *(f"{key}{value}" for key, value in sorted(arm.get("set", {}).items()))])
+        for arm in tomllib.loads((BOARDS / pack / "pack.toml").read_text())["paper"]["arms"].values()
+    }
+
+
 NAMES = {
     "answer": {title + end: f"{name}_digits{'_adv' * bool(end)}-epochs100" for title, name in PLANNED.items()
                for end in ("", AGAINST)},
     "answer-cifar10": {title + end: f"{name}_cifar_fast{'_adv' * bool(end)}-storagefp16"
                        for title, name in PLANNED.items() for end in ("", AGAINST)},
-    "league-digits": LEAGUE,
+    "league-digits": arms("league-digits"), "league-rivals": arms("league-rivals"),
 }  # fmt: skip
 """Pack -> title of an arm -> the names of its records, up to the seed."""
-SEEDS = {"answer": range(10, 20), "answer-cifar10": range(10, 20), "league-digits": range(5)}
+SEEDS = {"answer": range(10, 20), "answer-cifar10": range(10, 20), "league-digits": range(5),
+         "league-rivals": range(40, 46)}  # fmt: skip
 CARDS = [
     (pack, answer)
     for pack in NAMES
     for path in sorted((BOARDS / pack).glob("*/board.json"))
     for answer in json.loads(path.read_text())["answers"]
 ]
+RIVALS = [answer for pack, answer in CARDS if pack == "league-rivals"]
 
 
 def outcomes(pack, arm, seed, stem):
@@ -85,7 +94,8 @@ def compared(pack, first, second, column):
 
 
 def test_every_question_is_answered_and_the_pursuit_breaks_no_image_more():
-    assert [pack for pack, _ in CARDS] == ["answer"] * 4 + ["answer-cifar10"] * 5 + ["league-digits"] * 7
+    numbers = {"answer": 4, "answer-cifar10": 5, "league-digits": 7, "league-rivals": 4}
+    assert Counter(pack for pack, _ in CARDS) == numbers
     # What `pursuit.toml` and the notes say of the ten RPC networks that were trained against attacks.
     of_all, of_pursuit = (
         table("answer-cifar10", f"RPC-SymViT, first layer{AGAINST}", column)
@@ -97,7 +107,9 @@ def test_every_question_is_answered_and_the_pursuit_breaks_no_image_more():
 
 
 @pytest.mark.parametrize(
-    ("pack", "card"), CARDS, ids=[f"{pack}, {card['subject']}, {card['column']}" for pack, card in CARDS]
+    ("pack", "card"),
+    [(pack, card) for pack, card in CARDS if card["ablation"]],
+    ids=lambda value: value if isinstance(value, str) else f"{value['subject']}, {value['column']}",
 )
 def test_a_card_follows_from_outcomes(pack, card):
     assert card["value"] == pytest.approx(table(pack, card["subject"], card["column"]).mean(), abs=1e-9)
@@ -123,9 +135,27 @@ def test_a_card_follows_from_outcomes(pack, card):
     assert card["verdict"] == (less or ("helps" if min(signs) > 0 else "no difference found" if signs[0] else same))
 
 
+@pytest.mark.parametrize("card", RIVALS, ids=lambda card: card["subject"])
+def test_a_card_of_the_rivals_follows_from_outcomes_and_from_its_family_of_four(card):
+    """One comparison each, over the spread of all rows; p-values by Holm (1979)."""
+    tests = [compared("league-rivals", other["subject"], "Softmax", "2 pixels") for other in RIVALS]
+    p_values = [2 * stats.t.sf(abs(difference) / error, freedom) for difference, error, freedom, _ in tests]
+    at, against = RIVALS.index(card), card["against"]
+    difference, error, freedom, rows = tests[at]
+    low, high = (difference + sign * stats.t.ppf(0.975, freedom) * error for sign in (-1, 1))
+    p = max(min(1.0, (4 - rank) * other) for rank, other in enumerate(sorted(p_values)) if other <= p_values[at])
+    assert (against["seeds"], against["rows"]) == (6, rows)
+    assert against["difference"] == pytest.approx(difference, abs=1e-9)
+    assert [against["low"], against["high"]] == pytest.approx([low, high], abs=1e-6)
+    assert against["p_value"] == pytest.approx(p, abs=1e-6)
+    same = "equivalent" if max(abs(low), abs(high)) < 0.02 else "no difference found"
+    assert card["verdict"] == (same if p >= 0.05 else "helps" if difference > 0 else "hurts")
+
+
 SEARCHED = {
     "answer": ["SymViT", "RPC-SymViT, first layer"],
     "league-digits": [f"Softmax{AGAINST}", f"ProAttention, MCP{AGAINST}"],
+    "league-rivals": ["Softmax", "ProAttention, MCP", "Cosine", "Differential", "Kernel density"],
 }
 TELL = {
     "answer": [BOARDS / "answer" / "pixels.toml", BOARDS / "league-digits" / "table-1.toml"],
@@ -141,26 +171,29 @@ def test_what_the_longer_search_for_two_pixels_breaks_and_when(pack, monkeypatch
     notes, findings = (
         path.read_text() for path in (BOARDS / pack / "notes.md", BOARDS.parent / "docs" / "findings.md")
     )
-    made = [{seed for seed in SEEDS[pack] if (f"{NAMES[pack][arm]}-s{seed}", "pixel-pairs") in files(BOARDS / pack)}
+    planned = pack == "league-rivals"
+    stem, both = ("pixel-pairs+eps=2", "") if planned else ("pixel-pairs", ", both searches")
+    made = [{seed for seed in SEEDS[pack] if (f"{NAMES[pack][arm]}-s{seed}", stem) in files(BOARDS / pack)}
             for arm in SEARCHED[pack]]  # fmt: skip
     monkeypatch.setitem(SEEDS, pack, sorted(set.intersection(*made)))
     monkeypatch.setitem(NAMES, pack, {arm: NAMES[pack][arm] for arm in SEARCHED[pack]})
     table.cache_clear()
     left = []
     for arm in SEARCHED[pack]:
-        kept = [table(pack, arm, f"2 pixels, {how}").mean() for how in ("search not flat", "both searches")]
-        rows = [row for seed in SEEDS[pack] for row in outcomes(pack, arm, seed, "pixel-pairs")]
+        kept = [table(pack, arm, f"2 pixels{how}").mean() for how in (", search not flat", both)]
+        rows = [row for seed in SEEDS[pack] for row in outcomes(pack, arm, seed, stem)]
         spent = [int(row["forwards"]) + int(row["backwards"]) for row in rows if row["broken_by"] == "pixel_pairs"]
         broken = [np.sum(np.array(spent) <= passes) / len(rows) for passes in PASSES]
         cells = [f"{100 * share:.1f}" for share in (*kept, *broken)]
         assert f"| {arm} | {' | '.join(cells)} |" in notes
+        assert broken[-1] - broken[-2] < 0.01, "the search is flat at its end"
         left.append(cells[1])
-    difference, error, freedom, _ = compared(pack, *reversed(SEARCHED[pack]), "2 pixels, both searches")
+    difference, error, freedom, _ = compared(pack, *reversed(SEARCHED[pack][:2]), f"2 pixels{both}")
     low, high = (100 * (difference + sign * stats.t.ppf(0.975, freedom) * error) for sign in (-1, 1))
     said = f"{100 * difference:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-", "\u2212")
     assert said in notes
     assert said in findings
-    assert pack == "answer" or said in (BOARDS.parent / "README.md").read_text()
-    for text in (findings, *(path.read_text() for path in TELL[pack])):
+    assert not planned or said in (BOARDS.parent / "README.md").read_text()
+    for text in () if planned else (findings, *(path.read_text() for path in TELL[pack])):
         assert f"{' and '.join(left)} %" in " ".join(text.split())
     table.cache_clear()

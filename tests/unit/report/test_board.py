@@ -22,7 +22,6 @@ from robustbench_kpca.protocols import presets
 from robustbench_kpca.records.audit import Audit, Check, Plan, Subject
 from robustbench_kpca.records.audit_versions import CHECKS, LATEST, limits
 from robustbench_kpca.records.record import find_records, load_record
-from robustbench_kpca.report.board_index import _pack
 from robustbench_kpca.report.board_spec import Evaluation
 from robustbench_kpca.report.matching import load_board, read
 from robustbench_kpca.report.render import html, json_text, markdown, write_board
@@ -520,13 +519,3 @@ def test_tables_beyond_a_number_of_rows_are_not_kept_however_often_records_are_r
     os.utime(files[0], ns=(1, 1))
     read(files, known)
     assert len(known) == len(files), "what changed replaces what was there"
-
-
-def test_an_index_has_tables_by_their_number(tmp_path):
-    for name in ("table-10", "table-2", "table-2b", "table-1"):
-        (tmp_path / "own" / name).mkdir(parents=True)
-        (tmp_path / "own" / name / "index.html").touch()
-        (tmp_path / "own" / f"{name}.toml").write_text(f'title = "{name}"')
-    (tmp_path / "own" / "pack.toml").write_text('title = "Own"')
-    items = _pack(tmp_path / "own" / "pack.toml")["items"]
-    assert [title for title, *_ in items] == ["table-1", "table-2", "table-2b", "table-10"]

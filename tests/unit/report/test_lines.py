@@ -2,15 +2,12 @@
 
 import re
 import warnings
-from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from robustbench_kpca.records.estimate import Estimate
-from robustbench_kpca.report.lines import FEW, Axis, dodged, lines
+from robustbench_kpca.report.lines import FEW, Axis, lines
 from robustbench_kpca.report.plots import pareto
 
 HOSTILE = "</text><script>alert('&')</script> $\\frac{1}$ \x00\x1b\n模 _x"
@@ -67,13 +64,3 @@ def test_names_are_text_whatever_is_in_them(name):
     assert shown in texts(svg)
     assert "<script" not in svg
     assert not re.search(r"<image|dc:date|href=\"(?!#)", svg)
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
-def test_labels_keep_their_order_and_distance(values):
-    found = dodged(values, 5, 0, 100)
-    order = sorted(range(len(values)), key=lambda place: values[place])
-    placed = [found[place] for place in order]
-    assert all(second - first >= 5 - 1e-9 for first, second in pairwise(placed))
-    assert min(placed) >= -1e-9
-    assert max(placed) <= 100 + 1e-9
