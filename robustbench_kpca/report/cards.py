@@ -117,6 +117,8 @@ def _text(answer: Answer, spoken: Mapping[str, str]) -> str:
             return f"{text} {'All three' if answer.control else 'Both'} are {end}, so there is little to compare."
         return f"{text} Larger differences than the margin are ruled out."
     if answer.verdict == SAME and against.least is not None:
+        if answer.comparisons and (against.low or 0) * (against.high or 0) > 0:
+            text += f" This is not clear among {answer.comparisons} comparisons: adjusted p = {against.p_value:.2g}."
         return f"{text} Only a difference above {unit.gap(against.least)} would have been found reliably."
     return text
 

@@ -150,6 +150,8 @@ def test_a_card_of_the_rivals_follows_from_outcomes_and_from_its_family_of_four(
     assert against["p_value"] == pytest.approx(p, abs=1e-6)
     same = "equivalent" if max(abs(low), abs(high)) < 0.02 else "no difference found"
     assert card["verdict"] == (same if p >= 0.05 else "helps" if difference > 0 else "hurts")
+    page = (BOARDS / "league-rivals" / "table-1" / "README.md").read_text()
+    assert (f"among 4 comparisons: adjusted p = {p:.2g}." in page) == (low > 0 and p >= 0.05)
 
 
 SEARCHED = {
