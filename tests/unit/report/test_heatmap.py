@@ -1,11 +1,12 @@
 import math
 
+import matplotlib as mpl
 import pytest
 
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca.metrics import PLAIN
 from robustbench_kpca.metrics.shared.error_table import ALEXNET_ERRORS
-from robustbench_kpca.report.corruption_figures import heatmap
+from robustbench_kpca.report.corruption_figures import heatmap, readable_on, scale
 
 MEANS = {name: sum(row) / len(row) for name, row in ALEXNET_ERRORS.items()}
 
@@ -24,6 +25,18 @@ def test_cells_have_their_number_and_columns_their_group():
         ["–", "20.0", "–", "10.0"],
         ["40.0", "50.0", "30.0", "–"],
     ]
+
+
+def test_numbers_are_legible_on_every_colour():
+    for step, colour, text in scale():
+        rgb = mpl.colors.to_rgb(colour)
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
+        luminance = sum(a * b for a, b in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+        ink = 1.0 if text == "white" else 0.0
+        contrast = (max(ink, luminance) + 0.05) / (min(ink, luminance) + 0.05)
+        assert contrast >= 4.5, f"step {step}: WCAG AA asks for 4.5"
+    assert readable_on((0.0, 0.0, 0.0)) == "white"
+    assert readable_on((1.0, 1.0, 1.0)) == "black"
 
 
 @pytest.mark.parametrize("value", [69.5, -0.1, math.inf])

@@ -1,8 +1,6 @@
 """A board in LaTeX: what a small parser reads of the table is what the board shows."""
 
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -96,10 +94,3 @@ def test_by_command(tmp_path, capsys):
         assert "64" in caption
         assert any(title.startswith("PGD-20") for title in rows[0])
         assert not any("n = " in title for title in rows[0])
-
-
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="no TeX engine")
-def test_latex_compiles(board, tmp_path):
-    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{latex(board)}\end{{document}}"
-    (tmp_path / "page.tex").write_text(document)
-    subprocess.run(["pdflatex", "-halt-on-error", "page.tex"], cwd=tmp_path, check=True, capture_output=True)
