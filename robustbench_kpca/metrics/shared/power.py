@@ -48,4 +48,5 @@ def detectable_difference(
     def missing(difference: float) -> float:
         return float(stats.norm.cdf((difference - limits) / error).mean() - power)
 
-    return float(optimize.brentq(missing, 0.0, limits.max() + 10 * error))
+    # With two trainings limits reach so far that 100 iterations may not do.
+    return float(optimize.brentq(missing, 0.0, limits.max() + 10 * error, maxiter=1000))
