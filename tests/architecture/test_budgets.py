@@ -33,7 +33,7 @@ EVALUATION = PACKAGE / "evaluation"
 COUNTS = {
     "files of the package": (lambda: len(files(PACKAGE)), 544),
     "lines of the package": (lambda: lines(files(PACKAGE)), 64_560),
-    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 43_999),
+    "lines of the tests": (lambda: lines(files(ROOT / "tests")), 43_997),
     "files of evaluation": (lambda: len(files(EVALUATION)), 19),
     "lines of evaluation": (lambda: lines(files(EVALUATION)), 3_660),
     "classes of evaluation": (lambda: classes(files(EVALUATION)), 32),

@@ -457,6 +457,14 @@ OWN = board_text(["mine", "here:make"], {"Attacked": ("own.toml", "robust_accura
 OWN += '[[model]]\nname = "mine"\nsource = "vit_digits"\ncheckpoint = "weights.safetensors"\nattention = "Softmax"\n'
 
 
+def test_the_plan_says_that_a_folder_is_not_there_and_refuses_a_file(tmp_path, capsys):
+    assert main(["board", "plan", "digits", "--records", str(tmp_path / "none")]) == 0
+    assert "there is no folder" in capsys.readouterr().err
+    (tmp_path / "one").touch()
+    assert main(["board", "plan", "digits", "--records", str(tmp_path / "one")]) == 2
+    assert "is a file; expected a folder" in capsys.readouterr().err
+
+
 def test_the_plan_of_a_board_of_ones_own_prints_commands_that_fill_it(tmp_path, monkeypatch, capsys):
     """Weights and a protocol beside its board.toml, a model of one's own code, from another folder."""
     home = tmp_path / "somewhere" / "mine"
