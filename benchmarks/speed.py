@@ -123,7 +123,7 @@ def loops(model: nn.Module, data: Sequence[Tensor], repeats: int) -> Any:
         yield [f"`perturb` {name}", BATCH, theirs, ours, theirs / ours, None]
 
 
-def kernels(model: nn.Module, data: tuple[Tensor, Tensor], repeats: int) -> Any:
+def kernels(model: nn.Module, data: Sequence[Tensor], repeats: int) -> Any:
     """Compare a gradient as everybody takes it with one without oneDNN, which has other bits."""
     x, y = (part[:BATCH] for part in data)
 
@@ -165,7 +165,7 @@ def main() -> None:
         name: partial(duels, name, row, model, data, arguments.images, arguments.repeats) for name, row in ROWS.items()
     }
     sources["perturb"] = partial(loops, model, data, arguments.repeats)
-    sources["oneDNN"] = partial(kernels, model, tuple(data), arguments.repeats)
+    sources["oneDNN"] = partial(kernels, model, data, arguments.repeats)
     sources["corruptions"] = partial(corruptions, arguments.repeats)
     rows = []
     for name, source in sources.items():
