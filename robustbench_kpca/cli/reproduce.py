@@ -133,14 +133,15 @@ def reproduce(
         _show(steps, roles, options, json=json)
         return
     from robustbench_kpca.study.reproduction.pages import STATEMENTS, write_pages
-    from robustbench_kpca.study.reproduction.run import Settings, run
     from robustbench_kpca.study.reproduction.statements import load_statements
     from robustbench_kpca.study.reproduction.states import reasons
 
-    settings = Settings(seconds, train, together, audited != "none" and (audited or True), options)
     require_writable(roles.out)
     after = steps
     if not pages:
+        from robustbench_kpca.study.reproduction.run import Settings, run  # a training's libraries take seconds
+
+        settings = Settings(seconds, train, together, audited != "none" and (audited or True), options)
         with reporting(quiet=quiet or json) as reporter:
             after = run(steps, roles, settings, reporter)
     has_statements = load_statements(pack) is not None

@@ -138,11 +138,13 @@ def _portions(text: bytes) -> Iterator[Sequence[Sequence[str]]]:
 
 def typed(values: Sequence[Any] | Column, kind: ColumnType) -> Column:
     """Return a column as it is kept: text as objects, whole numbers as int64, others in single precision as float64."""
-    if kind == "str":
-        return np.array([intern(value) if type(value) is str else value for value in values], dtype=object)
-    if kind == "int":
-        return np.array(values if isinstance(values, np.ndarray) else list(map(int, values)), dtype=np.int64)
-    return np.array(values, dtype=np.float32).astype(np.float64)
+    if kind == "float":
+        return np.array(values, dtype=np.float32).astype(np.float64)
+    if kind == "int" and isinstance(values, np.ndarray):
+        return np.array(values, dtype=np.int64)
+    make = int if kind == "int" else lambda value: intern(value) if type(value) is str else value
+    made = {value: make(value) for value in set(values)}  # most occur many times
+    return np.array(list(map(made.__getitem__, values)), dtype=np.int64 if kind == "int" else object)
 
 
 def _damaged(where: str, error: BaseException) -> BadInputError:

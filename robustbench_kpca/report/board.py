@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from robustbench_kpca.metrics import Metric, Paired, metric_for
-from robustbench_kpca.metrics.shared.power import ALPHA
+from robustbench_kpca.metrics.shared.power import ALPHA, Detectable
 from robustbench_kpca.protocols.scenario import Attack
 from robustbench_kpca.records.audit import Audit
 from robustbench_kpca.records.estimate import Estimate
@@ -284,6 +284,11 @@ class Board:
 
     @cached_property
     def _audits(self) -> dict[str, list[Audit | None]]:
+        return {}
+
+    @cached_property
+    def detectable(self) -> dict[str, Detectable | None]:
+        """By column title, what `report.power` found there."""
         return {}
 
     @cached_property

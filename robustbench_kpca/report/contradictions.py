@@ -7,7 +7,7 @@ from robustbench_kpca.records.record import Record
 from robustbench_kpca.report.board_spec import Row
 from robustbench_kpca.report.networks import one_answer, one_name, own_outcomes, own_weights
 from robustbench_kpca.report.proofs import broken_proof
-from robustbench_kpca.tasks.facts import labels, labels_digest
+from robustbench_kpca.tasks.facts import labels
 
 
 def require_no_contradiction(records: Iterable[Record], rows: Iterable[Row]) -> None:
@@ -36,7 +36,7 @@ def _require_one_set_each(records: Sequence[Record]) -> None:
         for what, stated, before in (
             ("samples", data.n, other.spec.data.n),
             ("classes", data.classes, other.spec.data.classes),
-            ("labels", labels_digest(record), labels_digest(other)),
+            ("labels", labels(record), labels(other)),
         ):
             if stated != before:
                 differing = labels(record).items() ^ labels(other).items() if what == "labels" else ()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from robustbench_kpca._core.errors import BadInputError, reason_of
 from robustbench_kpca._core.files import without_seed
+from robustbench_kpca._core.web.figures import save
 from robustbench_kpca.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -127,9 +128,8 @@ def draw_curves(runs: Sequence[Curves]) -> bytes:
         figure = Figure(layout="constrained", dpi=120)
         FigureCanvasSVG(figure)
         (_together if len(recipes) <= ACROSS else _side_by_side)(figure, recipes, panels_of(runs))
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+        save(figure, buffer := io.StringIO())
+    return buffer.getvalue().encode()
 
 
 def by_recipe(runs: Iterable[Curves]) -> dict[str, list[Curves]]:

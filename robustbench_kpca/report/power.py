@@ -1,14 +1,13 @@
 """Which difference a comparison of two rows would have found with 80 %, with these trainings and samples."""
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robustbench_kpca._core.web.marks import quoted
 from robustbench_kpca.metrics import Mean, metric_for
-from robustbench_kpca.metrics.shared.power import ALPHA, POWER, detectable_difference
+from robustbench_kpca.metrics.shared.power import ALPHA, POWER, Detectable, detectable_difference
 from robustbench_kpca.records.estimate import Values
 from robustbench_kpca.records.trainings import OverSamples, compare, residual_variance
 from robustbench_kpca.report import rows
@@ -16,22 +15,6 @@ from robustbench_kpca.report import rows
 if TYPE_CHECKING:
     from robustbench_kpca.report.board import Board
     from robustbench_kpca.report.board_spec import Column
-
-
-@dataclass(frozen=True)
-class Detectable:
-    """A difference in a column that one two-sided test finds with 80 %.
-
-    Attributes:
-        column: its title.
-        trainings: seeds that rows share; 1 where single models are compared.
-        difference: not scaled, so of accuracies in [0, 1].
-    """
-
-    column: str
-    trainings: int
-    samples: int
-    difference: float
 
 
 def detectable(
@@ -58,7 +41,7 @@ def detectable(
     if not gaps:
         return None
     trainings, samples = min(gap.trainings for gap in gaps), gaps[0].samples
-    return Detectable(column.title, trainings, samples, float(np.median([gap.difference for gap in gaps])))
+    return Detectable(trainings, samples, float(np.median([gap.difference for gap in gaps])))
 
 
 def _between(board: "Board", metric: Mean, column: "Column", pair: tuple[str, str], alpha: float) -> Detectable | None:
@@ -78,7 +61,7 @@ def _between(board: "Board", metric: Mean, column: "Column", pair: tuple[str, st
     if not np.isfinite(samples.variance):
         return None
     difference = detectable_difference(shape, spread, samples, alpha=alpha)
-    return Detectable(column.title, shape[1], n, difference) if difference > 0 else None
+    return Detectable(shape[1], n, difference) if difference > 0 else None
 
 
 def _scored(board: "Board", metric: Mean, column: "Column", title: str) -> list[rows.Cell]:
@@ -97,17 +80,23 @@ def _spread(numbers: Values, samples: OverSamples) -> float:
     return float(np.sqrt(max(residual_variance(numbers), numbers.shape[1] * samples.shared / 2)))
 
 
+def power(board: "Board", column: "Column") -> Detectable | None:
+    """Return what `detectable` finds between all rows; computed once for each board."""
+    if column.title not in board.detectable:
+        board.detectable[column.title] = detectable(board, column)
+    return board.detectable[column.title]
+
+
 def power_of(board: "Board") -> str:
     """Say it of every column; empty where nothing can be compared."""
-    columns = [gap for column in board.columns if (gap := detectable(board, column)) is not None]
-    if not columns:
-        return ""
-    metrics = {column.title: column.metric for column in board.columns}
     gaps = [
-        f"{quoted(gap.column)}: {metric_for(metrics[gap.column]).unit.gap(gap.difference)} "
+        f"{quoted(column.title)}: {metric_for(column.metric).unit.gap(gap.difference)} "
         f"({f'{gap.trainings} seeds, ' if gap.trainings > 1 else ''}{gap.samples:,} samples)"
-        for gap in columns
+        for column in board.columns
+        if (gap := power(board, column)) is not None
     ]
+    if not gaps:
+        return ""
     cards = " An answer says it of its own rows, with p below half of that." if board.spec.question else ""
     return (
         f"Power: the smallest true difference between two rows next to each other that a test would find with a "

@@ -17,10 +17,9 @@ from robustbench_kpca.metrics import metric_for
 from robustbench_kpca.report.answers import answers
 from robustbench_kpca.report.board import Board
 from robustbench_kpca.report.board_page import MADE, document
-from robustbench_kpca.report.board_spec import Column
 from robustbench_kpca.report.latex import latex
 from robustbench_kpca.report.lead import named, spoken
-from robustbench_kpca.report.power import detectable
+from robustbench_kpca.report.power import power
 from robustbench_kpca.report.table import audited_share, cells
 
 CSV, JSON, LATEX = "board.csv", "board.json", "board.tex"
@@ -74,7 +73,7 @@ def json_text(board: Board) -> str:
         "columns": [
             {"title": column.title, "metric": column.metric, "protocols": column.protocols,
              "unit": metric_for(column.metric).unit.name, "lower_is_better": metric_for(column.metric).lower_is_better,
-             "power": _power(board, column)}
+             "power": None if (gap := power(board, column)) is None else asdict(gap)}
             for column in board.columns
         ],
         "answers": [answer.content() for answer in answers(board)],
@@ -87,12 +86,6 @@ def json_text(board: Board) -> str:
         ],
     }  # fmt: skip
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
-def _power(board: Board, column: Column) -> dict[str, Any] | None:
-    """Return what `detectable` finds for a column, without the column; None where it finds nothing."""
-    gap = detectable(board, column)
-    return None if gap is None else {key: value for key, value in asdict(gap).items() if key != "column"}
 
 
 def write_report(boards: Sequence[Board], folder: Path) -> list[Path]:

@@ -12,7 +12,6 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca._core.files import sha256
 from robustbench_kpca.data.known import CLASSES, KNOWN, labels_of
 from robustbench_kpca.protocols.scenario import MANY, Attack, Scenario
 from robustbench_kpca.records.names import mistakable
@@ -32,8 +31,8 @@ _BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 """A date before this package was begun: a clock that is further behind would have been noticed."""
 _CLOCKS = timedelta(days=1)
 """How far clocks may differ."""
-_DIGESTS: dict[str, str] = {}
-"""Digest of a table -> digest of its samples and labels; digest of data -> digest of the labels it stands for."""
+_LABELS: dict[tuple[str, str], Mapping[str, str]] = {}
+"""Digests of data and of a table of them (empty: of the first one) -> labels by sample; equal ones are kept once."""
 
 
 def first(outcomes: Outcomes, wrong: Rows, text: str) -> str | None:
@@ -45,26 +44,18 @@ def first(outcomes: Outcomes, wrong: Rows, text: str) -> str | None:
     return f"row {at + 1}, sample '{row['sample']}': {text.format(**row)}"
 
 
-def labels(record: Record) -> dict[str, str]:
-    """Return the samples of a record with their labels, "" where there are none."""
-    outcomes = record.outcomes
-    owner, samples = outcomes.numbered("sample")
-    rows = np.empty(len(samples), np.intp)
-    rows[owner] = np.arange(len(owner))  # one of the rows of each sample, which have one label (`one-label-each`)
-    values = map(str, outcomes["label"][rows].tolist()) if "label" in outcomes.columns else [""] * len(rows)
-    return dict(zip(samples.tolist(), values, strict=True))
-
-
-def labels_digest(record: Record) -> str:
-    """Return a digest of the samples of a record and their labels, computed once for each table."""
-    key = record.outcomes_file.sha256
-    if key not in _DIGESTS:
-        _DIGESTS[key] = _digest(labels(record))
-    return _DIGESTS[key]
-
-
-def _digest(labels_of_samples: Mapping[str, str]) -> str:
-    return sha256("\n".join(f"{label},{name}" for name, label in sorted(labels_of_samples.items())).encode())
+def labels(record: Record) -> Mapping[str, str]:
+    """Return the samples of a record with their labels, "" where there are none; computed once for each table."""
+    data, table = record.spec.data.digest, record.outcomes_file.sha256
+    if (data, table) not in _LABELS:
+        outcomes = record.outcomes
+        owner, samples = outcomes.numbered("sample")
+        rows = np.empty(len(samples), np.intp)
+        rows[owner] = np.arange(len(owner))  # one of the rows of each sample, which have one label (`one-label-each`)
+        values = map(str, outcomes["label"][rows].tolist()) if "label" in outcomes.columns else [""] * len(rows)
+        made = dict(zip(samples.tolist(), values, strict=True))
+        _LABELS[data, table] = _LABELS[data, ""] if _LABELS.setdefault((data, ""), made) == made else made
+    return _LABELS[data, table]
 
 
 def known_samples(record: Record, scenario: Scenario) -> str | None:  # noqa: ARG001
@@ -76,9 +67,7 @@ def known_samples(record: Record, scenario: Scenario) -> str | None:  # noqa: AR
     data = record.spec.data
     published = labels_of(data.digest)
     if published:
-        if data.digest not in _DIGESTS:
-            _DIGESTS[data.digest] = _digest(published)
-        if labels_digest(record) == _DIGESTS[data.digest]:
+        if labels(record) == published:
             return None
     elif (data.name, data.split) in KNOWN:
         digest = KNOWN[data.name, data.split].digest

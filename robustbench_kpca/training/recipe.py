@@ -26,6 +26,8 @@ NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
+OWN, STRONGER = "val_adv_", "val_stronger_"
+"""Beginnings of the names of columns: under the attack of training, and under the stronger one."""
 _REAL = r"\d+(\.\d+)?"
 _POLICIES = dict.fromkeys(("v0", "v0r", "original", "originalr", "3a"), f"mstd{_REAL}") | {
     "": "never",
@@ -81,6 +83,17 @@ class Adversarial(BaseModel):
         """Return the ball in `epoch` (from 0), or the full one."""
         share = 1.0 if epoch is None else min(1.0, (epoch + 1) / (self.warmup_epochs + 1))
         return Threat(self.norm, self.eps * share)
+
+    def overfitting(self, scores: Mapping[str, float], score: str) -> str:
+        """Say that a model resists the attack of training only; empty where it does not, or where nobody looked.
+
+        Args:
+            score: name of the score that is compared, such as `accuracy`.
+        """
+        own, stronger = scores.get(OWN + score), scores.get(STRONGER + score)
+        if self.stronger is None or own is None or stronger is None or own - stronger <= self.stronger.most_gap:
+            return ""
+        return f"{score} {100 * own:.1f} % under the attack of training, {100 * stronger:.1f} % under the stronger one"
 
 
 class ImageFiles(BaseModel):

@@ -29,7 +29,7 @@ from robustbench_kpca.training.machine import Machine, difference, epoch_seed, s
 from robustbench_kpca.training.objective import Objective, attack_of
 from robustbench_kpca.training.recipe import Recipe
 from robustbench_kpca.training.scene_files import SceneSource
-from robustbench_kpca.training.scoring import attacked_scores, held_out_scores, overfitting, zeros
+from robustbench_kpca.training.scoring import attacked_scores, held_out_scores, zeros
 from robustbench_kpca.training.source import Batch, InMemory, Source
 from robustbench_kpca.training.start import start
 from robustbench_kpca.training.text_windows import TextSource
@@ -240,7 +240,7 @@ class Run:
         scores = {f"val_{name}": value for name, value in self.score(self.plain, "val").items()}
         if (adversarial := self.recipe.adversarial) is not None:
             scores |= attacked_scores(self.plain, self.source, self.classes, adversarial)
-            if remark := overfitting(scores, adversarial, next(iter(self.source.task.scores))):
+            if remark := adversarial.overfitting(scores, next(iter(self.source.task.scores))):
                 self._note(f"'{self.name}' shows catastrophic overfitting in epoch {number + 1}: {remark}")
                 self.ledger.provenance.setdefault("catastrophic_overfitting", f"epoch {number + 1}: {remark}")
         if self.ema is not None:

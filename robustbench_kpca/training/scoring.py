@@ -1,13 +1,11 @@
-"""Loss and scores of a model on held-out data, clean or attacked; and whether only one attack is resisted."""
-
-from collections.abc import Mapping
+"""Loss and scores of a model on held-out data, clean or attacked."""
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
 from robustbench_kpca.training.objective import adversarial_images, keys_of
-from robustbench_kpca.training.recipe import Adversarial
+from robustbench_kpca.training.recipe import OWN, STRONGER, Adversarial
 from robustbench_kpca.training.source import Source
 
 
@@ -50,10 +48,6 @@ def zeros(accelerator: Accelerator, *shape: int) -> Tensor:
     return torch.zeros(shape, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
 
 
-OWN, STRONGER = "val_adv_", "val_stronger_"
-"""Beginnings of the names of columns: under the attack of training, and under the stronger one."""
-
-
 def attacked_scores(model: nn.Module, source: Source, classes: int, settings: Adversarial) -> dict[str, float]:
     """Return the scores on the validation images under the attacks that the recipe wants there, by column.
 
@@ -65,15 +59,3 @@ def attacked_scores(model: nn.Module, source: Source, classes: int, settings: Ad
         attacks[STRONGER] = settings.model_copy(update={"attack": stronger.attack, "options": stronger.options})
     by_attack = {column: held_out_scores(model, source, "val", classes, attack) for column, attack in attacks.items()}
     return {f"{column}{name}": value for column, scores in by_attack.items() for name, value in scores.items()}
-
-
-def overfitting(scores: Mapping[str, float], settings: Adversarial, score: str) -> str:
-    """Say that the model resists the attack of training only; empty where it does not, or where nobody looked.
-
-    Args:
-        score: name of the score that is compared, such as `accuracy`.
-    """
-    usual, stronger = scores.get(OWN + score), scores.get(STRONGER + score)
-    if settings.stronger is None or usual is None or stronger is None or usual - stronger <= settings.stronger.most_gap:
-        return ""
-    return f"{score} {100 * usual:.1f} % under the attack of training, {100 * stronger:.1f} % under the stronger one"

@@ -44,7 +44,15 @@ def drawing(inches: tuple[float, float], **style: Any) -> Iterator[tuple["Figure
                 axis.set_major_formatter(lambda value, _: f"{value:g}")
             if axis.get_scale() == "log":
                 axis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        save(figure, buffer)
+
+
+def save(figure: "Figure", buffer: io.StringIO) -> None:
+    """Write a figure as SVG, laid out once: `savefig` lays out, and draws, whatever has a layout twice."""
+    if (layout := figure.get_layout_engine()) is not None:
+        layout.execute(figure)
+        figure.set_layout_engine("none")
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
 
 
 def on_white(svg: str) -> bytes:

@@ -1,5 +1,6 @@
 """Folders of images: where that of a stored data set is, how one is named in records, and the order of names in it."""
 
+import importlib.util
 import os
 import re
 from pathlib import Path
@@ -22,6 +23,15 @@ def stored_folder(name: str, folder: str) -> Path:
     if not root.is_dir():
         raise BadInputError(f"there is no folder {root} for '{name}'", fix=f"give {name}:FOLDER")
     return root
+
+
+def scikit_learns(file: str) -> Path:
+    """Return a file of scikit-learn's package of data sets, found without its import, which takes a second."""
+    spec = importlib.util.find_spec("sklearn")
+    path = Path(str(spec.origin if spec else "sklearn")).parent / "datasets" / file
+    if not path.is_file():
+        raise BadInputError(f"scikit-learn's data are not at {path}", fix="pip install scikit-learn")
+    return path
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:

@@ -10,14 +10,12 @@ digit, so the same writers occur in every part: the accuracy is that on known wr
 """
 
 import gzip
-import importlib.util
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustbench_kpca._core.errors import BadInputError
+from robustbench_kpca.data.io.place import scikit_learns
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 
@@ -36,15 +34,8 @@ def enlarge(digits: NDArray[np.float64]) -> NDArray[np.uint8]:
 
 @cache
 def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return all digits, (1797, 8, 8), and their labels.
-
-    The file is read where scikit-learn has it: importing scikit-learn takes longer than everything else here.
-    """
-    spec = importlib.util.find_spec("sklearn")
-    path = Path(str(spec.origin if spec else "sklearn")).parent / "datasets" / "data" / "digits.csv.gz"
-    if not path.is_file():
-        raise BadInputError(f"scikit-learn's digits are not at {path}", fix="pip install scikit-learn")
-    with gzip.open(path, "rt", encoding="utf-8") as file:
+    """Return all digits, (1797, 8, 8), and their labels."""
+    with gzip.open(scikit_learns("data/digits.csv.gz"), "rt", encoding="utf-8") as file:
         table = np.loadtxt(file, delimiter=",")
     return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
 
@@ -59,11 +50,5 @@ def load(request: Request) -> ArraySamples:
         members = np.flatnonzero(labels == label)
         position[members] = np.arange(len(members)) % 10
     chosen = np.flatnonzero(np.isin(position, SPLITS[split]))
-    return ArraySamples(
-        enlarge(digits[chosen]),
-        labels[chosen].tolist(),
-        name="digits",
-        split=split,
-        ids=[f"digits/{index:04d}" for index in chosen],
-        classes=10,
-    )
+    images, ids = enlarge(digits[chosen]), [f"digits/{index:04d}" for index in chosen]
+    return ArraySamples(images, labels[chosen].tolist(), name="digits", split=split, ids=ids, classes=10)

@@ -10,8 +10,9 @@ They have no labels, so that no accuracy is computed on them by mistake: use the
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_sample_images
 
+from robustbench_kpca.data.io.place import scikit_learns
+from robustbench_kpca.data.io.reading import read_rgb
 from robustbench_kpca.data.request import Request
 from robustbench_kpca.data.samples import ArraySamples
 
@@ -31,10 +32,9 @@ def load(request: Request) -> ArraySamples:
     """Return all patches; the only split is `test`."""
     request.refuse_folder("photos")
     split = request.split_of("photos", ("test",))
-    bunch = load_sample_images()
     patches, ids = [], []
-    for photo, path in zip(bunch.images, bunch.filenames, strict=True):
-        name = str(path).replace("\\", "/").rpartition("/")[2].partition(".")[0]
+    for name in ("china", "flower"):
+        photo = np.asarray(read_rgb(scikit_learns(f"images/{name}.jpg")))
         for row in range(photo.shape[0] // PATCH):
             for column in range(photo.shape[1] // PATCH):
                 top, left = PATCH * row, PATCH * column

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustbench_kpca._core.errors import BadInputError
-from robustbench_kpca.records.estimate import CONFIDENCE, RESAMPLES, Values, blocks, resampled
+from robustbench_kpca.records.estimate import CONFIDENCE, KEPT, RESAMPLES, Values, blocks, resampled
 
 Weights = NDArray[np.int64]
 Statistic = Callable[[Weights], float]
@@ -22,9 +22,6 @@ Statistic = Callable[[Weights], float]
 Many = Callable[[Weights], Values]
 """The values under each row of weights (resamples, n): for statistics that are sooner had all at once."""
 Strata = NDArray[Any] | None
-"""The smallest p-value of `paired_difference`."""
-KEPT = 2**24
-"""Weights of resamples that are kept for the next statistic of as many images: 16 MiB, since each fits in a byte."""
 
 
 class Resampled(NamedTuple):
@@ -130,9 +127,7 @@ def _resamples(n: int, seed: int, resamples: int, strata: Strata) -> Iterable[We
 
 
 @lru_cache(maxsize=3)  # clean images, corrupted ones, and those of two kinds
-def _few(
-    n: int, seed: int, resamples: int, groups: tuple[Any, ...] | None
-) -> tuple[NDArray[np.unsignedinteger[Any]], ...]:
+def _few(n: int, seed: int, resamples: int, groups: tuple[Any, ...] | None) -> tuple[NDArray[Any], ...]:
     drawn = _drawn(n, seed, resamples, None if groups is None else np.array(groups))
     return tuple(weights.astype(np.min_scalar_type(int(weights.max()))) for weights in drawn)
 

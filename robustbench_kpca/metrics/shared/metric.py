@@ -214,7 +214,7 @@ def estimates(metrics: Sequence[Metric], outcomes: Outcomes) -> dict[str, Estima
 
 def aligned(a: Scores, b: Scores) -> tuple[Values, Values]:
     """Return two score vectors in the same order of samples."""
-    first, second = np.argsort(a.samples), np.argsort(b.samples)
+    first, second = (np.argsort(scores.samples, kind="stable") for scores in (a, b))  # sooner of what is sorted
     _require_same(a.samples[first], b.samples[second])
     return a.values[first], b.values[second]
 

@@ -1,5 +1,7 @@
 """Power: which difference between two recipes, or two models, a test would have found with a given probability."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from robustbench_kpca.records.trainings import OverSamples, error_of_difference
@@ -7,6 +9,20 @@ from robustbench_kpca.records.trainings import OverSamples, error_of_difference
 ALPHA = 0.05
 POWER = 0.8
 DRAWS = 4000
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """A difference in a column that one two-sided test finds with 80 %.
+
+    Attributes:
+        trainings: seeds that rows share; 1 where single models are compared.
+        difference: not scaled, so of accuracies in [0, 1].
+    """
+
+    trainings: int
+    samples: int
+    difference: float
 
 
 def detectable_difference(
@@ -32,21 +48,20 @@ def detectable_difference(
     """
     if not alpha < power < 1:
         raise ValueError(f"power {power} at level {alpha}")
-    from scipy import optimize, stats  # importing them takes a second
+    from scipy import optimize, special  # importing them takes a moment
 
     recipes, trainings = shape
     if trainings == 1 or spread == 0:
-        return float(stats.norm.isf(alpha / 2) + stats.norm.ppf(power)) * float(np.sqrt(samples.variance))
+        return float(special.ndtri(power) - special.ndtri(alpha / 2)) * float(np.sqrt(samples.variance))
     in_a_seed = 2 * spread**2
     error = float(error_of_difference(in_a_seed, in_a_seed, shape, samples)[0])
     drawn = np.random.default_rng(0).chisquare([trainings - 1, max(recipes - 2, 1) * (trainings - 1)], (DRAWS, 2))
     alone, of_others = in_a_seed * drawn.T / (trainings - 1)
     pooled = (alone + (of_others if recipes > 2 else 0)) / (recipes - 1)
     errors, freedom = error_of_difference(alone, pooled, shape, samples)
-    limits = stats.t.isf(alpha / 2, freedom) * errors
+    limits = -special.stdtrit(freedom, alpha / 2) * errors
 
     def missing(difference: float) -> float:
-        return float(stats.norm.cdf((difference - limits) / error).mean() - power)
+        return float(special.ndtr((difference - limits) / error).mean() - power)
 
-    # With two trainings limits reach so far that 100 iterations may not do.
-    return float(optimize.brentq(missing, 0.0, limits.max() + 10 * error, maxiter=1000))
+    return float(optimize.brentq(missing, 0.0, limits.max() + 10 * error, maxiter=1000))  # two trainings reach far

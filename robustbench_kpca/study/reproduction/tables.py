@@ -111,11 +111,11 @@ def _epochs(model: Model) -> dict[int, str]:
     recipe = model.training.content
     if recipe.adversarial is None:
         return {}
-    from robustbench_kpca.training.scoring import overfitting  # a training's libraries take seconds to import
-
     score = next(iter(task_named(task_of(recipe.model)).scores))
-    rows = read_curves(model.training.weights).rows
-    notes = {int(row["epoch"]) + 1: overfitting(row, recipe.adversarial, score) for row in rows}
+    notes = {
+        int(row["epoch"]) + 1: recipe.adversarial.overfitting(row, score)
+        for row in read_curves(model.training.weights).rows
+    }
     return {epoch: text for epoch, text in notes.items() if text}
 
 

@@ -12,7 +12,6 @@ from robustbench_kpca.report.curves import read_curves
 from robustbench_kpca.training.ledger import Options
 from robustbench_kpca.training.loop import train
 from robustbench_kpca.training.recipe import Adversarial, load_recipe
-from robustbench_kpca.training.scoring import overfitting
 
 EPS, STEPS = 8 / 255, 3
 STILL = {"steps": 1, "step_size": "1e-6 eps", "random_start": False}  # an attack that does almost nothing
@@ -65,10 +64,10 @@ def test_gaps_are_allowed_or_not_and_of_one_of_two_accuracies(tmp_path):
     assert not [note for note in notes if "overfitting" in note]
     assert "catastrophic_overfitting" not in read_header(path)
     found = Adversarial(**settings(0.1))
-    assert not overfitting({"val_adv_accuracy": 0.5, "val_stronger_accuracy": 0.45}, found, "accuracy")
-    assert not overfitting({"val_adv_accuracy": 0.3, "val_stronger_accuracy": 0.5}, found, "accuracy")
-    assert "50.0 %" in overfitting({"val_adv_accuracy": 0.5, "val_stronger_accuracy": 0.3}, found, "accuracy")
-    assert not overfitting({}, found, "accuracy")
+    assert not found.overfitting({"val_adv_accuracy": 0.5, "val_stronger_accuracy": 0.45}, "accuracy")
+    assert not found.overfitting({"val_adv_accuracy": 0.3, "val_stronger_accuracy": 0.5}, "accuracy")
+    assert "50.0 %" in found.overfitting({"val_adv_accuracy": 0.5, "val_stronger_accuracy": 0.3}, "accuracy")
+    assert not found.overfitting({}, "accuracy")
 
 
 @pytest.mark.parametrize("change", [{"held_out": False}, {"stronger": {"attack": "pgd", "options": {}}}])
