@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_kpca._engine.inference.edge import gradients_inside, is_blind
-from robustbench_kpca._engine.inference.runner import ANY_LOGITS
+from robustbench_kpca._engine.inference.runner import ANY_LOGITS, gradients_on
 from robustbench_kpca.protocols.threat import Threat
 from robustbench_kpca.types import Attack, Images, Keys, Labels, Logits, Loss, Mask, PerSample, Query, State
 
@@ -54,20 +54,22 @@ class WholeBatches:
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass; of a model that is blind at the edge, one more to the inside."""
         losses, gradient, logits = self._gradient(x, loss)
-        if self.tried or not bool((edge := (x == 0) | (x == 1)).any()):
+        if self.tried or (x.amin() > 0 and x.amax() < 1):
             return losses, gradient, logits
         self.tried = True
-        if not bool((edge & (gradient == 0)).any()) or not is_blind(self._gradient, x):
+        flat = gradient.abs().amin() == 0 and bool(((gradient == 0) & ((x == 0) | (x == 1))).any())
+        if not flat or not is_blind(self._gradient, x):
             return losses, gradient, logits
         self.presentation = gradients_inside(self.presentation)
         return self._gradient(x, loss)
 
     def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         x = x.detach().requires_grad_()
-        logits: Tensor = self.presentation.show(self.model, x).float()
+        with gradients_on():
+            logits: Tensor = self.presentation.show(self.model, x).float()
+            losses = loss(logits)
+            (gradient,) = torch.autograd.grad(losses.sum(), x)
         self.classes = logits.shape[1]
-        losses = loss(logits)
-        (gradient,) = torch.autograd.grad(losses.sum(), x)
         return losses.detach(), gradient, logits.detach()
 
 

@@ -17,7 +17,6 @@ from robustbench_kpca._engine.attack_loop.success import Success
 from robustbench_kpca._engine.inference.guard import unharmed
 from robustbench_kpca._engine.inference.input_space import InputSpace
 from robustbench_kpca._engine.inference.runner import ANY_LOGITS, Runner
-from robustbench_kpca._engine.inference.same_images import gradient_of_each
 from robustbench_kpca.attacks.shared.ball import finite, per_sample
 from robustbench_kpca.attacks.shared.rows import choose, waits
 from robustbench_kpca.protocols.scenario import Stage
@@ -148,7 +147,7 @@ class CountingQuery:
         """`gradient` of every loss at the same images, in turn; fewer passes are shown than counted."""
         self._check(x, outside)
         outside_ball = self._too_far(x, outside)
-        for values, gradient, logits in gradient_of_each(self.runner, self.space.leave(x), losses):
+        for values, gradient, logits in self.runner.gradient_of_each(self.space.leave(x), losses):
             self._note(x, logits, outside_ball)
             yield values, self._pulled_back(gradient, logits)
 

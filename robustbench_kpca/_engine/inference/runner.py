@@ -2,8 +2,8 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from robustbench_kpca._engine.inference.acceleration import compiled_as
 from robustbench_kpca._engine.inference.fewer_rows import Answer, FewerRows
 from robustbench_kpca._engine.inference.guard import Costs, require_one_precision, unharmed
 from robustbench_kpca._engine.inference.mode import ordinary, require_evaluation_mode
+from robustbench_kpca._engine.inference.patch_gradients import PatchGradients
 from robustbench_kpca.types import Images, Logits, Loss, PerSample
 
 T = TypeVar("T")
@@ -114,6 +115,13 @@ def device_for(model: nn.Module, device: str | None) -> torch.device:
         ) from None
 
 
+@contextmanager
+def gradients_on() -> Iterator[None]:
+    """Take gradients, whatever mode is on."""
+    with torch.inference_mode(mode=False), torch.enable_grad(), nullcontext() if compiled_as() else PatchGradients():
+        yield
+
+
 class Runner:
     """Runs `model` on batches of `batch_size` images; smaller batches are padded with copies of the last image.
 
@@ -126,8 +134,6 @@ class Runner:
     and the number of the draw, so equal batches get equal noise and different batches get different noise.
 
     `presentation` calls the model and defines the shape of its logits.
-
-    `keeps_graphs` tells whether a graph can be gone through twice (`same_images`); None until that was tried.
 
     `forwards` and `backwards` count the rows shown to the model so far, padding included. `first_gradient` holds what
     the first call of `gradient` asked and was answered, with the presentation, to be asked again elsewhere.
@@ -159,7 +165,6 @@ class Runner:
         self.draws, self.presentation, self.as_it_is = draws, presentation, as_it_is
         self.fewer = FewerRows()
         self.classes: int | None = None
-        self.keeps_graphs: bool | None = None
         self.first_gradient: tuple[Images, Loss, Presentation, tuple[PerSample, Images, Logits]] | None = None
         self.forwards = self.backwards = 0
         self.costs = Costs()
@@ -226,25 +231,24 @@ class Runner:
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
-        with torch.inference_mode(mode=False), torch.enable_grad():
+        with gradients_on():
             answer = self._within_memory(lambda: self._few_rows(x, lambda rows: self._gradient(x, loss, rows)))
             if self.first_gradient is None:
                 kept = answer[0], answer[1].clone(), answer[2]
                 self.first_gradient = ordinary(x).detach().clone(), loss, self.presentation, kept
             return answer
 
-    def graph(self, x: Images) -> tuple[Images, Logits, int]:
-        """One forward pass of at most a batch; return images, logits and the number of rows for `through`."""
-        with torch.inference_mode(mode=False), torch.enable_grad():
-            x = ordinary(x).detach().requires_grad_()
-            rows = self.fewer.known(len(x), self.batch_size, gradient=True) or self.batch_size
-            return x, self._call(x, 0, rows), rows
+    def gradient_of_each(self, x: Images, losses: Sequence[Loss]) -> Iterator[tuple[PerSample, Images, Logits]]:
+        """Return `gradient` of every loss at x, in turn; a batch that holds x several times is shown for as many."""
+        together = max(self.batch_size // max(len(x), 1), 1) if self.draws == 1 else 1
+        for first in range(0, len(losses), together):
+            group = losses[first : first + together]
 
-    def through(self, x: Images, logits: Logits, rows: int, loss: Loss) -> tuple[PerSample, Images, Logits]:
-        """Go back through a graph for one loss, and keep the graph; return the same as `gradient`."""
-        with torch.inference_mode(mode=False), torch.enable_grad():
-            losses = loss(logits)
-            return losses.detach(), self._input_gradient(losses.sum(), x, rows, keep=True), logits.detach()
+            def joined(logits: Logits, group: Sequence[Loss] = group) -> PerSample:
+                return torch.cat([loss(part) for loss, part in zip(group, logits.split(len(x)), strict=True)])
+
+            joint = self.gradient(torch.cat([x] * len(group)), joined)
+            yield from zip(*(part.split(len(x)) for part in joint), strict=True)
 
     def _few_rows(self, x: Images, work: Callable[[int], Answer]) -> Answer:
         """Return what `work` returns at the batch size, from fewer rows if these are known to answer the same."""
@@ -323,9 +327,9 @@ class Runner:
             )
         return (logits if len(logits) == count else logits[:count]).float()
 
-    def _input_gradient(self, value: Tensor, x: Images, rows: int, *, keep: bool = False) -> Images:
+    def _input_gradient(self, value: Tensor, x: Images, rows: int) -> Images:
         try:
-            (gradient,) = torch.autograd.grad(value, x, retain_graph=keep)
+            (gradient,) = torch.autograd.grad(value, x)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a backward function of the user can raise anything, too

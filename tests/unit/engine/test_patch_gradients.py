@@ -1,0 +1,74 @@
+"""Gradients go back through convolutions of patches as products only where the bits are those of the convolution."""
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.checkpoint import checkpoint
+
+from robustbench_kpca._engine.inference import patch_gradients
+from robustbench_kpca._engine.inference.patch_gradients import PatchGradients
+
+WEIGHT = (12, 3, 4, 4)
+
+
+def gradient(convolve, x, weight):
+    x = x.clone().requires_grad_()
+    answer = convolve(x, weight)
+    return torch.autograd.grad((answer * torch.arange(answer.numel()).view(answer.shape).cos()).sum(), x)[0]
+
+
+def drawn(*shape, whole=False):
+    values = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+    return values.round() if whole else values
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Nothing is known; the number of products so far."""
+    made = []
+    product = patch_gradients._product
+    monkeypatch.setattr(patch_gradients, "_EQUAL", {})
+    monkeypatch.setattr(patch_gradients, "_product", lambda *given: made.append(1) or product(*given))
+    return made
+
+
+CONVOLVE = {
+    "patches": lambda x, w: F.conv2d(x, w, stride=4),
+    "by name": lambda x, w: F.conv2d(input=x, weight=w, bias=torch.ones(12), stride=(4, 4), padding=0),
+    "checkpoint": lambda x, w: checkpoint(lambda x: F.conv2d(x, w, stride=4).relu(), x, use_reentrant=False),
+    "overlapping": lambda x, w: F.conv2d(x, w, stride=2),
+    "padded": lambda x, w: F.conv2d(x, w, stride=4, padding=2),
+    "a rest": lambda x, w: F.conv2d(x[..., 1:], w, stride=4),
+    "groups": lambda x, w: F.conv2d(x, w[:, :1], stride=4, groups=3),
+    "torch.func": lambda x, w: torch.func.vmap(lambda one: F.conv2d(one[None], w, stride=4)[0])(x),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLVE)
+@pytest.mark.parametrize("size", [8, 96])
+def test_every_gradient_has_the_bits_of_torch(name, size, products):
+    x, weight = drawn(5, 3, size, size), drawn(*WEIGHT)
+    usual = gradient(CONVOLVE[name], x, weight)
+    for _ in range(3):
+        with PatchGradients():
+            assert torch.equal(gradient(CONVOLVE[name], x, weight), usual)
+    assert bool(products) == (name in ("patches", "by name", "checkpoint"))
+
+
+def test_a_product_with_other_bits_is_made_once(monkeypatch, products):
+    product = patch_gradients._product
+    monkeypatch.setattr(patch_gradients, "_product", lambda *given: product(*given) * (1 + 1e-6))
+    x, weight = drawn(5, 3, 8, 8), drawn(*WEIGHT)
+    usual = gradient(CONVOLVE["patches"], x, weight)
+    for _ in range(3):
+        with PatchGradients():
+            assert torch.equal(gradient(CONVOLVE["patches"], x, weight), usual)
+    assert len(products) == 1
+
+
+def test_weights_that_learn_get_their_gradients(products):
+    weight = drawn(*WEIGHT).requires_grad_()
+    with PatchGradients():
+        F.conv2d(drawn(5, 3, 8, 8).requires_grad_(), weight, stride=4).sum().backward()
+    assert weight.grad is not None
+    assert not products
