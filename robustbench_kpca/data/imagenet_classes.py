@@ -3,8 +3,7 @@
 The WordNet ids of ImageNet-1K, ImageNet-A and ImageNet-R come from timm. Those of ImageNet-O (Hendrycks et
 al. 2021, "Natural Adversarial Examples", arXiv:1907.07174) are in `lists/`, from hendrycks/natural-adv-examples (MIT).
 `lists/` also has ImageNet-100, a random subset that Tian, Krishnan & Isola (2019, "Contrastive Multiview Coding",
-arXiv:1906.05849) published with their code (HobbitLong/CMC, imagenet100.txt). Other subsets have the same name. Those
-of ObjectNet are the folders of OODRobustBench/OODRobustBench (MIT).
+arXiv:1906.05849) published with their code (HobbitLong/CMC, imagenet100.txt). Other subsets have the same name.
 """
 
 import gzip
@@ -17,8 +16,8 @@ from pathlib import Path
 from robustbench_kpca._core.errors import BadInputError
 from robustbench_kpca._core.registry import unknown_name
 
-COLLECTIONS = ("all", "imagenet-a", "imagenet-r", "imagenet-o", "objectnet", "imagenet-100")
-_SHIPPED = ("imagenet-o", "objectnet", "imagenet-100")
+COLLECTIONS = ("all", "imagenet-a", "imagenet-r", "imagenet-o", "imagenet-100")
+_SHIPPED = ("imagenet-o", "imagenet-100")
 
 
 @cache

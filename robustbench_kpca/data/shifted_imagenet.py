@@ -49,15 +49,6 @@ SHIFTED = {
     "imagenet-v2": Shifted(
         "ImageNet-V2: 10,000 new photographs of ImageNet's 1,000 classes; class folders are named 0 to 999.", 10_000
     ),
-    # Barbu et al. (2019), NeurIPS, "ObjectNet: A Large-Scale Bias-Controlled Dataset for Pushing the Limits of Object
-    # Recognition Models". This is the part that OODRobustBench (Li et al. 2024, arXiv:2310.12793) took for ImageNet, in
-    # folders of WordNet ids, one label an image; the whole set has 313 classes of its own and is not read. The pictures
-    # have a border of one red pixel: a view that crops leaves it out, one with crop 1 does not.
-    "objectnet": Shifted(
-        "ObjectNet: 17,261 photographs of 104 ImageNet classes, of things in odd places, turned, and seen from odd "
-        "sides.",
-        17_261,
-    ),
     # Hendrycks & Dietterich (2019), arXiv:1903.12261
     "imagenet-c": Shifted(
         "ImageNet-C: ImageNet's validation images under 19 corruptions at 5 severities, as published (224 px files).",

@@ -250,7 +250,7 @@ class Attack(Common):
                 )
 
 
-Classes = Literal["all", "imagenet-a", "imagenet-r", "imagenet-o", "objectnet"]
+Classes = Literal["all", "imagenet-a", "imagenet-r", "imagenet-o"]
 
 
 class Shift(Common):
