@@ -8,10 +8,12 @@
   attack as soon as the model is shown an image inside the ball that it gets wrong, whatever the attack knows of it.
 
     python benchmarks/attacks.py cost [--repeats 3]
-    python benchmarks/attacks.py curves --peers FILE [--images 48] [--only WORD ...] [--draw FILE.svg]
+    python benchmarks/attacks.py curves --peers FILE [--images 48] [--only WORD ...] [--out FILE.json]
+    python benchmarks/attacks.py draw FILE.json FILE.svg
 """
 
 import argparse
+import json
 import logging
 import statistics
 import tempfile
@@ -30,6 +32,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from robustbench_kpca import evaluate, perturb
+from robustbench_kpca._core.web.figures import INK, drawing, on_white, svg_of
 from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca.study.reproduction.measuring import interleaved
 
@@ -224,6 +227,7 @@ LINES = {
     "Sparse-RS": Line("l0", "l0-8:1"),
     "pixel-pairs": Line("l0", "pixel-pairs"),
 }
+COLOURS = (*(f"C{number}" for number in range(10)), INK)
 
 
 def _stage(protocol: str, folder: str) -> str:
@@ -261,15 +265,15 @@ def spent(line: Line, side: str, model: nn.Module, data: Sequence[Tensor], eps: 
 
 
 def curves(arguments: argparse.Namespace) -> None:
-    """Print a table a network, and draw them."""
-    drawn: dict[str, dict[str, tuple[Line, str, list[float]]]] = {}
+    """Print a table a network, and write the passes that broke each image."""
+    measured: dict[str, dict[str, Any]] = {}
     for network, radii in RADII.items():
         model, *data = peer(arguments.peers, network)
         with torch.no_grad():
             right = torch.cat([model(x) for x in data[0][: arguments.images].split(BATCH_SIZE)]).argmax(1)
         kept = right == data[1][: arguments.images]
         attacked = tuple(part[: arguments.images][kept] for part in data)
-        lines = drawn[f"{network}, {len(kept)} images"] = {}
+        lines: dict[str, list[float | None]] = {}
         rows = []
         for name, line in LINES.items():
             if arguments.only and not any(word in name for word in arguments.only):
@@ -277,7 +281,7 @@ def curves(arguments: argparse.Namespace) -> None:
             for side, there in (("ours", line.protocol), ("theirs", line.theirs)):
                 if there is not None:
                     passes = spent(line, side, model, attacked, radii[line.norm])
-                    lines[f"{name}, {side}"] = (line, side, passes)
+                    lines[f"{name}, {side}"] = [n if n < torch.inf else None for n in passes]
                     shares = [100 * sum(n > budget for n in passes) / len(kept) for budget in BUDGETS]
                     rows.append([name, line.norm, side, *shares])
                     print(network, *rows[-1], flush=True)
@@ -285,36 +289,35 @@ def curves(arguments: argparse.Namespace) -> None:
         radius = ", ".join(f"{norm} {eps:.4g}" for norm, eps in radii.items())
         print(f"\n{network} ({radius}), {len(kept)} images, {len(attacked[0])} classified correctly\n")
         print(tabulate(rows, columns, tablefmt="github", floatfmt=".1f") + "\n", flush=True)
-    if arguments.draw:
-        draw(drawn, arguments.images, arguments.draw)
+        measured[network] = {"images": len(kept), "radii": radii, "passes": lines}
+    if arguments.out:
+        Path(arguments.out).write_text(json.dumps(measured) + "\n")
 
 
-def draw(drawn: dict[str, dict[str, tuple[Line, str, list[float]]]], images: int, path: str) -> None:
+def draw(arguments: argparse.Namespace) -> None:
     """Draw robust accuracy over passes: a row a network, a column a norm; ours solid, theirs dashed."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(len(drawn), len(NORMS), figsize=(15, 9), layout="constrained", squeeze=False)
-    for row, (title, lines) in zip(axes, drawn.items(), strict=True):
-        for axis, norm in zip(row, NORMS, strict=True):
-            colours: dict[str, str] = {}
-            for name, (line, side, passes) in lines.items():
-                if line.norm == norm:
-                    attack = name.rpartition(", ")[0]
-                    colour = colours.setdefault(attack, f"C{len(colours)}" if len(colours) < 10 else "black")
-                    at = sorted(n for n in passes if n <= BUDGETS[-1])
-                    left = [100 * (len(passes) - k) / images for k in range(len(at) + 1)]
-                    alone = side == "theirs" and f"{attack}, ours" not in lines
-                    label = name if alone else attack if side == "ours" else None
-                    axis.step(
-                        [1, *at, BUDGETS[-1]], [*left, left[-1]], where="post", label=label, color=colour,
-                        linestyle="-" if side == "ours" else "--",
-                    )  # fmt: skip
-            axis.set(xscale="log", title=f"{title}, {norm}", xlabel="passes an image", ylabel="robust accuracy (%)")
-            axis.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
+    measured = json.loads(Path(arguments.passes).read_text())
+    with drawing((11, 9)) as (figure, buffer):
+        axes = figure.subplots(len(measured), len(NORMS), squeeze=False)
+        for row, (network, of_network) in zip(axes, measured.items(), strict=True):
+            images, lines = of_network["images"], of_network["passes"]
+            for axis, norm in zip(row, NORMS, strict=True):
+                attacks = [name for name, line in LINES.items() if line.norm == norm]
+                for name, side in ((name, side) for name in attacks for side in ("ours", "theirs")):
+                    passes = lines.get(f"{name}, {side}")
+                    if passes is not None:
+                        at = sorted(n for n in passes if n is not None and n <= BUDGETS[-1])
+                        left = [100 * (len(passes) - k) / images for k in range(len(at) + 1)]
+                        alone = side == "theirs" and f"{name}, ours" not in lines
+                        axis.step(
+                            [1, *at, BUDGETS[-1]], [*left, left[-1]], where="post",
+                            label=f"{name}, theirs" if alone else name if side == "ours" else None,
+                            color=COLOURS[attacks.index(name)], linestyle="-" if side == "ours" else "--",
+                        )  # fmt: skip
+                axis.set(xscale="log", ylim=(0, 75), xlabel="passes an image", ylabel="robust accuracy (%)")
+                axis.set_title(f"{network}, {norm}, eps = {of_network['radii'][norm]:.2g}")
+                axis.legend(fontsize="small", ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False)
+    Path(arguments.picture).write_bytes(on_white(svg_of(buffer, "Robust accuracy over passes of attacks")))
 
 
 def main() -> None:
@@ -327,8 +330,12 @@ def main() -> None:
     reached.add_argument("--peers", required=True, help="a Python file of networks (_references.py)")
     reached.add_argument("--images", type=int, default=48)
     reached.add_argument("--only", nargs="+", default=[], help="attacks whose name contains a given word")
-    reached.add_argument("--draw", help="the file of the picture")
+    reached.add_argument("--out", help="the file of the passes that broke each image")
     reached.set_defaults(part=curves)
+    drawn = parts.add_parser("draw", help="a picture of what curves wrote")
+    drawn.add_argument("passes", help="the file of curves --out")
+    drawn.add_argument("picture", help="the file of the picture")
+    drawn.set_defaults(part=draw)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.getLogger("auto-attack").disabled = True

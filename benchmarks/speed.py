@@ -26,7 +26,6 @@ from corruptions import ours as exact
 from corruptions import photographs
 from corruptions import theirs as library
 from robustbench_kpca import attack, evaluate, perturb
-from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca.study.reproduction.measuring import interleaved
 
 BATCH = 64
@@ -123,19 +122,6 @@ def loops(model: nn.Module, data: Sequence[Tensor], repeats: int) -> Any:
         yield [f"`perturb` {name}", BATCH, theirs, ours, theirs / ours, None]
 
 
-def kernels(model: nn.Module, data: Sequence[Tensor], repeats: int) -> Any:
-    """Compare a gradient as everybody takes it with one without oneDNN, which has other bits."""
-    x, y = (part[:BATCH] for part in data)
-
-    def gradient(*, onednn: bool) -> None:
-        with torch.backends.mkldnn.flags(enabled=onednn), frozen(model):
-            image = x.clone().requires_grad_()
-            torch.autograd.grad(nn.functional.cross_entropy(model(image), y), image)
-
-    usual, other = timed([partial(gradient, onednn=True), partial(gradient, onednn=False)], 3 * repeats)
-    yield ["gradient: usual, without oneDNN", BATCH, usual, other, usual / other, None]
-
-
 def corruptions(repeats: int) -> Any:
     pictures = photographs(4, 224)
     for name in ("gaussian_noise", "pixelate", "jpeg_compression"):
@@ -165,7 +151,6 @@ def main() -> None:
         name: partial(duels, name, row, model, data, arguments.images, arguments.repeats) for name, row in ROWS.items()
     }
     sources["perturb"] = partial(loops, model, data, arguments.repeats)
-    sources["oneDNN"] = partial(kernels, model, data, arguments.repeats)
     sources["corruptions"] = partial(corruptions, arguments.repeats)
     rows = []
     for name, source in sources.items():

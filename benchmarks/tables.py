@@ -200,8 +200,13 @@ def make(folder: Path, records: int, metrics: tuple[str, ...] | None = ("clean_a
                     columns[name] = np.where(held, spent, columns[name])
                 for name in ("linf", "l2"):
                     columns[name] = (columns[name] * (scenario.eps * 255 / 8)).astype(np.float32).astype(np.float64)
+            for name in ("l2", "confidence", "nll", "max_logit"):  # no two networks have the same outcomes
+                if name in columns:
+                    columns[name] = (columns[name] * (1 - 1e-5 * number)).astype(np.float32).astype(np.float64)
             outcomes = Outcomes(source.outcomes.task, source.kind, columns)
-            named = source.spec.model.model_copy(update={"name": model, "parameters_sha256": model})
+            named = source.spec.model.model_copy(
+                update={"name": model, "parameters_sha256": model, "probe_sha256": model}
+            )
             protocol = ProtocolInfo(name=label, digest=scenario.digest(), resolved=scenario.model_dump(mode="json"))
             spec = source.spec.model_copy(update={"model": named, "protocol": protocol})
             passes = source.passes
