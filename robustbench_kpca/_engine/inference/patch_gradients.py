@@ -39,15 +39,15 @@ def _convolved(
     groups: int = 1,
 ) -> Tensor:
     """Return what `torch.conv2d` returns."""
-    answer = torch.conv2d(input, weight, bias, stride, padding, dilation=dilation, groups=groups)
     kernel = tuple(weight.shape[2:])
     cuts = (_pair(stride), _pair(padding), _pair(dilation), groups) == (kernel, (0, 0), (1, 1), 1)
     whole = input.ndim == 4 and all(side % part == 0 for side, part in zip(input.shape[2:], kernel, strict=True))
     fixed = input.requires_grad and not any(each is not None and each.requires_grad for each in (weight, bias))
-    usual = input.is_cpu and input.dtype == weight.dtype == answer.dtype
+    usual = input.is_cpu and input.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
     if cuts and whole and fixed and usual and not torch._C._are_functorch_transforms_active():  # noqa: SLF001
-        answer = _Patches.apply(input, weight, answer.detach())
-    return answer
+        answer: Tensor = _Patches.apply(input, weight, bias)
+        return answer
+    return torch.conv2d(input, weight, bias, stride, padding, dilation=dilation, groups=groups)
 
 
 def _pair(sides: Sides | str) -> tuple[Any, ...]:
@@ -58,13 +58,13 @@ class _Patches(torch.autograd.Function):
     """Forward, return the answer of the convolution; backward, its gradient by the image."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, answer: Tensor) -> Tensor:
-        ctx.given = x, weight  # kept without hooks: a checkpoint counts what is saved, and shows it again without this
-        return answer.view_as(answer)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)  # as the convolution does, whose place this takes in a checkpoint
+        return torch.conv2d(x, weight, bias, weight.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        x, weight = ctx.given
+        x, weight = ctx.saved_tensors
         order = torch.get_num_threads(), torch.backends.mkldnn.enabled, torch.are_deterministic_algorithms_enabled()
         shapes = (x.shape, x.stride(), weight.shape, gradient.stride(), x.dtype, *order)
         if equal := _EQUAL.get(shapes):

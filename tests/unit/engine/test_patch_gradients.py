@@ -36,6 +36,7 @@ CONVOLVE = {
     "patches": lambda x, w: F.conv2d(x, w, stride=4),
     "by name": lambda x, w: F.conv2d(input=x, weight=w, bias=torch.ones(12), stride=(4, 4), padding=0),
     "checkpoint": lambda x, w: checkpoint(lambda x: F.conv2d(x, w, stride=4).relu(), x, use_reentrant=False),
+    "in place": lambda x, w: F.conv2d(x, w, stride=4).relu_(),
     "overlapping": lambda x, w: F.conv2d(x, w, stride=2),
     "padded": lambda x, w: F.conv2d(x, w, stride=4, padding=2),
     "a rest": lambda x, w: F.conv2d(x[..., 1:], w, stride=4),
@@ -52,7 +53,7 @@ def test_every_gradient_has_the_bits_of_torch(name, size, products):
     for _ in range(3):
         with PatchGradients():
             assert torch.equal(gradient(CONVOLVE[name], x, weight), usual)
-    assert bool(products) == (name in ("patches", "by name", "checkpoint"))
+    assert bool(products) == (name in ("patches", "by name", "checkpoint", "in place"))
 
 
 def test_a_product_with_other_bits_is_made_once(monkeypatch, products):
