@@ -65,7 +65,7 @@ class WholeBatches:
 
     def _gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         x = x.detach().requires_grad_()
-        with gradients_on():
+        with gradients_on(x.device):
             logits: Tensor = self.presentation.show(self.model, x).float()
             losses = loss(logits)
             (gradient,) = torch.autograd.grad(losses.sum(), x)

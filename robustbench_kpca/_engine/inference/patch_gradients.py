@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from robustbench_kpca._engine.inference.fewer_rows import ENOUGH
+
 Sides = int | Sequence[int]
-ENOUGH = 32
-"""Sums of few numbers are equal in any order: nothing is learnt from fewer, or where three of four are zero."""
 _EQUAL: dict[tuple[Any, ...], bool] = {}
 """Shapes, and what else the order of a sum depends on -> whether the product has the bits of the convolution."""
 
@@ -45,8 +45,7 @@ def _convolved(
     fixed = input.requires_grad and not any(each is not None and each.requires_grad for each in (weight, bias))
     usual = input.is_cpu and input.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
     if cuts and whole and fixed and usual and not torch._C._are_functorch_transforms_active():  # noqa: SLF001
-        answer: Tensor = _Patches.apply(input, weight, bias)
-        return answer
+        return _Patches.apply(input, weight, bias)  # type: ignore[no-any-return]
     return torch.conv2d(input, weight, bias, stride, padding, dilation=dilation, groups=groups)
 
 
@@ -72,7 +71,7 @@ class _Patches(torch.autograd.Function):
         how = {"stride": weight.shape[2:], "padding": (0, 0), "dilation": (1, 1), "output_padding": (0, 0)}
         flags = {"transposed": False, "groups": 1, "bias_sizes": None, "output_mask": (True, False, False)}
         usual = torch.ops.aten.convolution_backward(gradient, x, weight, **how, **flags)[0]
-        filled = int(gradient.count_nonzero())
+        filled = int(gradient.count_nonzero())  # sums of few numbers are equal in any order
         if equal is None and filled >= max(ENOUGH, gradient.numel() // 4):
             _EQUAL[shapes] = torch.equal(_product(gradient, weight, x), usual)
         return usual, None, None

@@ -116,9 +116,10 @@ def device_for(model: nn.Module, device: str | None) -> torch.device:
 
 
 @contextmanager
-def gradients_on() -> Iterator[None]:
-    """Take gradients, whatever mode is on."""
-    with torch.inference_mode(mode=False), torch.enable_grad(), nullcontext() if compiled_as() else PatchGradients():
+def gradients_on(device: torch.device) -> Iterator[None]:
+    """Take gradients of what lies on a device, whatever mode is on."""
+    products = device.type == "cpu" and not compiled_as()
+    with torch.inference_mode(mode=False), torch.enable_grad(), PatchGradients() if products else nullcontext():
         yield
 
 
@@ -231,7 +232,7 @@ class Runner:
 
     def gradient(self, x: Images, loss: Loss) -> tuple[PerSample, Images, Logits]:
         """One forward and one backward pass: per-sample losses, their gradients with respect to `x`, and the logits."""
-        with gradients_on():
+        with gradients_on(self.device):
             answer = self._within_memory(lambda: self._few_rows(x, lambda rows: self._gradient(x, loss, rows)))
             if self.first_gradient is None:
                 kept = answer[0], answer[1].clone(), answer[2]
