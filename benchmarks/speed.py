@@ -21,11 +21,14 @@ from _references import REFERENCE, foolbox, peer, reference_autoattack, torchatt
 from _shared import header
 from tabulate import tabulate
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
 
 from corruptions import ours as exact
 from corruptions import photographs
 from corruptions import theirs as library
 from robustbench_kpca import attack, evaluate, perturb
+from robustbench_kpca._engine.inference import patch_gradients
+from robustbench_kpca._engine.inference.mode import frozen
 from robustbench_kpca.study.reproduction.measuring import interleaved
 
 BATCH = 64
@@ -122,6 +125,40 @@ def loops(model: nn.Module, data: Sequence[Tensor], repeats: int) -> Any:
         yield [f"`perturb` {name}", BATCH, theirs, ours, theirs / ours, None]
 
 
+def products(peers: str, repeats: int) -> Any:
+    """Compare gradients through patches as torch takes them with products (decision 22); how many numbers differ."""
+    for name in ("cifar10_robust", "cifar10_postnorm", "cifar10_vit_d64"):
+        model, x, y = peer(peers, name)
+        given = model, x[:BATCH].contiguous(), y[:BATCH]
+        yield _product(
+            f"{name}, its gradient", BATCH, [partial(_gradient, *given), partial(_by_product, *given)], repeats
+        )
+    for rows, channels, side, patch, features in (
+        (64, 3, 32, 16, 48), (64, 3, 32, 4, 128), (8, 3, 224, 16, 192), (2, 3, 224, 16, 768), (64, 1, 8, 2, 64)
+    ):  # fmt: skip
+        x, weight = torch.rand(rows, channels, side, side), torch.randn(features, channels, patch, patch)
+        g = torch.randn(rows, features, side // patch, side // patch)
+        usual = partial(conv2d_input, x.shape, weight, g, stride=patch)
+        name = f"{channels} x {side}, patch {patch}, {features} features"
+        yield _product(name, rows, [usual, partial(patch_gradients.product, g, weight, x)], repeats)
+
+
+def _product(name: str, images: int, both: Sequence[Callable[[], Tensor]], repeats: int) -> list[Any]:
+    theirs, ours = timed([partial(_all, [one] * 20) for one in both], repeats)
+    return [f"20 x {name}", images, theirs, ours, theirs / ours, int((both[0]() != both[1]()).sum())]
+
+
+def _gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    with frozen(model):
+        image = x.clone().requires_grad_()
+        return torch.autograd.grad(nn.functional.cross_entropy(model(image), y), image)[0]
+
+
+def _by_product(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    with patch_gradients.PatchGradients():
+        return _gradient(model, x, y)
+
+
 def corruptions(repeats: int) -> Any:
     pictures = photographs(4, 224)
     for name in ("gaussian_noise", "pixelate", "jpeg_compression"):
@@ -131,7 +168,7 @@ def corruptions(repeats: int) -> Any:
         yield [f"{name}, exact, 224 px", 20, theirs, ours, theirs / ours, None]
 
 
-def _all(runs: list[Callable[[], None]]) -> None:
+def _all(runs: Sequence[Callable[[], object]]) -> None:
     for run in runs:
         run()
 
@@ -151,6 +188,7 @@ def main() -> None:
         name: partial(duels, name, row, model, data, arguments.images, arguments.repeats) for name, row in ROWS.items()
     }
     sources["perturb"] = partial(loops, model, data, arguments.repeats)
+    sources["products"] = partial(products, arguments.peers, arguments.repeats)
     sources["corruptions"] = partial(corruptions, arguments.repeats)
     rows = []
     for name, source in sources.items():

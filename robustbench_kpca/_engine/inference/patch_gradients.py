@@ -67,17 +67,17 @@ class _Patches(torch.autograd.Function):
         order = torch.get_num_threads(), torch.backends.mkldnn.enabled, torch.are_deterministic_algorithms_enabled()
         shapes = (x.shape, x.stride(), weight.shape, gradient.stride(), x.dtype, *order)
         if equal := _EQUAL.get(shapes):
-            return _product(gradient, weight, x), None, None
+            return product(gradient, weight, x), None, None
         how = {"stride": weight.shape[2:], "padding": (0, 0), "dilation": (1, 1), "output_padding": (0, 0)}
         flags = {"transposed": False, "groups": 1, "bias_sizes": None, "output_mask": (True, False, False)}
         usual = torch.ops.aten.convolution_backward(gradient, x, weight, **how, **flags)[0]
         filled = int(gradient.count_nonzero())  # sums of few numbers are equal in any order
         if equal is None and filled >= max(ENOUGH, gradient.numel() // 4):
-            _EQUAL[shapes] = torch.equal(_product(gradient, weight, x), usual)
+            _EQUAL[shapes] = torch.equal(product(gradient, weight, x), usual)
         return usual, None, None
 
 
-def _product(gradient: Tensor, weight: Tensor, x: Tensor) -> Tensor:
+def product(gradient: Tensor, weight: Tensor, x: Tensor) -> Tensor:
     """Return G W, every patch at its place."""
     patches = gradient.permute(0, 2, 3, 1).reshape(-1, len(weight)) @ weight.flatten(1)
     return patches.view(len(x), *gradient.shape[2:], *weight.shape[1:]).permute((0, 3, 1, 4, 2, 5)).reshape(x.shape)

@@ -23,9 +23,9 @@ def drawn(*shape):
 def products(monkeypatch):
     """Nothing is known; the number of products so far."""
     made = []
-    product = patch_gradients._product
+    product = patch_gradients.product
     monkeypatch.setattr(patch_gradients, "_EQUAL", {})
-    monkeypatch.setattr(patch_gradients, "_product", lambda *given: made.append(1) or product(*given))
+    monkeypatch.setattr(patch_gradients, "product", lambda *given: made.append(1) or product(*given))
     return made
 
 
@@ -56,8 +56,8 @@ def test_every_gradient_has_the_bits_of_torch(name, size, products):
 
 
 def test_a_product_with_other_bits_is_made_once(monkeypatch, products):
-    product = patch_gradients._product
-    monkeypatch.setattr(patch_gradients, "_product", lambda *given: product(*given) * (1 + 1e-6))
+    product = patch_gradients.product
+    monkeypatch.setattr(patch_gradients, "product", lambda *given: product(*given) * (1 + 1e-6))
     given = CONVOLVE["patches"], drawn(5, 3, 8, 8), drawn(12, 3, 4, 4)
     assert all(torch.equal(found, gradient(*given)) for found in thrice(*given))
     assert len(products) == 1
